@@ -1,4 +1,4 @@
-//! The owner of a process and where it runs: its name, user, start time and cgroup from `/proc`, and the name of its
+//! The owner of a process and where it runs: its name, user, start time, cgroup and declared memory limit from `/proc`, and the name of its
 //! pod, if the snapshot contains its container.
 //!
 //! Invariant: a process is identified by its pid and start time. What is cached for a pid is shown only after a check
@@ -9,6 +9,7 @@
 mod boot;
 mod cached;
 mod directory;
+mod environment;
 mod identify;
 mod namespace;
 mod reader;

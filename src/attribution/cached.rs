@@ -44,6 +44,11 @@ impl CachedProcess {
         self.owner = Arc::new(Owner { location, ..(*self.owner).clone() });
     }
 
+    /// Records the limit that the process's environment declares.
+    pub(super) fn set_memory_limit(&mut self, memory_limit: Option<u64>) {
+        self.owner = Arc::new(Owner { memory_limit, ..(*self.owner).clone() });
+    }
+
     /// Fills in the user's name and the pod's name, if they are known by now.
     pub(super) fn fill_names(&mut self, user: Option<&str>, snapshot: &Snapshot) {
         let owner = &self.owner;

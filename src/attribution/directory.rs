@@ -17,6 +17,8 @@ use super::record::Stat;
 const LINE_LIMIT: u64 = 16 * 1024;
 /// The maximum number of bytes read from the arguments; a process may have megabytes of them.
 const CMDLINE_LIMIT: u64 = 64 * 1024;
+/// The maximum number of bytes read from the environment. A process may have megabytes of it.
+const ENVIRON_LIMIT: u64 = 256 * 1024;
 /// The maximum number of bytes read from the cgroup file: enough for a dozen hierarchies with paths of maximum length.
 const CGROUP_LIMIT: u64 = 64 * 1024;
 
@@ -115,6 +117,12 @@ impl Directory {
     /// The arguments, each terminated by a zero byte.
     pub(super) fn cmdline(&self) -> Result<Vec<u8>, ReadError> {
         self.read("cmdline", CMDLINE_LIMIT)
+    }
+
+    /// The variables with which the process was started, each terminated by a zero byte. The kernel refuses them to other
+    /// users.
+    pub(super) fn environ(&self) -> Result<Vec<u8>, ReadError> {
+        self.read("environ", ENVIRON_LIMIT)
     }
 
     /// The cgroups, one line for each hierarchy.

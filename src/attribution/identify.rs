@@ -170,7 +170,7 @@ impl Attribution {
     }
 
     fn store(&mut self, pid: u32, reading: Reading) {
-        let Reading { directory, stat, uid, cgroup, cmdline } = reading;
+        let Reading { directory, stat, uid, cgroup, cmdline, memory_limit } = reading;
         let earlier = self.cache.remove(&pid).filter(|cached| cached.start == stat.start);
         let cgroup = self.known(cgroup);
         let process = match earlier {
@@ -187,6 +187,11 @@ impl Attribution {
                 let held = earlier.map(|earlier| earlier.directory).filter(Directory::is_held);
                 let mut process = self.resolve(held.unwrap_or(directory), &stat, uid, cgroup.as_deref(), &cmdline);
                 process.read = read;
+                match memory_limit {
+                    Ok(None) => {}
+                    Ok(limit) => process.set_memory_limit(limit),
+                    Err(error) => self.faults.report(Source::Budget, Reason::Malformed, None, &error),
+                }
                 process
             }
         };

@@ -1,4 +1,4 @@
-//! Reads the files of processes on a thread of its own, because a read can hang: the kernel generates `cmdline` under
+//! Reads the files of processes on a thread of its own, because a read can hang: the kernel generates `cmdline` and `environ` under
 //! one of the process's own locks, and a process that is wedged with this lock held blocks every reader until it ends.
 //!
 //! Invariant: the caller waits a bounded time, in one round and in all rounds of a pass together. A reader that hangs
@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::directory::{Directory, ReadError};
+use super::environment::{InvalidLimit, memory_limit};
 use super::record::Stat;
 use crate::faults::Reason;
 
@@ -41,8 +42,8 @@ pub(super) struct ReadRequest {
     pub(super) pid: u32,
     /// Whether its directory is to be held open.
     pub(super) hold: bool,
-    /// Whether its arguments are to be read. Only the file that holds them makes its reader hang if the process is
-    /// wedged.
+    /// Whether its arguments and its environment are to be read. Only the files that hold them make their reader hang if
+    /// the process is wedged.
     pub(super) cmdline: bool,
 }
 
@@ -55,6 +56,8 @@ pub(super) struct Reading {
     pub(super) cgroup: Result<Vec<u8>, ReadError>,
     /// `None` if it was not read.
     pub(super) cmdline: Option<Result<Vec<u8>, ReadError>>,
+    /// The limit in bytes that its environment declares; `None` if there is none or it may not be read.
+    pub(super) memory_limit: Result<Option<u64>, InvalidLimit>,
 }
 
 /// What was read about a process before a read hung.
@@ -245,11 +248,14 @@ fn read_process(request: ReadRequest, procfs: &Path, progress: &Mutex<Progress>)
     partial.cgroup = cgroup.as_ref().ok().cloned();
     progress.lock().partial = Some(partial);
     let cmdline = request.cmdline.then(|| directory.cmdline());
+    // Without the right to read it, there is no limit; this is no fault.
+    let environ = request.cmdline.then(|| directory.environ().ok()).flatten();
+    let memory_limit = environ.map_or(Ok(None), |environ| memory_limit(request.pid, &environ));
     // Files read by path may belong to two processes that had the pid one after the other.
     if !directory.is_held() && !directory.is_still(stat.start)? {
         return Err(ReadError::gone(procfs.join(request.pid.to_string())));
     }
-    Ok(Reading { directory, stat, uid, cgroup, cmdline })
+    Ok(Reading { directory, stat, uid, cgroup, cmdline, memory_limit })
 }
 
 #[cfg(test)]

@@ -4,15 +4,17 @@
 //! ```text
 //!  driver ── list_source ──> list_cache ──> list ──> state ──> snapshot
 //!                                                     ├── table: the processes over time
-//!                                                     └── workloads: their sums over time
+//!                                                     └── workloads: their sums over time, and the limits of these
 //! ```
 
 mod accounting;
 mod lane;
 mod layout;
+mod limits;
 mod list;
 mod list_cache;
 mod list_source;
+mod over_limit;
 mod reported;
 mod retention;
 mod state;

@@ -23,6 +23,9 @@ pub struct Owner {
     pub start_ticks: Option<u64>,
     /// The command line, only if the configuration enables it.
     pub command: Option<String>,
+    /// Bytes: the value of `VRAM_EXPORTER_GPU_MEMORY_LIMIT` in the environment with which it was started. `None` if it is
+    /// not set or cannot be read.
+    pub memory_limit: Option<u64>,
     /// Its place in the cgroup hierarchy.
     pub location: CgroupLocation,
     /// The workload to which its memory is attributed; `None` if `/proc` does not show the process.

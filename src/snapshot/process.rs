@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{Gpu, MigDevice, Owner, Workload};
+use super::{Gpu, MigDevice, Owner, Workload, WorkloadLimit};
 
 /// The processes of every GPU, in the order of [`super::Driver::gpus`].
 #[derive(Debug, Clone, Default)]
@@ -147,4 +147,7 @@ pub struct WorkloadUse {
     pub window_peak: Option<u64>,
     /// Bytes: the highest sum ever read.
     pub peak: Option<u64>,
+    /// What limits its memory on this device, sorted by source; empty if nothing does. A limit that no longer applies
+    /// is kept for its time, as long as the workload is.
+    pub limits: Vec<WorkloadLimit>,
 }

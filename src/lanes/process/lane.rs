@@ -8,8 +8,10 @@ use parking_lot::Mutex;
 
 use super::accounting::Accounting;
 use super::layout::LayoutCheck;
+use super::limits::LimitSources;
 use super::list_cache::ListCache;
 use super::list_source::ListSource;
+use super::over_limit::longest_gap;
 use super::retention::Retention;
 use super::state::{Folded, ProcessLaneState};
 use crate::attribution::Attribution;
@@ -77,8 +79,9 @@ impl ProcessLane {
         faults: Arc<Faults>,
         link: Arc<Link>,
     ) -> Self {
-        let Settings { peak_window, linger, series_limit: limit, .. } = settings;
-        let state = ProcessLaneState::new(attribution, faults.clone(), Retention { peak_window, linger, limit });
+        let Settings { interval, peak_window, linger, series_limit: limit, .. } = settings;
+        let retention = Retention { peak_window, linger, limit };
+        let state = ProcessLaneState::new(attribution, faults.clone(), retention, longest_gap(interval));
         Self { settings, snapshot, faults, link, state: Mutex::new(state), profiling: Mutex::default() }
     }
 
@@ -193,8 +196,9 @@ impl ProcessLane {
             if let Some(pid) = list.implausible {
                 self.report_implausible(device.gpu(), pid);
             }
+            let limits = LimitSources::load(&self.snapshot, device.gpu());
             let mut state = self.state.lock();
-            match state.fold_list(device.position(), device.gpu(), list, layout_holds) {
+            match state.fold_list(device.position(), device.gpu(), list, layout_holds, &limits) {
                 Folded::Alive(alive) => {
                     self.snapshot.feed.add_list(state.shown(device.position()));
                     return Ok(Some(alive));

@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use super::limits::LimitSources;
 use super::list::{ListEntry, ProcessList};
 use super::retention::Retention;
 use super::table::ProcessTable;
@@ -19,6 +20,7 @@ pub(super) struct ProcessLaneState {
     attribution: Attribution,
     faults: Arc<Faults>,
     retention: Retention,
+    longest_gap: Duration,
     /// Keyed by [`Gpu::key`].
     gpus: HashMap<String, GpuProcessState>,
     /// What is published, by position.
@@ -61,8 +63,14 @@ fn why(own_namespace: bool) -> &'static str {
 }
 
 impl ProcessLaneState {
-    pub(super) fn new(attribution: Attribution, faults: Arc<Faults>, retention: Retention) -> Self {
-        Self { attribution, faults, retention, gpus: HashMap::new(), shown: Vec::new() }
+    /// `longest_gap`: the longest time between two lists in which the memory of a workload counts as known.
+    pub(super) fn new(
+        attribution: Attribution,
+        faults: Arc<Faults>,
+        retention: Retention,
+        longest_gap: Duration,
+    ) -> Self {
+        Self { attribution, faults, retention, longest_gap, gpus: HashMap::new(), shown: Vec::new() }
     }
 
     /// Starts a new session: the processes of its GPUs have not been listed yet.
@@ -71,13 +79,14 @@ impl ProcessLaneState {
     }
 
     /// Folds in a list of the GPU at a position. `layout_holds`: whether the list matches the MIG layout in
-    /// [`Gpu::mig`].
+    /// [`Gpu::mig`]. `limits`: what limits the workloads on the GPU.
     pub(super) fn fold_list(
         &mut self,
         position: usize,
         gpu: &Arc<Gpu>,
         mut list: ProcessList,
         layout_holds: bool,
+        limits: &LimitSources,
     ) -> Folded {
         let known = self.gpus.entry(gpu.key()).or_insert_with(|| GpuProcessState::new(self.retention));
         let identities = self.attribution.identify_all(&pids(&list.entries));
@@ -94,6 +103,7 @@ impl ProcessLaneState {
         known.table.fold(&list, &identities, layout);
         let members: Vec<_> = known.table.members().collect();
         known.workloads.fold(&members, &list.earlier, list.at);
+        known.workloads.measure(limits, list.at, self.longest_gap);
         let alive = known.table.alive();
         // A new part is created, because a reader may still hold the previous one; the other GPUs keep their parts.
         let mut shown = GpuProcesses {

@@ -199,6 +199,7 @@ impl ProcessTable {
                 before: process.before.as_ref(),
                 alive: process.is_alive(),
                 used: process.used,
+                limit: process.owner.memory_limit,
             })
         })
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::list::Instance;
+use super::over_limit::OverLimits;
 use crate::lanes::peaks::Record;
 use crate::snapshot::{MigDevice, Workload, WorkloadUse};
 
@@ -19,6 +20,8 @@ pub(super) struct WorkloadMember<'t> {
     /// Whether the last list contains it.
     pub(super) alive: bool,
     pub(super) used: Option<u64>,
+    /// Bytes: the limit that its environment declares for its workload.
+    pub(super) limit: Option<u64>,
 }
 
 /// One workload on the GPU (or on one of its MIG devices).
@@ -29,6 +32,7 @@ pub(super) struct WorkloadEntry {
     pub(super) mig: Option<Arc<MigDevice>>,
     pub(super) sum: Sum,
     pub(super) record: Record,
+    pub(super) over: OverLimits,
     /// When its last process ended.
     pub(super) ended: Option<Instant>,
 }
@@ -39,12 +43,16 @@ pub(super) struct Sum {
     pub(super) processes: u64,
     /// Bytes; `None` while the memory of any process is unknown.
     pub(super) used: Option<u64>,
+    /// Bytes: the highest limit that the environment of a process declares. `None` while any process declares none,
+    /// because its memory is part of the sum.
+    pub(super) limit: Option<u64>,
 }
 
 impl Sum {
-    pub(super) fn add(&mut self, used: Option<u64>) {
-        let before = if self.processes == 0 { Some(0) } else { self.used };
-        self.used = before.zip(used).map(|(sum, bytes)| sum.saturating_add(bytes));
+    pub(super) fn add(&mut self, used: Option<u64>, limit: Option<u64>) {
+        let before = if self.processes == 0 { (Some(0), Some(0)) } else { (self.used, self.limit) };
+        self.used = before.0.zip(used).map(|(sum, bytes)| sum.saturating_add(bytes));
+        self.limit = before.1.zip(limit).map(|(highest, bytes)| highest.max(bytes));
         self.processes += 1;
     }
 }
@@ -57,6 +65,7 @@ impl WorkloadEntry {
             mig: member.mig.cloned(),
             sum: Sum::default(),
             record: Record::new(peak_window),
+            over: OverLimits::default(),
             ended: None,
         }
     }
@@ -107,6 +116,7 @@ impl WorkloadEntry {
             used: self.sum.used,
             window_peak: self.record.window_peak(now, !self.is_alive()),
             peak: self.record.peak(),
+            limits: self.over.show(),
         }
     }
 }

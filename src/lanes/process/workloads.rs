@@ -6,8 +6,9 @@
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use super::limits::LimitSources;
 use super::list::{Instance, ListEntry};
 use super::retention::Retention;
 use super::workload_entry::{Sum, WorkloadEntry, WorkloadMember};
@@ -33,7 +34,7 @@ impl Workloads {
         for member in members.iter().filter(|member| member.alive) {
             let (sum, first) =
                 sums.entry((member.workload.clone(), member.instance)).or_insert((Sum::default(), member));
-            sum.add(member.used);
+            sum.add(member.used, member.limit);
             // The members share a MIG device, which is unknown for a member that appeared while the layout was unknown.
             if first.mig.is_none() {
                 *first = member;
@@ -60,6 +61,19 @@ impl Workloads {
         self.make_room();
     }
 
+    /// Compares the memory of the workloads with their limits, after a list was folded in at `now`. `gap`: the longest
+    /// time between two lists in which the memory counts as known.
+    pub(super) fn measure(&mut self, sources: &LimitSources, now: Instant, gap: Duration) {
+        for entry in &mut self.entries {
+            if entry.is_alive() {
+                let limits = sources.of(&entry.workload, entry.mig.as_deref(), entry.sum.limit);
+                entry.over.see(&limits, entry.sum.used, now, gap);
+            } else {
+                entry.over.end(now, gap);
+            }
+        }
+    }
+
     /// Folds in the sums of an earlier list of the same pass, which count towards peaks.
     fn recall(&mut self, members: &[WorkloadMember<'_>], list: &[ListEntry], now: Instant) {
         let by_slot: HashMap<_, _> = members.iter().map(|member| ((member.pid, member.instance), member)).collect();
@@ -67,7 +81,7 @@ impl Workloads {
         for entry in list {
             if let Some(&member) = by_slot.get(&entry.slot()) {
                 let key = (&**member.workload, member.instance);
-                sums.entry(key).or_insert((Sum::default(), member)).0.add(entry.used);
+                sums.entry(key).or_insert((Sum::default(), member)).0.add(entry.used, None);
             }
         }
         for (sum, member) in sums.into_values() {
@@ -116,11 +130,13 @@ impl Workloads {
         }
     }
 
-    /// Removes an entry and merges its peaks into those of another entry, because the sum of both was at least as high
+    /// Removes an entry and merges its peaks and times into those of another entry, because the sum of both was at least as high
     /// as either part.
     fn absorb(&mut self, into: usize, gone: usize) {
-        let record = self.entries[gone].record.clone();
+        let WorkloadEntry { record, over, .. } = &self.entries[gone];
+        let (record, over) = (record.clone(), over.clone());
         self.entries[into].record.absorb(&record);
+        self.entries[into].over.absorb(&over);
         self.entries.swap_remove(gone);
     }
 

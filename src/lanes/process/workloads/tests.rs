@@ -18,7 +18,8 @@ fn unit(name: &str) -> Arc<Workload> {
 }
 
 fn of(workload: &Arc<Workload>, pid: u32, used: impl Into<Option<u64>>) -> WorkloadMember<'_> {
-    WorkloadMember { pid, instance: None, mig: None, workload, before: Some(workload), alive: true, used: used.into() }
+    let (before, used) = (Some(workload), used.into());
+    WorkloadMember { pid, instance: None, mig: None, workload, before, alive: true, used, limit: None }
 }
 
 fn listed(pid: u32, used: u64) -> ListEntry {

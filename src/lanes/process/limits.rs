@@ -1,0 +1,101 @@
+//! What limits the memory of a workload on a GPU or MIG device, according to each source.
+//!
+//! Invariant: a limit whose bytes are not known, such as a fraction of a GPU whose total memory has not been read, is no
+//! limit. On a machine without budgets, nothing is allocated and nothing is looked up by name.
+
+use std::sync::Arc;
+
+use crate::snapshot::{
+    Allocations, BudgetAmount, BudgetPlace, BudgetSource, Driver, Gpu, MemoryPart, MigDevice, PodContainer, Pods,
+    Snapshot, Workload,
+};
+
+/// Bytes by source, in the order of [`BudgetSource::ALL`]; `None` if a source declares no limit.
+pub(super) type Limits = [Option<u64>; BudgetSource::ALL.len()];
+
+/// What is known about budgets at one moment, for one GPU.
+#[derive(Debug)]
+pub(super) struct LimitSources {
+    gpu: Arc<Gpu>,
+    memory: Arc<MemoryPart>,
+    pods: Arc<Pods>,
+    /// `None` if no device is allocated in shares.
+    shared: Option<(Arc<Allocations>, Arc<Driver>)>,
+}
+
+impl LimitSources {
+    pub(super) fn load(snapshot: &Snapshot, gpu: &Arc<Gpu>) -> Self {
+        let allocations = snapshot.allocations.load();
+        let is_shared = allocations.allocated.iter().any(|allocation| allocation.device.replica.is_some());
+        Self {
+            gpu: gpu.clone(),
+            memory: snapshot.memory.load_full(),
+            pods: snapshot.pods.load_full(),
+            shared: is_shared.then(|| (allocations.clone(), snapshot.driver.load_full())),
+        }
+    }
+
+    /// The limits of a workload on the GPU or on a MIG device. `environment`: the limit that its processes declare.
+    pub(super) fn of(&self, workload: &Workload, mig: Option<&MigDevice>, environment: Option<u64>) -> Limits {
+        let mut limits = Limits::default();
+        limits[BudgetSource::Environment as usize] = environment;
+        if let Some(mig) = mig {
+            limits[BudgetSource::Mig as usize] = self.total(Some(mig));
+        }
+        if let Some(container) = workload.pod.as_deref() {
+            self.add_declared(container, mig, &mut limits);
+            limits[BudgetSource::TimeSlicing as usize] = self.share(container, mig);
+        }
+        limits
+    }
+
+    /// Adds what the container's pod declares. A budget for this device takes precedence over one for each GPU.
+    fn add_declared(&self, container: &PodContainer, mig: Option<&MigDevice>, limits: &mut Limits) {
+        if self.pods.budgets.is_empty() {
+            return;
+        }
+        let budgets = self.pods.budgets.get(container).map_or(&[][..], |budgets| budgets);
+        for own in [false, true] {
+            let applies =
+                |place: &BudgetPlace| if own { place.is(&self.gpu, mig) } else { *place == BudgetPlace::EachGpu };
+            for budget in budgets.iter().filter(|budget| applies(&budget.place)) {
+                limits[budget.source as usize] = match budget.amount {
+                    BudgetAmount::Bytes(bytes) => Some(bytes),
+                    amount @ BudgetAmount::Millionths(_) => self.total(mig).map(|total| amount.bytes(total)),
+                };
+            }
+        }
+    }
+
+    /// The share of the device that the kubelet allocated to a container. `None` if it allocated the whole device, or
+    /// does not report how many shares there are.
+    fn share(&self, container: &PodContainer, mig: Option<&MigDevice>) -> Option<u64> {
+        let (allocations, driver) = self.shared.as_ref()?;
+        let is_here = |found: (&Gpu, Option<&MigDevice>)| {
+            found.0.uuid == self.gpu.uuid && found.1.map(|mig| &mig.uuid) == mig.map(|mig| &mig.uuid)
+        };
+        let own = allocations.allocated.iter().filter(|allocation| *allocation.holder == *container);
+        let own = own.filter(|allocation| allocation.device.replica.is_some());
+        let own = own.filter(|allocation| driver.find(&allocation.device.device).is_some_and(is_here)).count() as u64;
+        if own == 0 {
+            return None;
+        }
+        let all = allocations.allocatable.as_ref()?.iter();
+        let all = all.filter(|device| driver.find(&device.device).is_some_and(is_here)).count() as u64;
+        let share = u128::from(self.total(mig)?) * u128::from(own) / u128::from(all);
+        u64::try_from(share).ok().filter(|_| all > 1 && own <= all)
+    }
+
+    /// The total memory of the GPU or of a MIG device in bytes, if it has been read.
+    fn total(&self, mig: Option<&MigDevice>) -> Option<u64> {
+        let memory = self.memory.gpus.iter().find(|memory| memory.gpu.uuid == self.gpu.uuid)?;
+        let figures = match mig {
+            None => memory.figures,
+            Some(mig) => memory.mig.iter().find(|memory| memory.device.uuid == mig.uuid)?.figures,
+        };
+        Some(figures?.total)
+    }
+}
+
+#[cfg(test)]
+mod tests;

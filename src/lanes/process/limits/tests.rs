@@ -1,0 +1,111 @@
+//! Budgets from every source on a GPU with and without MIG.
+
+use std::collections::HashMap;
+
+use super::*;
+use crate::snapshot::{
+    Allocation, Budget, BudgetAmount, Device, DeviceName, GpuMemory, MemoryFigures, MigMemory, WorkloadKind,
+};
+
+const GIB: u64 = 1 << 30;
+
+fn container(name: &str) -> PodContainer {
+    PodContainer { namespace: "team".to_owned(), pod: "p".to_owned(), container: name.to_owned() }
+}
+
+fn workload(name: &str) -> Workload {
+    let pod = Some(Arc::new(container(name)));
+    Workload { name: format!("team/p/{name}"), kind: WorkloadKind::Kubernetes, pod }
+}
+
+fn budget(source: BudgetSource, amount: BudgetAmount, place: BudgetPlace) -> Budget {
+    Budget { source, amount, place }
+}
+
+/// A GPU of 80 GiB with a MIG device of 10 GiB, whose memory has been read if `known`.
+fn machine(known: bool) -> (Arc<Snapshot>, Arc<Gpu>, Arc<MigDevice>) {
+    let mig = Arc::new(MigDevice { uuid: "MIG-1".to_owned(), ..MigDevice::default() });
+    let gpu = Arc::new(Gpu { uuid: "GPU-1".to_owned(), mig: vec![mig.clone()], ..Gpu::default() });
+    let figures = |total: u64| known.then(|| MemoryFigures { total: total * GIB, ..MemoryFigures::default() });
+    let slice = MigMemory { device: mig.clone(), at: None, figures: figures(10) };
+    let memory = GpuMemory { figures: figures(80), mig: vec![slice], ..GpuMemory::unsampled(gpu.clone()) };
+    let snapshot = Snapshot::new();
+    snapshot.memory.store(Arc::new(MemoryPart { gpus: vec![memory] }));
+    snapshot.driver.store(Arc::new(Driver { up: true, gpus: vec![gpu.clone()], ..Driver::default() }));
+    (snapshot, gpu, mig)
+}
+
+/// `source GiB`.
+fn shown(limits: Limits) -> Vec<String> {
+    let known = BudgetSource::ALL.into_iter().zip(limits);
+    known.filter_map(|(source, bytes)| Some(format!("{} {}", source.label(), bytes? / GIB))).collect()
+}
+
+fn declare(snapshot: &Snapshot, budgets: Vec<Budget>) {
+    let budgets = Arc::new(HashMap::from([(container("main"), budgets)]));
+    snapshot.pods.store(Arc::new(Pods { up: Some(true), budgets, ..Pods::default() }));
+}
+
+#[test]
+fn a_budget_for_the_device_takes_precedence_over_one_for_each_gpu() {
+    let (snapshot, gpu, mig) = machine(true);
+    let each = budget(BudgetSource::Kai, BudgetAmount::Millionths(500_000), BudgetPlace::EachGpu);
+    let here = budget(BudgetSource::Kai, BudgetAmount::Bytes(7 * GIB), BudgetPlace::Uuid("GPU-1".to_owned()));
+    let elsewhere = budget(BudgetSource::Hami, BudgetAmount::Bytes(GIB), BudgetPlace::Uuid("GPU-2".to_owned()));
+    declare(&snapshot, vec![here, each, elsewhere]);
+    let sources = LimitSources::load(&snapshot, &gpu);
+    assert_eq!(shown(sources.of(&workload("main"), None, None)), ["kai 7"]);
+    assert_eq!(shown(sources.of(&workload("main"), Some(&mig), Some(3 * GIB))), ["environment 3", "kai 5", "mig 10"]);
+    assert_eq!(shown(sources.of(&workload("side"), None, None)), Vec::<String>::new());
+}
+
+#[test]
+fn a_fraction_of_an_unknown_total_is_no_limit() {
+    let (snapshot, gpu, mig) = machine(false);
+    declare(&snapshot, vec![budget(BudgetSource::Kai, BudgetAmount::Millionths(1), BudgetPlace::EachGpu)]);
+    let sources = LimitSources::load(&snapshot, &gpu);
+    assert_eq!(shown(sources.of(&workload("main"), Some(&mig), None)), Vec::<String>::new());
+}
+
+#[test]
+fn bytes_are_a_limit_even_if_the_total_is_unknown() {
+    let (snapshot, gpu, _) = machine(false);
+    declare(&snapshot, vec![budget(BudgetSource::Annotation, BudgetAmount::Bytes(GIB), BudgetPlace::EachGpu)]);
+    let sources = LimitSources::load(&snapshot, &gpu);
+    assert_eq!(shown(sources.of(&workload("main"), None, None)), ["annotation 1"]);
+}
+
+#[test]
+fn a_replica_is_a_share_of_its_device() {
+    let (snapshot, gpu, mig) = machine(true);
+    let device = |name: DeviceName, replica: Option<u32>| Device {
+        resource: "nvidia.com/gpu".to_owned(),
+        device: name,
+        replica: replica.map(|replica| replica.to_string()),
+    };
+    let (whole, slice) = (|| DeviceName::Gpu("GPU-1".to_owned()), || DeviceName::Mig("MIG-1".to_owned()));
+    let replicas = (0..4).map(|replica| device(whole(), Some(replica)));
+    let allocatable: Vec<_> = replicas.chain([device(slice(), None)]).collect();
+    let held = |name: &str, device: Device| Allocation { holder: Arc::new(container(name)), device };
+    let allocated = vec![
+        held("main", device(whole(), Some(0))),
+        held("twice", device(whole(), Some(1))),
+        held("twice", device(whole(), Some(2))),
+        held("slice", device(slice(), None)),
+    ];
+    let allocations = Allocations {
+        allocated: Arc::new(allocated),
+        allocatable: Some(Arc::new(allocatable)),
+        ..Allocations::default()
+    };
+    snapshot.allocations.store(Arc::new(allocations.clone()));
+    let sources = LimitSources::load(&snapshot, &gpu);
+    let on_gpu = |name: &str| shown(sources.of(&workload(name), None, None));
+    assert_eq!(on_gpu("main"), ["time_slicing 20"]);
+    assert_eq!(on_gpu("twice"), ["time_slicing 40"]);
+    assert_eq!(on_gpu("slice"), Vec::<String>::new());
+    assert_eq!(shown(sources.of(&workload("slice"), Some(&mig), None)), ["mig 10"]);
+    snapshot.allocations.store(Arc::new(Allocations { allocatable: None, ..allocations }));
+    let sources = LimitSources::load(&snapshot, &gpu);
+    assert_eq!(shown(sources.of(&workload("main"), None, None)), Vec::<String>::new(), "how many shares is unknown");
+}
