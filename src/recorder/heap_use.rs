@@ -35,7 +35,7 @@ impl<T: HeapUse> HeapUse for Option<T> {
 impl HeapUse for Owner {
     /// The workload is counted in full, although processes can share it.
     fn heap_use(&self) -> usize {
-        let Self { name, uid: _, user, start: _, start_ticks: _, command, location, workload } = self;
+        let Self { name, uid: _, user, start: _, start_ticks: _, command, memory_limit: _, location, workload } = self;
         let workload = workload.as_ref().map_or(0, |workload| allocation(size_of::<Workload>()) + workload.heap_use());
         name.heap_use() + user.heap_use() + command.heap_use() + location.heap_use() + workload
     }

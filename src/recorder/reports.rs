@@ -5,6 +5,7 @@
 //! first are completed early, and the oldest complete ones are dropped.
 
 mod activity;
+mod budget_use;
 mod device_use;
 mod job_report;
 mod kept;

@@ -112,6 +112,7 @@ impl Scene {
             used: process.used,
             window_peak: None,
             peak: None,
+            limits: Vec::new(),
         });
         let workloads = workloads.collect();
         let list = GpuProcesses { gpu, at, processes, other, workloads, ..GpuProcesses::default() };

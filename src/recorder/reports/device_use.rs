@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use super::activity::{Activity, Seen};
+use super::budget_use::BudgetUse;
 use super::job_report::{DeviceReport, advice};
 use super::meter::{Meter, Near};
 use crate::recorder::clock::Now;
@@ -45,6 +46,7 @@ pub(super) struct DeviceUse {
     pub(super) present: Micros,
     samples: u64,
     allocatable: u64,
+    budget: BudgetUse,
     /// The time near the end of the device; `None` while the device's memory was never known.
     near: Option<Near>,
     /// The sums of the meter up to `at`.
@@ -97,6 +99,7 @@ impl DeviceUse {
             present: 0,
             samples: 0,
             allocatable: 0,
+            budget: BudgetUse::default(),
             near: None,
             near_before: Near::default(),
             activity: Activity::default(),
@@ -126,6 +129,7 @@ impl DeviceUse {
         let meter = self.meter(meters);
         if self.is_present && passed <= gap {
             self.present += passed;
+            self.budget.pass(passed);
             if let Some(used) = self.used {
                 self.product += u128::from(used) * u128::from(passed);
                 self.known += passed;
@@ -161,6 +165,7 @@ impl DeviceUse {
         self.is_present = true;
         self.is_listed = true;
         self.used = listed.used;
+        self.budget.see(listed);
         if let Some(used) = listed.used {
             self.samples += 1;
             self.last = Some(used);
@@ -186,6 +191,7 @@ impl DeviceUse {
     /// Records that the workload may still be on the device although the list does not contain it.
     pub(super) fn lose_sight(&mut self) {
         self.used = None;
+        self.budget.leave();
         self.activity.leave();
     }
 
@@ -193,6 +199,7 @@ impl DeviceUse {
     pub(super) fn leave(&mut self) {
         self.is_present = false;
         self.used = None;
+        self.budget.leave();
         self.activity.leave();
     }
 
@@ -247,6 +254,7 @@ impl DeviceUse {
         self.out_of_memory += other.out_of_memory;
         self.allocated_peak = self.allocated_peak.max(other.allocated_peak);
         self.activity.absorb(&other.activity);
+        self.budget.absorb(&other.budget);
         if let Some((bytes, at)) = other.peak
             && self.peak.is_none_or(|(peak, _)| bytes >= peak)
         {
@@ -270,6 +278,9 @@ impl DeviceUse {
             mig_uuid: self.mig.as_ref().map(|device| device.uuid.clone()),
             name: self.gpu.name.clone(),
             allocatable_bytes: Some(self.allocatable).filter(|bytes| *bytes > 0),
+            budget_bytes: self.budget.bytes(),
+            budget_source: self.budget.source().map(|source| source.label().to_owned()),
+            seconds_at_budget: self.budget.reached().map(seconds),
             seconds: seconds(self.present),
             samples: self.samples,
             peak_bytes: self.peak.map(|(peak, _)| peak),

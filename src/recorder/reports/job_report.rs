@@ -81,8 +81,7 @@ pub struct ExitCount {
     pub processes: u64,
 }
 
-/// What the workload held on one GPU or MIG device. A budget of the workload belongs next to `allocatable_bytes`, and the
-/// time at or near the budget next to the time near the end of the GPU.
+/// What the workload held on one GPU or MIG device.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DeviceReport {
     /// NVML's index of the GPU.
@@ -98,6 +97,12 @@ pub struct DeviceReport {
     /// Total minus reserved memory of the GPU or MIG device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allocatable_bytes: Option<u64>,
+    /// The lowest of the workload's limits on the device, when one was last known. A share of a time-sliced GPU is no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget_bytes: Option<u64>,
+    /// What declares that limit, as in the label `source`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget_source: Option<String>,
     /// Seconds for which its processes were on the device, as far as the device was read.
     pub seconds: f64,
     /// The number of process lists that contained its memory.
@@ -114,6 +119,9 @@ pub struct DeviceReport {
     /// Its memory now, or when its last process left.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_bytes: Option<u64>,
+    /// Seconds for which its memory was at or above the limit at that moment. Absent if no limit was known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seconds_at_budget: Option<f64>,
     /// Seconds for which at least 90 % of the device's allocatable memory was in use, by all processes together, while
     /// the workload was on the device.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -80,8 +80,15 @@ impl Scene {
             let workload = process.owner.workload.clone().unwrap();
             let known = workloads.iter().position(|listed| listed.workload == workload);
             let index = known.unwrap_or_else(|| {
-                let none =
-                    WorkloadUse { workload, mig: None, processes: 0, used: Some(0), window_peak: None, peak: None };
+                let none = WorkloadUse {
+                    workload,
+                    mig: None,
+                    processes: 0,
+                    used: Some(0),
+                    window_peak: None,
+                    peak: None,
+                    limits: Vec::new(),
+                };
                 workloads.push(none);
                 workloads.len() - 1
             });
@@ -408,6 +415,37 @@ fn failures_raise_the_margin_and_allocators_cannot_claim_more_than_the_driver_re
 }
 
 #[test]
+fn the_lowest_limit_is_the_budget_and_time_at_it_is_added_up() {
+    use crate::snapshot::{BudgetSource, WorkloadLimit};
+    let limit = |source: BudgetSource, gib: u64| WorkloadLimit {
+        source,
+        bytes: (gib > 0).then_some(gib * GIB),
+        over: None,
+        since: SystemTime::UNIX_EPOCH,
+    };
+    let mut scene = Scene::new(1);
+    scene.hold(0, 5, &job(3), 10);
+    let mut lists = |limits: &[(BudgetSource, u64)], used: u64| {
+        let mut list = scene.listed(0);
+        list.workloads[0].limits = limits.iter().map(|&(source, gib)| limit(source, gib)).collect();
+        list.workloads[0].used = Some(used * GIB);
+        scene.list_of(0, &list);
+        scene.millis += 1000;
+        scene.only().gpus[0].clone()
+    };
+    let none = lists(&[(BudgetSource::TimeSlicing, 1)], 10);
+    assert_eq!((none.budget_bytes, none.budget_source, none.seconds_at_budget), (None, None, None));
+    let both = [(BudgetSource::Hami, 20), (BudgetSource::Kai, 15), (BudgetSource::TimeSlicing, 1)];
+    for (used, seconds) in [(14, 0.0), (15, 0.0), (20, 1.0), (14, 2.0), (14, 2.0)] {
+        let gpu = lists(&both, used);
+        assert_eq!((gpu.budget_bytes, gpu.budget_source.as_deref()), (Some(15 * GIB), Some("kai")));
+        assert_eq!(gpu.seconds_at_budget, Some(seconds), "{used}");
+    }
+    let last = lists(&[(BudgetSource::Kai, 0)], 99);
+    assert_eq!((last.budget_bytes, last.seconds_at_budget), (Some(15 * GIB), Some(2.0)), "the last that was known");
+}
+
+#[test]
 fn mig_devices_are_reported_apart() {
     let mut scene = Scene::new(1);
     let job = job(3);
@@ -425,6 +463,7 @@ fn mig_devices_are_reported_apart() {
         used: Some(used * GIB),
         window_peak: None,
         peak: None,
+        limits: Vec::new(),
     };
     for _ in 0..4 {
         scene.millis += 1000;

@@ -60,6 +60,9 @@ fn write_device(out: &mut String, gpu: &DeviceReport) -> std::fmt::Result {
     let of = gpu.allocatable_bytes.map_or_else(String::new, |all| format!(" of {}", bytes(all)));
     writeln!(out, ": peak {}{of}{at}", known(gpu.peak_bytes))?;
     writeln!(out, "    mean {}, last {}, for {}", known(gpu.mean_bytes), known(gpu.last_bytes), seconds(gpu.seconds))?;
+    if let (Some(budget), Some(source), Some(reached)) = (gpu.budget_bytes, &gpu.budget_source, gpu.seconds_at_budget) {
+        writeln!(out, "    budget {} ({}), reached for {}", bytes(budget), name(source), seconds(reached))?;
+    }
     if let (Some(at_90), Some(at_95), Some(at_98)) =
         (gpu.seconds_at_90_percent, gpu.seconds_at_95_percent, gpu.seconds_at_98_percent)
     {

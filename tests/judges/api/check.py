@@ -35,6 +35,7 @@ model = "H200"
 gpu = 0
 end = "6s"
 command = ["python3", "train.py"]
+environment = ["VRAM_EXPORTER_GPU_MEMORY_LIMIT=40Gi"]
 user = "ada"
 cgroup = "0::/system.slice/slurmstepd.scope/job_77/step_0/user/task_0"
 memory = [{ kind = "constant", value = "78GiB" }]
