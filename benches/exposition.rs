@@ -76,7 +76,7 @@ fn process(pid: u32) -> Process {
 fn workload(process: &Process) -> WorkloadUse {
     let workload = process.owner.workload.clone().unwrap();
     let Process { used, window_peak, peak, .. } = *process;
-    WorkloadUse { workload, mig: None, processes: 1, used, window_peak, peak }
+    WorkloadUse { workload, mig: None, processes: 1, used, window_peak, peak, limits: Vec::new() }
 }
 
 fn processes(gpu: &Arc<Gpu>, count: u32) -> GpuProcesses {

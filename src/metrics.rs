@@ -7,6 +7,7 @@
 //! scrapes are kept in a [`prometheus::Registry`], whose text follows.
 
 mod allocators;
+mod budgets;
 mod build_metrics;
 mod data_quality;
 mod driver;

@@ -11,8 +11,10 @@ use super::problem::{Problem, nearest, preview};
 
 /// The variable that names the configuration file.
 pub(super) const CONFIG_FILE: &str = "VRAM_EXPORTER_CONFIG_FILE";
-/// The variables of the Python client, which `vram-exporter run` passes on and a container image may set for every program.
-const OF_THE_CLIENT: [&str; 3] = ["VRAM_EXPORTER_ARM", "VRAM_EXPORTER_INTERVAL", "VRAM_EXPORTER_SOCKET"];
+/// The variables of the programs that are measured: those of the Python client, and the limit that a program declares.
+/// `vram-exporter run` passes them on, and a container image may set them for every program.
+const OF_PROGRAMS: [&str; 4] =
+    ["VRAM_EXPORTER_ARM", "VRAM_EXPORTER_GPU_MEMORY_LIMIT", "VRAM_EXPORTER_INTERVAL", "VRAM_EXPORTER_SOCKET"];
 
 /// The settings from the environment.
 #[derive(Debug, Default)]
@@ -68,7 +70,7 @@ fn unknown(name: &str) -> Problem {
 
 /// Whether this variable has the exporter's prefix but is set by another program: Kubernetes sets such variables in
 /// every container for a Service whose name begins with `vram-exporter` (documented under "Service environment
-/// variables"), the Python client has variables of its own, and tests set some too.
+/// variables"), the programs that are measured have variables of their own, and tests set some too.
 fn is_foreign(name: &str, value: &str) -> bool {
     // Begins with the last underscore of the prefix, so that a Service named exactly vram-exporter matches too.
     let rest = &name[PREFIX.len() - 1..];
@@ -79,7 +81,7 @@ fn is_foreign(name: &str, value: &str) -> bool {
         number.parse::<u16>().is_ok() && ["TCP", "UDP", "SCTP"].iter().any(|name| protocol.starts_with(name))
     });
     let kubernetes = service || numbered || (rest.ends_with("_PORT") && port_address);
-    rest.starts_with("_TEST_") || OF_THE_CLIENT.contains(&name) || kubernetes
+    rest.starts_with("_TEST_") || OF_PROGRAMS.contains(&name) || kubernetes
 }
 
 #[cfg(test)]
@@ -91,6 +93,7 @@ mod tests {
         for (name, value) in [
             ("VRAM_EXPORTER_SOCKET", "/run/vram-exporter/allocator.sock"),
             ("VRAM_EXPORTER_ARM", "1"),
+            ("VRAM_EXPORTER_GPU_MEMORY_LIMIT", "20Gi"),
             ("VRAM_EXPORTER_PORT", "tcp://10.0.0.1:9836"),
             ("VRAM_EXPORTER_SERVICE_HOST", "10.0.0.1"),
             ("VRAM_EXPORTER_SERVICE_PORT", "9836"),

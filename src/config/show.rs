@@ -55,7 +55,7 @@ pub fn reference() -> String {
          are not allowed.\n\n\
          An unknown key, flag or `VRAM_EXPORTER_` variable, a value of the wrong type and an impossible value are errors:\n\
          the exporter reports all of them and exits with code 64. The variables that Kubernetes sets for a Service whose\n\
-         name begins with `vram-exporter` are ignored.\n\n\
+         name begins with `vram-exporter`, those of the Python client and `VRAM_EXPORTER_GPU_MEMORY_LIMIT` are ignored.\n\n\
          `--check-config` checks a configuration without running it. `--print-config` prints the effective one with\n\
          the origin of each value; its output is a valid configuration file.\n",
     );

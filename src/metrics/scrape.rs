@@ -16,8 +16,8 @@ use super::points::PointSink;
 use super::settings::Settings;
 use super::view::Parts;
 use super::{
-    allocators, data_quality, driver, gpu_memory, health, incidents, kubernetes, mig, processes, profiling, pushes,
-    telemetry, workloads,
+    allocators, budgets, data_quality, driver, gpu_memory, health, incidents, kubernetes, mig, processes, profiling,
+    pushes, telemetry, workloads,
 };
 use crate::faults::Faults;
 use crate::snapshot::Snapshot;
@@ -174,6 +174,9 @@ impl Metrics {
         }
         if selection.shows_any(&workloads::SECTION) {
             workloads::collect(&gpus, out);
+        }
+        if selection.shows_any(&budgets::SECTION) {
+            budgets::collect(&gpus, out);
         }
         if selection.shows_any(&allocators::SECTION) {
             allocators::collect(&gpus, self.settings.process_series, out);

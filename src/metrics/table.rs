@@ -4,16 +4,17 @@
 
 use super::family::{Family, Section};
 use super::{
-    allocators, build_metrics, data_quality, driver, exporter, gpu_memory, health, incidents, kubernetes, mig,
+    allocators, budgets, build_metrics, data_quality, driver, exporter, gpu_memory, health, incidents, kubernetes, mig,
     own_process, processes, profiling, pushes, telemetry, workloads,
 };
 
 /// The table.
-pub static SECTIONS: [&Section; 16] = [
+pub static SECTIONS: [&Section; 17] = [
     &gpu_memory::SECTION,
     &mig::SECTION,
     &processes::SECTION,
     &workloads::SECTION,
+    &budgets::SECTION,
     &allocators::SECTION,
     &kubernetes::SECTION,
     &incidents::SECTION,

@@ -5,10 +5,13 @@
 //! module.
 
 mod ladder;
+mod limits;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
+
+use limits::Promises;
 
 use super::label::Labels;
 use super::settings::Settings;
@@ -57,6 +60,9 @@ pub struct GpuView<'a> {
     /// Bytes of the used memory that the processes could not return to the driver. `None` if no process reports how
     /// much it could return.
     pub needed: Option<u64>,
+    /// Bytes of its memory that are promised to containers and workloads. `None` if nothing is promised, if a part of the
+    /// sum is unknown, or if the GPU has no processes to show.
+    pub promised: Option<u64>,
     /// Fast telemetry. `None` if the GPU is not up or the readings are too old.
     pub fast: Option<&'a FastTelemetry>,
     /// Slow telemetry. `None` if the GPU is not up or the readings are too old.
@@ -114,10 +120,11 @@ impl Parts {
 
     /// The driver's GPUs, each with the values that may be shown.
     pub fn gpus(&self, settings: &Settings) -> Vec<GpuView<'_>> {
-        self.driver.gpus.iter().map(|gpu| self.view(gpu, settings)).collect()
+        let promises = Promises::of(self, settings);
+        self.driver.gpus.iter().map(|gpu| self.view(gpu, settings, &promises)).collect()
     }
 
-    fn view<'a>(&'a self, gpu: &'a Gpu, settings: &Settings) -> GpuView<'a> {
+    fn view<'a>(&'a self, gpu: &'a Gpu, settings: &Settings, promises: &Promises<'_>) -> GpuView<'a> {
         let same = |other: &Gpu| other.index == gpu.index && other.uuid == gpu.uuid;
         let memory = self.memory.gpus.iter().find(|m| same(&m.gpu));
         let processes = self.processes.gpus.iter().find(|p| same(&p.gpu)).map(|p| &**p);
@@ -138,7 +145,8 @@ impl Parts {
         let processes_shown = processes.filter(|p| up && fresh(p.at, settings.process_interval));
         let reporting =
             processes_shown.map(|list| Reporting::all(list, gpu, &self.allocator, self.now)).unwrap_or_default();
-        let used = memory_shown.and_then(|memory| memory.figures).map(|figures| figures.used);
+        let figures = memory_shown.and_then(|memory| memory.figures);
+        let (used, total) = (figures.map(|figures| figures.used), figures.map(|figures| figures.total));
         let telemetry_up = telemetry.filter(|_| up);
         let profiling_up = profiling.filter(|_| up);
         let instances = profiling_up.map_or(&[][..], |p| &p.mig);
@@ -150,6 +158,7 @@ impl Parts {
             processes: processes_shown,
             needed: used.and_then(|used| ladder::needed(used, &reporting)),
             reporting,
+            promised: processes_shown.and_then(|list| promises.on(gpu, list, total)),
             fast: telemetry_up.filter(|t| fresh(t.fast_at, settings.telemetry_interval)).map(|t| &t.fast),
             slow: telemetry_up.filter(|t| fresh(t.slow_at, settings.telemetry_slow_interval)).map(|t| &t.slow),
             profiling: profiling_up.filter(|p| fresh(p.at, settings.profiling_interval)).map(|p| &p.figures),

@@ -15,6 +15,7 @@ mod alerts;
 mod allocator;
 mod architecture;
 mod attribution;
+mod budgets;
 mod command_line;
 mod config;
 mod dcgm;

@@ -1,6 +1,7 @@
 //! The contract of the metrics, checked on hand-built snapshots: names, types, absence, unique series.
 
 mod allocators;
+mod budgets;
 mod machine;
 mod open_metrics;
 mod scrape;
@@ -740,7 +741,7 @@ fn rows<'s>(scrape: &'s Scrape, family: &'s str) -> Vec<Vec<&'s str>> {
 
 #[test]
 fn every_source_in_use_has_a_count_of_faults_from_the_start() {
-    let always = ["library", "topology", "memory", "process", "telemetry", "attribution", "recorder", "http"];
+    let always = ["library", "topology", "memory", "process", "telemetry", "attribution", "budget", "recorder", "http"];
     let scrape = Machine::one().scrape();
     assert_eq!(rows(&scrape, "vram_exporter_faults_total"), always.map(|source| vec![source, "0"]));
     assert_eq!(scrape.count("vram_exporter_faults_by_reason_total"), 0);

@@ -171,7 +171,17 @@ pub(crate) fn of_pod(pod: &str) -> Arc<Workload> {
 
 pub(crate) fn workload(workload: Arc<Workload>, used: u64) -> WorkloadUse {
     let (window_peak, peak) = (Some(used + 1), Some(used + 2));
-    WorkloadUse { workload, mig: None, processes: 2, used: Some(used), window_peak, peak }
+    WorkloadUse { workload, mig: None, processes: 2, used: Some(used), window_peak, peak, limits: Vec::new() }
+}
+
+/// A limit of a workload, which held more for some seconds.
+pub(crate) fn limit(source: BudgetSource, bytes: u64, over: f64) -> WorkloadLimit {
+    let since = UNIX_EPOCH + Duration::from_secs_f64(SINCE);
+    WorkloadLimit { source, bytes: Some(bytes), over: Some(Duration::from_secs_f64(over)), since }
+}
+
+pub(crate) fn budget(source: BudgetSource, amount: BudgetAmount, place: BudgetPlace) -> Budget {
+    Budget { source, amount, place }
 }
 
 pub(crate) fn incidents(gpu: &Gpu) -> IncidentCount {
@@ -315,10 +325,13 @@ pub(crate) fn everything() -> Machine {
         reporting(300, vec![report("MIG-a", "jax", GIB / 4)]),
     ];
     machine.processes[1].workloads = vec![WorkloadUse { mig: mig.clone(), ..workload(of_pod("vllm"), GIB) }];
+    machine.processes[1].workloads[0].limits = vec![limit(BudgetSource::Mig, 10 * GIB, 1.5)];
     machine.processes[0].other = Some(Other { entries: 12, processes: 11, used: Some(13 * GIB) });
     machine.processes[0].other_workloads = Some(Other { entries: 3, processes: 4, used: Some(5 * GIB) });
     let pods = HashMap::from([("c0ffee".to_owned(), pod_container("vllm"))]);
-    machine.pods = Pods { up: Some(true), containers: Arc::new(pods), ..Pods::default() };
+    let budget = budget(BudgetSource::Kai, BudgetAmount::Millionths(500_000), BudgetPlace::EachGpu);
+    let budgets = HashMap::from([((*pod_container("idle")).clone(), vec![budget])]);
+    machine.pods = Pods { up: Some(true), containers: Arc::new(pods), budgets: Arc::new(budgets), ..Pods::default() };
     let slice = device(DeviceName::Mig("MIG-a".to_owned()), Some("3"));
     let whole = device(DeviceName::Gpu("GPU-0".to_owned()), None);
     let held = vec![

@@ -1,0 +1,76 @@
+//! What the workloads may hold, how long they held more, and what is promised on each GPU.
+//!
+//! Invariant: no two series of a family have the same labels. Of two workloads with the same labels, such as those on two
+//! MIG devices that are not identified yet, no limit is shown unless both have the same one.
+
+use super::exposition::Exposition;
+use super::family::{Family, Section, Unit, When};
+use super::label::Labels;
+use super::openmetrics::Counted;
+use super::view::GpuView;
+use super::workloads;
+use crate::snapshot::WorkloadLimit;
+
+const LIMITED: &[&str] = &["gpu", "uuid", "mig_uuid", "workload", "kind", "namespace", "pod", "container", "source"];
+
+static LIMIT: Family = Family::gauge(
+    "gpu_workload_memory_limit_bytes",
+    Unit::Bytes,
+    When::ProcessLane,
+    LIMITED,
+    "Bytes of device memory that the workload may hold on this GPU or MIG device according to source. Nothing is enforced by the exporter. Absent where no source declares a limit, while the limit is unknown, and after the last process ended.",
+);
+static OVER_LIMIT: Family = Family::counter(
+    "gpu_workload_memory_over_limit_seconds_total",
+    Unit::Seconds,
+    When::ProcessLane,
+    LIMITED,
+    "Seconds in which the workload held more than the limit that source declared at that moment. Starts at 0 when the limit is first known, and stays for the peak window and process.linger after the last process ended. Time without readings, longer than three times process.interval and 5 seconds, is left out. Absent for a share (source=\"time_slicing\").",
+);
+static PROMISED: Family = Family::gauge(
+    "gpu_memory_promised_bytes",
+    Unit::Bytes,
+    When::Scrape,
+    &["gpu", "uuid"],
+    "Bytes of the GPU's memory that are promised: the sum of the lowest limits of all containers that are placed on it, started or not, and of all other workloads that run on it. Shares and MIG devices promise nothing. Absent where nothing is promised, and while a part of the sum is unknown.",
+);
+
+pub(super) static SECTION: Section = Section {
+    title: "Budgets",
+    intro: "What workloads may hold, as something outside the exporter declares it; the exporter enforces nothing. `source` is \
+            `annotation` (the pod's `vram-exporter/gpu-memory-limit`), `environment` (`VRAM_EXPORTER_GPU_MEMORY_LIMIT` in the environment of \
+            every process of the workload on the device; the highest if they differ), `hami`, `kai`, `mig` (the MIG device's total memory) or `time_slicing` (the \
+            device's total memory times the container's part of the replicas: a share, not a limit). A container's budget applies to each GPU that it uses, unless the source names one.",
+    families: &[&LIMIT, &OVER_LIMIT, &PROMISED],
+};
+
+pub(super) fn collect(gpus: &[GpuView<'_>], out: &mut Exposition<'_>) {
+    let limits: Vec<_> = gpus.iter().flat_map(limits).collect();
+    if !limits.is_empty() {
+        out.add(&LIMIT, limits.iter().filter_map(|(labels, limit)| Some((labels, limit.bytes? as f64))));
+        let counted = |limit: &WorkloadLimit| Some(Counted::since(Some(limit.since), limit.over?.as_secs_f64()));
+        out.add(&OVER_LIMIT, limits.iter().filter_map(|(labels, limit)| Some((labels, counted(limit)?))));
+    }
+    out.add(&PROMISED, gpus.iter().filter_map(|gpu| Some((&gpu.labels, gpu.promised? as f64))));
+}
+
+/// The limits of the GPU's workloads, sorted by their labels, with each set of labels once.
+fn limits(gpu: &GpuView<'_>) -> Vec<(Labels, WorkloadLimit)> {
+    let workloads = gpu.processes.map_or(&[][..], |part| &part.workloads);
+    let mut limits = Vec::new();
+    for workload in workloads.iter().filter(|workload| !workload.limits.is_empty()) {
+        let labels = workloads::labels(&gpu.labels, &workload.workload, workload.mig.as_deref());
+        let of = |limit: &WorkloadLimit| (labels.with_room(1).and("source", limit.source.label()), *limit);
+        limits.extend(workload.limits.iter().map(of));
+    }
+    limits.sort_by(|(a, _), (b, _)| a.cmp(b));
+    limits.dedup_by(|(later, other), (first, limit)| {
+        let same = later == first;
+        if same {
+            limit.bytes = limit.bytes.filter(|bytes| other.bytes == Some(*bytes));
+            (limit.over, limit.since) = (limit.over.max(other.over), limit.since.min(other.since));
+        }
+        same
+    });
+    limits
+}

@@ -1,0 +1,94 @@
+//! The memory that is promised on each GPU: the sum of what its containers and workloads may hold, whether they have
+//! started or not.
+//!
+//! Invariants: each container and each workload counts once for each GPU, with the lowest of its limits there; a share
+//! and the memory of a MIG device are not promised. If a part of the sum is unknown, there is no sum.
+
+use std::collections::{HashMap, HashSet};
+
+use super::super::settings::Settings;
+use super::Parts;
+use crate::snapshot::{Budget, BudgetAmount, BudgetPlace, Gpu, GpuProcesses, PodContainer, WorkloadUse};
+
+/// What the pods of this node declare, and on which GPUs the kubelet has placed their containers.
+#[derive(Debug)]
+pub(super) struct Promises<'a> {
+    /// The containers with budgets.
+    declared: Vec<(&'a PodContainer, &'a [Budget])>,
+    /// The indices of the whole GPUs that are allocated to each container; `None` if the kubelet does not answer.
+    allocated: Option<HashMap<&'a PodContainer, Vec<u32>>>,
+}
+
+impl<'a> Promises<'a> {
+    pub(super) fn of(parts: &'a Parts, settings: &Settings) -> Self {
+        let declared: Vec<_> = parts.pods.budgets.iter().map(|(holder, budgets)| (holder, &budgets[..])).collect();
+        // Where no pod declares anything, nothing has to be looked up.
+        let allocated = if declared.is_empty() { Some(HashMap::new()) } else { allocated(parts, settings) };
+        Self { declared, allocated }
+    }
+
+    /// The bytes that are promised on a GPU. `total`: all memory of the GPU. `None` if nothing is promised, or if a part
+    /// of the sum is unknown.
+    pub(super) fn on(&self, gpu: &Gpu, list: &GpuProcesses, total: Option<u64>) -> Option<u64> {
+        let running = list.workloads.iter().filter(|workload| workload.processes > 0 && workload.mig.is_none());
+        let limited: Vec<_> = running.filter_map(|workload| Some((workload, promised_to(workload)?))).collect();
+        if self.declared.is_empty() && limited.is_empty() {
+            return None;
+        }
+        let mut counted = HashSet::new();
+        let mut promised: Option<u64> = None;
+        let mut add = |bytes: u64| promised = Some(promised.unwrap_or(0).saturating_add(bytes));
+        for &(holder, budgets) in &self.declared {
+            let own = limited.iter().find(|(workload, _)| workload.workload.pod.as_deref() == Some(holder));
+            let mut lowest = own.map(|(_, bytes)| *bytes);
+            for budget in budgets {
+                let applies = match budget.place {
+                    BudgetPlace::EachGpu => own.is_some() || self.is_allocated(holder, gpu)?,
+                    _ => budget.place.is(gpu, None),
+                };
+                if applies {
+                    let bytes = match budget.amount {
+                        BudgetAmount::Bytes(bytes) => bytes,
+                        amount @ BudgetAmount::Millionths(_) => amount.bytes(total?),
+                    };
+                    lowest = Some(lowest.map_or(bytes, |lowest| lowest.min(bytes)));
+                }
+            }
+            if let Some(bytes) = lowest {
+                counted.insert(holder);
+                add(bytes);
+            }
+        }
+        for (workload, bytes) in limited {
+            if !workload.workload.pod.as_deref().is_some_and(|pod| counted.contains(pod)) {
+                add(bytes);
+            }
+        }
+        promised
+    }
+
+    /// Whether the kubelet has allocated the whole GPU, or a replica of it, to a container. `None` if that is unknown.
+    fn is_allocated(&self, holder: &PodContainer, gpu: &Gpu) -> Option<bool> {
+        Some(self.allocated.as_ref()?.get(holder).is_some_and(|gpus| gpus.contains(&gpu.index)))
+    }
+}
+
+/// The lowest limit that is promised to a workload in bytes.
+fn promised_to(workload: &WorkloadUse) -> Option<u64> {
+    workload.limits.iter().filter(|limit| limit.source.is_promise()).filter_map(|limit| limit.bytes).min()
+}
+
+/// The whole GPUs of each container. `None` if the kubelet is queried and its response is too old; empty if it is not
+/// queried.
+fn allocated<'a>(parts: &'a Parts, settings: &Settings) -> Option<HashMap<&'a PodContainer, Vec<u32>>> {
+    let mut allocated: HashMap<_, Vec<u32>> = HashMap::new();
+    if parts.allocations.up.is_none() {
+        return Some(allocated);
+    }
+    for allocation in &*parts.fresh_allocations(settings)?.allocated {
+        if let Some((gpu, None)) = parts.driver.find(&allocation.device.device) {
+            allocated.entry(&*allocation.holder).or_default().push(gpu.index);
+        }
+    }
+    Some(allocated)
+}
