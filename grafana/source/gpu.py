@@ -1,6 +1,6 @@
 """GPU: one GPU, or the sum of several: memory, owners, activity, pressure, churn, MIG devices and health."""
 
-from . import activity, grid, panels as p, queries as q
+from . import activity, budgets, grid, panels as p, queries as q
 from .activity import MIG_NAME
 from .gpu_health import HEALTH, NAME, each
 from .queries import DEVICE, DEVICE_KEY, GPU, PART, WHOLE
@@ -311,6 +311,7 @@ DASHBOARD = grid.dashboard(
         *OVERVIEW,
         grid.row("Memory and owners"),
         *MEMORY,
+        *budgets.ON_GPU,
         *INCIDENTS,
         grid.row("What the allocators need"),
         *ALLOCATORS,

@@ -1,6 +1,6 @@
 """Workloads: current and peak memory by owner, idle memory, growth, and right-sizing."""
 
-from . import activity, grid, panels as p, queries as q
+from . import activity, budgets, grid, panels as p, queries as q
 from .queries import DEVICE_KEY, GPU, NAMESPACE, POD_KEY, WORKLOAD
 from .sizing import KEY, PEAK_FAMILY, SIZES
 
@@ -262,9 +262,10 @@ DASHBOARD = grid.dashboard(
     "workloads",
     "Current and peak memory by owner, idle memory, growth, and right-sizing.",
     [grid.GPU, grid.NAMESPACE, grid.WORKLOAD, grid.TOP, grid.IDLE, grid.LOOKBACK],
-    # Two of these alerts have no `gpu` label.
+    # Three of these alerts have no `gpu` label.
     grid.alerts(
-        "GpuProcessMemoryLeak|GpuMemoryHeldIdle|GpuMemoryOverReserved|GpuAllocatedUnused|GpuMemoryImbalance",
+        "GpuProcessMemoryLeak|GpuMemoryHeldIdle|GpuMemoryOverReserved|GpuAllocatedUnused|GpuMemoryImbalance"
+        "|GpuWorkloadOverBudget|GpuBudgetNeverNeeded",
         WORKLOAD.replace('gpu=~"$gpu"', 'gpu=~"$gpu|"'),
         "warning",
         "info",
@@ -273,6 +274,8 @@ DASHBOARD = grid.dashboard(
         *OVERVIEW,
         grid.row("Memory use"),
         *HOLDERS,
+        grid.row("Budgets"),
+        *budgets.ON_WORKLOADS,
         grid.row(activity.TITLE),
         *activity.ON_WORKLOADS,
         grid.row("Held without use"),
@@ -281,5 +284,6 @@ DASHBOARD = grid.dashboard(
         *GROWING,
         grid.row("Right-sizing"),
         *SIZES,
+        *budgets.TO_GIVE_BACK,
     ],
 )
