@@ -13,11 +13,12 @@ ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "tests/judges/deploy"))
 
 import access
+import budgets
 import following
 import scenarios
 import shipped
 from server import Cluster, binaries, missing, skipped
-from simulated import ACCOUNT, TEAM, Exporter, Relay
+from simulated import ACCOUNT, TEAM, Exporter, Relay, one_gpu
 
 CONTAINERS = 20
 
@@ -34,7 +35,13 @@ def problems(cluster, crds, program, machine):
     own = following.create_own(cluster, "own")
     token = cluster.token(ACCOUNT, ACCOUNT, own)
     yield from access.check(cluster, token)
-    simulated = Exporter(program, program.parent / "deps/libnvml_sim.so", machine, CONTAINERS)
+    library = program.parent / "deps/libnvml_sim.so"
+    for name in ("budgets", "names"):
+        (machine / name).mkdir()
+    budgeted = Exporter(program, library, machine / "budgets", budgets.scenario())
+    with Relay(cluster.port) as relay, budgeted.follow(cluster, token, relay.port) as exporter:
+        yield from budgets.check(cluster, exporter, relay)
+    simulated = Exporter(program, library, machine / "names", one_gpu(CONTAINERS))
     with Relay(cluster.port) as relay, simulated.follow(cluster, token, relay.port) as exporter:
         yield from following.check(cluster, exporter, relay, api, binding, own)
 

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from server import Cluster, binaries, missing, skipped, until
-from simulated import ACCOUNT, TEAM, Exporter, container_id
+from simulated import ACCOUNT, TEAM, Exporter, container_id, one_gpu
 
 ROOT = Path(__file__).resolve().parents[3]
 AWAY = 25.0
@@ -68,7 +68,7 @@ def main():
         server.mkdir(), machine.mkdir()
         with Cluster(tools, server) as cluster:
             prepare(cluster)
-            simulated = Exporter(arguments.exporter, library, machine, arguments.rounds + 1)
+            simulated = Exporter(arguments.exporter, library, machine, one_gpu(arguments.rounds + 1))
             with simulated.follow(cluster, cluster.token(ACCOUNT, ACCOUNT)) as exporter:
                 cluster.run_pod(TEAM, "after-0", container_id(0))
                 until("the first name", lambda: exporter.names("after-0"))

@@ -20,6 +20,17 @@ def container_id(n):
     return f"{n:064x}"
 
 
+def process(n, container, gpu=0, memory="1GiB"):
+    """A process of the scenario: the n-th, in a container with the id."""
+    cgroup = CGROUP.format(n, container)
+    return f'[[process]]\npid = {100 + n}\ngpu = {gpu}\nmemory = "{memory}"\ncgroup = "{cgroup}"\n'
+
+
+def one_gpu(containers):
+    """A scenario with one GPU and a process for each container."""
+    return '[[gpu]]\nmodel = "H200"\n' + "".join(process(n, container_id(n)) for n in range(containers))
+
+
 def names(metrics, pod):
     return f'workload="{TEAM}/{pod}/main"' in metrics
 
@@ -87,15 +98,11 @@ class Relay:
 
 
 class Exporter:
-    """The exporter on a machine with a process for each container. It is stopped at the end of the `with` block."""
+    """The exporter on a machine with the scenario. It is stopped at the end of the `with` block."""
 
-    def __init__(self, program, library, folder, containers):
+    def __init__(self, program, library, folder, scenario):
         self.folder = Path(folder)
-        processes = (
-            f'[[process]]\npid = {100 + n}\nmemory = "1GiB"\ncgroup = "{CGROUP.format(n, container_id(n))}"\n'
-            for n in range(containers)
-        )
-        (self.folder / "scenario.toml").write_text('[[gpu]]\nmodel = "H200"\n' + "".join(processes))
+        (self.folder / "scenario.toml").write_text(scenario)
         self.environment = {
             "NVML_SIM_SCENARIO": str(self.folder / "scenario.toml"),
             "NVML_SIM_PROCFS": str(self.folder / "proc"),
@@ -140,6 +147,11 @@ class Exporter:
     def metrics(self):
         with urllib.request.urlopen(f"http://{self.address}/metrics", timeout=60) as answer:
             return answer.read().decode()
+
+    def series(self, family):
+        """The labels and the value of each series of the family."""
+        found = re.findall(rf"^{family}\{{(.*)\}} (\S+)$", self.metrics(), re.MULTILINE)
+        return [(dict(re.findall(r'(\w+)="([^"]*)"', labels)), float(value)) for labels, value in found]
 
     def is_up(self):
         return "\nvram_exporter_kubernetes_api_up 1\n" in self.metrics()
