@@ -33,6 +33,7 @@ WRONG = {
 CONTAINERS = {
     "own": (("main", "sidecar"), 3),
     "hami": (("first", "second"), 0),
+    "hami-requested": (("main",), 0),
     "kai-memory": (("main",), 1),
     "kai-fraction": (("sidecar", "gpu-workload"), 2),
     **{name: (("main",), 3) for name in WRONG},
@@ -58,10 +59,11 @@ class Pods:
     def __init__(self, cluster):
         self.cluster, self.created = cluster, []
 
-    def create(self, name, annotations, labels=None, names=None, namespace=NAMESPACE, running=True):
+    def create(self, name, annotations, labels=None, names=None, namespace=NAMESPACE, running=True, limits=None):
         names = names or CONTAINERS[name][0]
         path = f"/api/v1/namespaces/{namespace}/pods"
-        spec = {"nodeName": "node-1", "containers": [{"name": container, "image": "none"} for container in names]}
+        parts = [{"name": container, "image": "none", "resources": {"limits": limits or {}}} for container in names]
+        spec = {"nodeName": "node-1", "containers": parts}
         metadata = {"name": name, "namespace": namespace, "annotations": annotations, "labels": labels or {}}
         self.cluster.ask("POST", path, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
         self.created.append(f"{path}/{name}")
@@ -153,13 +155,17 @@ def kai(pods, shown):
 
 
 def hami(pods, shown):
-    """Two containers with a size each on one GPU, as HAMi's documentation describes the annotation."""
+    """Two containers with a size each on one GPU, as HAMi's documentation describes the annotation; and a requested percentage."""
     allocated = f"{HAMI},NVIDIA,3000,0:;{HAMI},NVIDIA,5000,0:;"
     pods.create("hami", {"hami.io/vgpu-devices-allocated": allocated})
     limits = {("hami", "first", "hami"): 3000 * MIB, ("hami", "second", "hami"): 5000 * MIB}
     shown.wait("HAMi's limits", lambda: {key: v for key, v in shown.limits().items() if key[2] == "hami"}, limits)
     shown.wait("HAMi's promises", lambda: shown.promised().get(HAMI), 8000 * MIB)
-    print("ok  HAMi: a size for each container", flush=True)
+    half = shown.one("gpu_memory_total_bytes", HAMI) / 2
+    pods.create("hami-requested", {}, limits={"nvidia.com/gpumem-percentage": "50", "nvidia.com/gpu": "1"})
+    shown.wait("the limit of a percentage", lambda: shown.limits().get(("hami-requested", "main", "hami")), half)
+    shown.wait("HAMi's promises with a percentage", lambda: shown.promised().get(HAMI), 8000 * MIB + half)
+    print("ok  HAMi: a size for each container, and a requested percentage", flush=True)
     return ()
 
 
