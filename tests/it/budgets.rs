@@ -117,7 +117,8 @@ fn every_source_of_a_pod_is_a_limit_of_its_workload() {
     node.annotate("both", Some('d'), &json!({"hami.io/vgpu-devices-allocated": assigned, "gpu-memory": "5000"}));
     node.annotate("none", Some('e'), &json!({"team/gpu-memory-limit": "1Gi"}));
     let exporter = node.export();
-    let scrape = exporter.scrape_until("the limits", |s| of(s, LIMIT, "both", "hami").is_some());
+    // A fraction is known once the total memory of the GPU has been read.
+    let scrape = exporter.scrape_until("the limits", |s| s.all(LIMIT).count() == 6);
     let limit = |pod: &str, source: &str| of(&scrape, LIMIT, pod, source);
     assert_eq!(limit("own", "annotation"), Some(20.0 * GIB));
     assert_eq!(limit("kai", "kai"), Some((total(&scrape) / 4.0).floor()));

@@ -229,7 +229,7 @@ fn limits(names: &mut Names<'_>) -> Vec<WorkloadLimit> {
     let limit = |source: BudgetSource, names: &mut Names<'_>| WorkloadLimit {
         source,
         bytes: (names.below(4, 1) > 0).then(|| names.number()),
-        since: SystemTime::UNIX_EPOCH,
+        since: SystemTime::now(),
         over: (!source.is_share()).then(|| Duration::from_millis(names.number() >> 20)),
     };
     let some = BudgetSource::ALL.into_iter().filter(|_| names.below(4, 0) == 1).collect::<Vec<_>>();
