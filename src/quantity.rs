@@ -60,7 +60,7 @@ pub(crate) fn number(text: &str) -> Result<u64, &'static str> {
     let digits = sum.ok_or(TOO_LARGE)?;
     // At most 64 characters, so the length fits.
     let after_point = fraction.trim_end_matches('0').len() as i32;
-    let (factor, exponent) = scale(suffix).ok_or("has no suffix that Kubernetes knows")?;
+    let (factor, exponent) = scale(suffix)?;
     if digits == 0 {
         return Ok(0);
     }
@@ -77,16 +77,19 @@ pub(crate) fn number(text: &str) -> Result<u64, &'static str> {
 }
 
 /// The factor of a suffix, and the exponent of its power of 10.
-fn scale(suffix: &str) -> Option<(u128, i32)> {
+fn scale(suffix: &str) -> Result<(u128, i32), &'static str> {
     if let Some((_, shift)) = BINARY.iter().find(|(name, _)| *name == suffix) {
-        return Some((1 << shift, 0));
+        return Ok((1 << shift, 0));
     }
     if let Some((_, exponent)) = DECIMAL.iter().find(|(name, _)| *name == suffix) {
-        return Some((1, *exponent));
+        return Ok((1, *exponent));
     }
-    let digits = suffix.strip_prefix(['e', 'E'])?;
-    let exponent: i32 = digits.parse().ok()?;
-    (exponent.abs() <= LARGEST_EXPONENT).then_some((1, exponent))
+    let exponent = suffix.strip_prefix(['e', 'E']).and_then(|digits| digits.parse::<i32>().ok());
+    let exponent = exponent.ok_or("has no suffix that Kubernetes knows")?;
+    if exponent.abs() > LARGEST_EXPONENT {
+        return Err("has an exponent below -30 or above 30");
+    }
+    Ok((1, exponent))
 }
 
 fn shortened(text: &str) -> String {
@@ -148,7 +151,8 @@ mod tests {
             ("20gi", "has no suffix"),
             ("1e", "has no suffix"),
             ("1e1.5", "has no suffix"),
-            ("1e31", "has no suffix"),
+            ("1e31", "has an exponent below -30 or above 30"),
+            ("1e-31", "has an exponent"),
             ("16Ei", "is too large"),
             ("18446744073709551616", "is too large"),
             ("99999999999999999999999999999999999999999999", "is too large"),

@@ -2,7 +2,8 @@
 //! HAMi write.
 //!
 //! Invariant: a declaration that cannot be read completely yields no budget and one problem. A pod's texts come from
-//! users who may be hostile, so a problem quotes at most 40 characters of one.
+//! users who may be hostile, so a problem quotes at most 40 characters of one. An init container that ends before the
+//! others start has no budget: the others take over its memory, so its budget must not be added to theirs.
 
 mod hami;
 mod kai;
@@ -37,6 +38,7 @@ impl Declarations {
                 Err(problem) => all.problems.push(problem),
             }
         }
+        all.budgets.retain(|budget| !spec.ends_early(&budget.container));
         match kai::reservation(annotations, labels) {
             Ok(reservation) => all.reservation = reservation,
             Err(problem) => all.problems.push(problem),

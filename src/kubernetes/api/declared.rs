@@ -58,9 +58,18 @@ pub(super) struct Spec {
 
 /// A container as the pod describes it.
 #[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct Container {
     pub(super) name: Option<String>,
+    /// Whether it is a sidecar, if it is an init container: it then runs as long as the other containers.
+    #[serde(default, rename = "restartPolicy", deserialize_with = "is_always")]
+    stays: bool,
     resources: Option<Resources>,
+}
+
+fn is_always<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
+    let policy: Option<Cow<'_, str>> = Option::deserialize(from)?;
+    Ok(policy.as_deref() == Some("Always"))
 }
 
 impl Container {
@@ -80,6 +89,11 @@ impl Spec {
     /// The init containers.
     pub(super) fn init_containers(&self) -> &[Container] {
         self.init_containers.as_deref().unwrap_or_default()
+    }
+
+    /// Whether a container ends before the others start: an init container that is not a sidecar.
+    pub(super) fn ends_early(&self, container: &str) -> bool {
+        self.init_containers().iter().any(|init| init.name.as_deref() == Some(container) && !init.stays)
     }
 
     /// The containers, followed by the init containers.
@@ -187,5 +201,18 @@ mod tests {
         .unwrap();
         let limits: Vec<_> = spec.all().map(|container| container.limits().get("nvidia.com/gpumem")).collect();
         assert_eq!(limits, [Some(Some("3000")), None, None]);
+    }
+
+    #[test]
+    fn an_init_container_ends_early_unless_it_is_a_sidecar() {
+        let spec: Spec = serde_json::from_value(serde_json::json!({
+            "containers": [{"name": "main", "restartPolicy": null}],
+            "initContainers": [
+                {"name": "prepare"}, {"name": "proxy", "restartPolicy": "Always"}, {"name": "odd", "restartPolicy": "x"},
+            ],
+        }))
+        .unwrap();
+        let ending = ["main", "prepare", "proxy", "odd", "absent"].map(|container| spec.ends_early(container));
+        assert_eq!(ending, [false, true, false, true, false]);
     }
 }

@@ -9,7 +9,7 @@ const MIB: u64 = 1 << 20;
 const A: &str = "GPU-11111111-2222-3333-4444-555555555555";
 const B: &str = "GPU-99999999-2222-3333-4444-555555555555";
 
-/// A pod with the containers `main` and `side` and the init container `init`.
+/// A pod with the containers `main` and `side` and the sidecar `init`.
 fn pod_with(name: &str, metadata: &Value, limits: &Value) -> Pod {
     let mut object = json!({"namespace": "team", "name": name, "resourceVersion": "1"});
     object.as_object_mut().unwrap().extend(metadata.as_object().unwrap().clone());
@@ -17,7 +17,7 @@ fn pod_with(name: &str, metadata: &Value, limits: &Value) -> Pod {
         "metadata": object,
         "spec": {
             "containers": [{"name": "main", "resources": {"limits": limits}}, {"name": "side"}],
-            "initContainers": [{"name": "init"}],
+            "initContainers": [{"name": "init", "restartPolicy": "Always"}],
         },
         "status": {"phase": "Pending"},
     }))
@@ -134,6 +134,19 @@ fn hami_requests_memory_or_a_percentage_and_assigns_devices() {
     assert_eq!(two, ["p/main hami 10MiB GPU-9", "p/main hami 3000MiB GPU-1"]);
     let with_init = assigned(format!(";{A},NVIDIA,1,1:{A},NVIDIA,2,1:;{B}[1-0],NVIDIA-H100,3,1:;")).unwrap();
     assert_eq!(with_init, ["p/main hami 3MiB GPU-1", "p/side hami 3MiB GPU-9"]);
+}
+
+#[test]
+fn an_init_container_that_ends_before_the_others_has_no_budget() {
+    let pod: Pod = serde_json::from_value(json!({
+        "metadata": {
+            "namespace": "team", "name": "p",
+            "annotations": {"hami.io/vgpu-devices-allocated": format!("{A},NVIDIA,8,0:;{A},NVIDIA,9,0:;")},
+        },
+        "spec": {"containers": [{"name": "main"}], "initContainers": [{"name": "prepare"}]},
+    }))
+    .unwrap();
+    assert_eq!(declared(&pod).unwrap(), ["p/main hami 9MiB GPU-1"]);
 }
 
 #[test]
