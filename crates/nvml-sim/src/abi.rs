@@ -13,6 +13,7 @@ mod events;
 mod fields;
 mod gpm;
 mod handles;
+pub(crate) mod limits;
 mod links;
 mod lists;
 mod memory;
@@ -122,6 +123,7 @@ fn calls() -> Vec<Symbol> {
         events::DEVICE,
         fields::DEVICE,
         gpm::DEVICE,
+        limits::DEVICE,
         links::DEVICE,
         lists::DEVICE,
         memory::DEVICE,

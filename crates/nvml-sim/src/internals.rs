@@ -1,7 +1,8 @@
-//! Parts of the simulated machine for the workspace's property tests. Nothing here is guaranteed to remain stable.
+//! Parts of the library for the workspace's tests. Nothing here is guaranteed to remain stable.
 
 use std::path::Path;
 
+pub use crate::abi::limits::GetMemoryLimits;
 pub use crate::clock::{Nanos, SECOND};
 use crate::control::Overlay;
 pub use crate::machine::process::{Life, Process, ProcessList};

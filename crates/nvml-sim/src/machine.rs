@@ -5,6 +5,7 @@
 pub(crate) mod activity;
 mod build;
 pub(crate) mod energy;
+pub(crate) mod limits;
 pub(crate) mod memory;
 mod pids;
 pub(crate) mod process;
@@ -35,6 +36,7 @@ pub struct Machine {
     pub gpus: Vec<Gpu>,
     pub processes: Vec<Process>,
     pub(crate) containers: Vec<Container>,
+    pub(crate) memory_limits: Vec<limits::MemoryLimit>,
     pub xids: Vec<Xid>,
     pub(crate) faults: Vec<Fault>,
     /// The simulated users by uid.

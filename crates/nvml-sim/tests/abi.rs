@@ -8,6 +8,7 @@ use std::mem::offset_of;
 use std::path::Path;
 use std::process::Command;
 
+use nvml_sim::internals::GetMemoryLimits;
 use nvml_wrapper_sys::bindings as sys;
 use rig::missing;
 
@@ -72,6 +73,20 @@ fn metrics_request() -> [(&'static str, usize); 5] {
         ("sample1", offset_of!(sys::nvmlGpmMetricsGet_t, sample1)),
         ("sample2", offset_of!(sys::nvmlGpmMetricsGet_t, sample2)),
         ("metrics", offset_of!(sys::nvmlGpmMetricsGet_t, metrics)),
+    ]
+}
+
+/// The size and the fields of a struct that the bindings lack, with the header's names.
+fn memory_limits() -> [Claim; 6] {
+    let field = |name: &str, offset: usize| (format!("offsetof(nvmlGetMemoryLimits_v1_t, {name})"), offset as i64);
+    [
+        ("sizeof(nvmlGetMemoryLimits_v1_t)".to_owned(), size_of::<GetMemoryLimits>() as i64),
+        field("nameSpace", offset_of!(GetMemoryLimits, name_space)),
+        field("softLimit", offset_of!(GetMemoryLimits, soft_limit)),
+        field("hardLimit", offset_of!(GetMemoryLimits, hard_limit)),
+        field("currentUsed", offset_of!(GetMemoryLimits, current_used)),
+        // All bits are set, which is -1 as a signed number.
+        ("NVML_DEVICE_MEMORY_LIMIT_MAX".to_owned(), -1),
     ]
 }
 
@@ -232,6 +247,7 @@ fn claims() -> Vec<Claim> {
         ("unit", offset_of!(sys::nvmlGpmMetric_t, metricInfo.unit)),
     ];
     all.extend(nested.map(|(field, offset)| (format!("offsetof(nvmlGpmMetric_t, metricInfo.{field})"), offset as i64)));
+    all.extend(memory_limits());
     for (field, offset) in metrics_request() {
         all.push((format!("offsetof(nvmlGpmMetricsGet_t, {field})"), offset as i64));
     }

@@ -4,6 +4,7 @@ mod rig;
 
 use std::time::{Duration, Instant};
 
+use nvml_sim::internals::GetMemoryLimits;
 use nvml_wrapper::bitmasks::event::EventTypes;
 use nvml_wrapper::enum_wrappers::device::TemperatureSensor;
 use nvml_wrapper::enums::device::UsedGpuMemory;
@@ -348,5 +349,74 @@ fn unified_memory_is_not_told() {
         assert!(matches!(gpu.memory_info(), Err(NvmlError::NotSupported)));
         assert_eq!(used(&gpu.running_compute_processes().unwrap()[0].used_gpu_memory), Some(24 * GIB + 520 * MIB));
         assert_eq!(used(&gpu.running_graphics_processes().unwrap()[0].used_gpu_memory), None);
+    });
+}
+
+const LIMITED: &str = r#"
+driver = { version = "610.43.02", cuda = 13050 }
+[[gpu]]
+model = "H200"
+count = 2
+[[process]]
+pid = 42
+cgroup = "0::/system.slice/train.service/worker"
+memory = "1GiB"
+[[process]]
+pid = 43
+cgroup = "0::/system.slice/train.service2"
+memory = "1GiB"
+[[memory_limit]]
+cgroup = "/system.slice/train.service"
+hard = "8GiB"
+soft = "2GiB"
+[[memory_limit]]
+gpu = 1
+cgroup = "/system.slice"
+soft = "3GiB"
+"#;
+
+/// What the call returns for a cgroup: the code, and the soft limit, the hard limit and the bytes in use.
+fn memory_limits(nvml: &nvml_wrapper::Nvml, gpu: u32, path: &str) -> (u32, [u64; 3]) {
+    type Call = unsafe extern "C" fn(*mut std::ffi::c_void, *mut GetMemoryLimits) -> u32;
+    let path = std::ffi::CString::new(path).unwrap();
+    let mut limits = GetMemoryLimits { name_space: path.as_ptr(), soft_limit: 7, hard_limit: 7, current_used: 7 };
+    // SAFETY: this is the symbol's type, and the handle, the struct and the string in it are valid during the call.
+    let code = unsafe {
+        let library = libloading::Library::new(rig::library()).unwrap();
+        let call = library.get::<Call>(b"nvmlDeviceGetMemoryLimits_v1").unwrap();
+        call(nvml.device_by_index(gpu).unwrap().handle().cast(), &raw mut limits)
+    };
+    (code, [limits.soft_limit, limits.hard_limit, limits.current_used])
+}
+
+#[test]
+fn a_cgroup_has_the_limits_of_the_scenario_or_of_the_control_file() {
+    const UNTOUCHED: [u64; 3] = [7; 3];
+    Rig::alone("a_cgroup_has_the_limits_of_the_scenario_or_of_the_control_file", LIMITED, |rig| {
+        let nvml = rig.nvml();
+        let of = |gpu, path: &str| memory_limits(&nvml, gpu, path);
+        let context = 520 * MIB;
+        let service = "/sys/fs/cgroup/system.slice/train.service";
+        assert_eq!(of(0, service), (0, [2 * GIB, 8 * GIB, GIB + context]));
+        assert_eq!(of(1, "/sys/fs/cgroup/system.slice"), (0, [3 * GIB, u64::MAX, 0]));
+        let (not_found, operating_system) = (6, 17);
+        for path in [&format!("{service}2"), &format!("{service}/worker"), "/sys/fs/cgroup/system.slice"] {
+            assert_eq!(of(0, path), (not_found, UNTOUCHED), "{path}");
+        }
+        for path in ["", "/system.slice/train.service", &format!("{service}/work"), "/sys/fs/cgroup/user.slice"] {
+            assert_eq!(of(0, path), (operating_system, UNTOUCHED), "{path}");
+        }
+        rig.control("[[memory_limit]]\ncgroup = \"/system.slice/train.service\"\nhard = \"4GiB\"\n");
+        eventually("the limit of the control file", || (of(0, service).1[..2] == [0, 4 * GIB]).then_some(()));
+        rig.control("");
+        eventually("the limit of the scenario", || (of(0, service).1[..2] == [2 * GIB, 8 * GIB]).then_some(()));
+    });
+}
+
+#[test]
+fn an_older_driver_does_not_have_the_limits_of_cgroups() {
+    Rig::alone("an_older_driver_does_not_have_the_limits_of_cgroups", TWO, |rig| {
+        let answer = memory_limits(&rig.nvml(), 1, "/sys/fs/cgroup/system.slice/train.service");
+        assert_eq!(answer, (13, [7; 3]), "FUNCTION_NOT_FOUND");
     });
 }

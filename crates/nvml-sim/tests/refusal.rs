@@ -40,6 +40,11 @@ fn turns(start: &str, end: &str) -> String {
     format!("[[process]]\npid = 5\nstart = \"{start}\"\nend = \"{end}\"\nrepeat = \"800ms\"\n")
 }
 
+/// A driver that has limits for cgroups, and one such limit.
+fn limit(more: &str) -> String {
+    format!("driver = {{ cuda = 13050 }}\n{GPU}[[memory_limit]]\ncgroup = \"/a\"\n{more}\n")
+}
+
 fn container(id: &str, gpu: u32) -> String {
     format!("[[container]]\nid = \"{id}\"\nnamespace = \"n\"\npod = \"p\"\nname = \"c\"\ngpus = [{gpu}]\n")
 }
@@ -54,6 +59,12 @@ fn the_key_and_the_file_are_named() {
         (GPU.to_owned() + "mig = [\"3g.40gb\"]\n", "gpu[0].mig[0]: no MIG profile `3g.40gb`; the nearest is `3g.71gb`"),
         (GPU.to_owned() + "mig = [\"7g.141gb\", \"1g.18gb\"]\n", "gpu[0].mig"),
         ("[[gpu]]\nmodel = \"L4\"\nmig = []\n".to_owned(), "gpu[0].mig: an NVIDIA L4 has no MIG"),
+        (GPU.to_owned() + "[[memory_limit]]\ncgroup = \"/a\"\n", "memory_limit[0].gpu: the driver has no such limits"),
+        (limit("gpu = 1"), "memory_limit[0].gpu: no GPU 1"),
+        (limit("hard = \"1TiB\""), "memory_limit[0].hard: is more than the 150754820096 bytes of the GPU"),
+        (limit("hard = \"1GiB\"\nsoft = \"2GiB\""), "memory_limit[0].soft: is above the hard limit"),
+        (limit("[[memory_limit]]\ncgroup = \"/a\""), "memory_limit[1].cgroup: is given twice"),
+        (limit("[[memory_limit]]\ncgroup = \"a\""), "memory_limit[1].cgroup: must be a path that begins with `/`"),
         (GPU.to_owned() + "[[process]]\ngpu = 1\n", "process[0].gpu: no GPU 1"),
         (GPU.to_owned() + "[[process]]\nmemory = \"200GiB\"\n", "process[0].memory"),
         (GPU.to_owned() + "[[process]]\nmemory = \"2GB\"\n", "`2GB` is not a size"),

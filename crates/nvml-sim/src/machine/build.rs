@@ -3,10 +3,12 @@
 mod containers;
 mod faults;
 mod gpus;
+mod limits;
 mod processes;
 
 use std::collections::BTreeMap;
 
+use super::limits::{CALL, SINCE_CUDA};
 use super::memory::Load;
 use super::pids::FreshPids;
 use super::{Gpu, Machine};
@@ -65,11 +67,14 @@ impl Machine {
             containers::all(&machine, &scenario.container).map_err(|refusal| of(&source.file, refusal))?;
         processes::no_pid_twice(&machine).map_err(|refusal| of(&source.file, refusal))?;
 
+        limits::add(&mut machine, &scenario.memory_limit).map_err(|refusal| of(&source.file, refusal))?;
+
         let since = |_: usize| 0;
         faults::add(&mut machine, &scenario.xid, &scenario.fault, since, since)
             .map_err(|refusal| of(&source.file, refusal))?;
         if let Some(overlay) = overlay {
             let control = &overlay.control;
+            limits::add(&mut machine, &control.memory_limit).map_err(|refusal| of(&overlay.file, refusal))?;
             let (xids, faults) = (|i: usize| overlay.xid_since[i], |i: usize| overlay.fault_since[i]);
             faults::add(&mut machine, &control.xid, &control.fault, xids, faults)
                 .map_err(|refusal| of(&overlay.file, refusal))?;
@@ -83,7 +88,11 @@ impl Machine {
         let driver = &scenario.driver;
         let major = driver.cuda / 1000;
         let missing = scenario.calls_missing.iter().enumerate();
-        let missing = missing.map(|(i, name)| a_call(format!("calls_missing[{i}]"), name)).collect::<Result<_, _>>()?;
+        let mut missing: Vec<_> =
+            missing.map(|(i, name)| a_call(format!("calls_missing[{i}]"), name)).collect::<Result<_, _>>()?;
+        if driver.cuda < SINCE_CUDA {
+            missing.push(CALL);
+        }
         if driver.version.len() > 79 {
             return refuse("driver.version", "is longer than the 80 bytes that NVML allows");
         }
@@ -95,6 +104,7 @@ impl Machine {
             gpus: gpus::all(scenario)?,
             processes: Vec::new(),
             containers: Vec::new(),
+            memory_limits: Vec::new(),
             xids: Vec::new(),
             faults: Vec::new(),
             users: BTreeMap::new(),

@@ -124,6 +124,13 @@ impl Process {
         }
     }
 
+    /// Whether it is in a cgroup of the unified hierarchy, or in one below it.
+    pub(crate) fn is_in(&self, cgroup: &[u8]) -> bool {
+        let lines = self.identity.cgroup.split(|byte| *byte == b'\n');
+        let mut own = lines.filter_map(|line| line.strip_prefix(b"0::"));
+        own.any(|own| own.strip_prefix(cgroup).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/")))
+    }
+
     /// The pid of a run.
     pub fn pid(&self, number: u64) -> u32 {
         match self.pids {

@@ -24,6 +24,8 @@ pub(crate) struct Scenario {
     #[serde(default)]
     pub(crate) container: Vec<Container>,
     #[serde(default)]
+    pub(crate) memory_limit: Vec<MemoryLimit>,
+    #[serde(default)]
     pub(crate) xid: Vec<Xid>,
     #[serde(default)]
     pub(crate) fault: Vec<Fault>,
@@ -50,6 +52,8 @@ pub(crate) struct Container {
 pub(crate) struct Control {
     #[serde(default)]
     pub(crate) process: Vec<Process>,
+    #[serde(default)]
+    pub(crate) memory_limit: Vec<MemoryLimit>,
     #[serde(default)]
     pub(crate) xid: Vec<Xid>,
     #[serde(default)]
@@ -250,6 +254,20 @@ pub(crate) struct Allocator {
     pub(crate) framework: String,
     /// How much of the memory outside the context is in use, as a share.
     pub(crate) allocated: Ratio,
+}
+
+/// The driver's own limit for the processes in a cgroup and below it, on one GPU.
+#[derive(Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct MemoryLimit {
+    #[serde(default)]
+    pub(crate) gpu: u32,
+    /// The path of the cgroup, without `/sys/fs/cgroup`.
+    pub(crate) cgroup: Bytes,
+    /// Not limited if absent.
+    pub(crate) hard: Option<Size>,
+    /// Nothing is guaranteed if absent.
+    pub(crate) soft: Option<Size>,
 }
 
 /// A critical error that the driver reports as an event.

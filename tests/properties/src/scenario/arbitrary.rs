@@ -73,6 +73,9 @@ pub(super) fn scenario(u: &mut Unstructured<'_>) -> String {
     if u.once_in(4) {
         put(&mut text, "seed", u.pick(&NUMBERS));
     }
+    if u.once_in(4) {
+        put(&mut text, "driver", u.pick(&["{ cuda = 13050 }", "{ cuda = 13049 }", "{ cuda = -1 }"]));
+    }
     if u.once_in(8) {
         put(&mut text, "calls_missing", &format!("[{:?}]", u.pick(&CALLS)));
     }
@@ -97,8 +100,22 @@ fn entries(text: &mut String, u: &mut Unstructured<'_>) {
             0 => xid(text, u),
             1 => fault(text, u),
             2 => container(text, u),
+            3 => memory_limit(text, u),
             _ => process(text, u),
         }
+    }
+}
+
+fn memory_limit(text: &mut String, u: &mut Unstructured<'_>) {
+    text.push_str("[[memory_limit]]\n");
+    put(text, "cgroup", u.pick(&["\"/a\"", "\"/a\"", "\"/\"", "\"\"", "'/\\xff'", "'/\\x00'"]));
+    for key in ["hard", "soft"] {
+        if u.once_in(2) {
+            put(text, key, &size(u));
+        }
+    }
+    if u.once_in(4) {
+        put(text, "gpu", u.pick(&NUMBERS));
     }
 }
 
