@@ -50,6 +50,18 @@ pub fn locate(cgroup: &[u8], own: &[u8]) -> CgroupLocation {
     best.or(unit.map(|(_, location)| location)).unwrap_or_default()
 }
 
+/// The path of the cgroup that forms the process's boundary in the unified hierarchy (version 2), below the root of that
+/// hierarchy: `/system.slice/docker-….scope`. `cgroup` and `own` are those of [`locate`].
+///
+/// `None` if there is no boundary, if the lines of version 1 determine the owner, if the calling process has a cgroup
+/// namespace of its own and does not see the top of the path, or if the path may have been cut off.
+pub fn boundary_path(cgroup: &[u8], own: &[u8]) -> Option<Vec<u8>> {
+    let line = lines(cgroup).find(|line| line.controllers.is_empty())?;
+    let path = Path::new(line.path, own_path(own, line.controllers), line.whole);
+    // In the hybrid layout, the unified line may stay at the runtime's own unit.
+    (path.location() == locate(cgroup, own)).then(|| path.of_boundary())?
+}
+
 /// One line: a hierarchy, and the path of the process's cgroup in it.
 #[derive(Debug, Clone, Copy)]
 struct Line<'a> {

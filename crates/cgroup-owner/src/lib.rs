@@ -47,5 +47,5 @@ mod shape;
 #[cfg(test)]
 mod tests;
 
-pub use hierarchies::locate;
+pub use hierarchies::{boundary_path, locate};
 pub use location::{Boundary, CgroupLocation, Job, Scheduler};

@@ -20,9 +20,10 @@ pub(crate) struct Path<'a> {
     cut: bool,
 }
 
-/// A boundary, and the index after the container, which forms the boundary or is inside it.
+/// A boundary, the index after its names, and the index after the container, which forms the boundary or is inside it.
 struct Found {
     location: CgroupLocation,
+    end: usize,
     container_end: Option<usize>,
 }
 
@@ -42,6 +43,19 @@ impl<'a> Path<'a> {
 
     /// Where the process runs.
     pub(crate) fn location(&self) -> CgroupLocation {
+        self.found().map(|found| found.location).unwrap_or_default()
+    }
+
+    /// The path of the cgroup that forms the boundary. `None` without a boundary, if the top of the path is not visible,
+    /// or if the last name of the boundary may have been cut off.
+    pub(crate) fn of_boundary(&self) -> Option<Vec<u8>> {
+        let end = self.found()?.end;
+        let names = &self.names[..end];
+        let is_whole = self.ends(end - 1) && !names.contains(&b"..".as_slice());
+        is_whole.then(|| names.iter().flat_map(|name| [b"/", *name]).flatten().copied().collect())
+    }
+
+    fn found(&self) -> Option<Found> {
         let mut from = 0;
         let mut enclosing = None;
         while let Some(found) = self.boundary(from) {
@@ -50,12 +64,12 @@ impl<'a> Path<'a> {
                 // boundary further inside.
                 Some(end) if end <= self.shared => {
                     from = end;
-                    enclosing = Some(found.location);
+                    enclosing = Some(found);
                 }
-                _ => return found.location,
+                _ => return Some(found),
             }
         }
-        enclosing.unwrap_or_default()
+        enclosing
     }
 
     /// The first boundary at or after `from`.
@@ -72,7 +86,7 @@ impl<'a> Path<'a> {
             let found = self.pod(at, in_kubepods).or_else(|| {
                 let (id, end) = self.container(at).or_else(|| self.named_container(at, from))?;
                 let location = CgroupLocation { container_id: Some(id), ..at_boundary(Boundary::Container) };
-                Some(Found { location, container_end: Some(end) })
+                Some(Found { location, end, container_end: Some(end) })
             });
             if found.is_some() {
                 return found;
@@ -108,8 +122,9 @@ impl<'a> Path<'a> {
             None => shape::container(self.name(at + 1)).map(|id| (id, at + 2)),
         };
         let (container_id, container_end) = container.unzip();
+        let end = container_end.unwrap_or(at + 1);
         let location = CgroupLocation { pod_uid: Some(uid), container_id, ..at_boundary(Boundary::Pod) };
-        Some(Found { location, container_end })
+        Some(Found { location, end, container_end })
     }
 
     /// A container whose shape is unambiguous anywhere in a path.
@@ -152,7 +167,7 @@ impl<'a> Path<'a> {
         self.slurm_job(at).or_else(|| {
             let (job, length) = scheduler::job(&self.names[at..self.length])?;
             let location = CgroupLocation { job: Some(job), ..at_boundary(Boundary::Job) };
-            self.ends(at + length - 1).then(|| self.filled(location, at + length))
+            self.ends(at + length - 1).then(|| self.filled(location, at + length, at + length))
         })
     }
 
@@ -165,7 +180,7 @@ impl<'a> Path<'a> {
         let job = shape::slurm_job(self.name(at_job)).filter(|_| self.ends(at_job))?;
         let step = shape::slurm_step(self.name(at_job + 1)).filter(|_| self.ends(at_job + 1));
         let location = CgroupLocation { slurm_job: Some(job), slurm_step: step, ..at_boundary(Boundary::SlurmJob) };
-        Some(self.filled(location, at_job + 1))
+        Some(self.filled(location, at_job + 1, at_job + 1))
     }
 
     /// A user, with the first unit that is not a slice; a unit below the user's own systemd replaces it.
@@ -187,18 +202,19 @@ impl<'a> Path<'a> {
                 break;
             }
         }
-        Some(self.filled(CgroupLocation { unit, ..at_boundary(Boundary::User) }, at))
+        Some(self.filled(CgroupLocation { unit, ..at_boundary(Boundary::User) }, at + 1, at))
     }
 
     fn unit(&self, at: usize) -> Option<Found> {
         let unit = shape::unit_name(self.name(at))?;
-        Some(self.filled(CgroupLocation { unit: Some(unit), ..at_boundary(Boundary::Unit) }, at + 1))
+        Some(self.filled(CgroupLocation { unit: Some(unit), ..at_boundary(Boundary::Unit) }, at + 1, at + 1))
     }
 
-    /// Adds the first container at or after `from`, which belongs to the owner in `location`.
-    fn filled(&self, location: CgroupLocation, from: usize) -> Found {
+    /// A boundary whose names end before `end`, with the first container at or after `from`, which belongs to the owner
+    /// in `location`.
+    fn filled(&self, location: CgroupLocation, end: usize, from: usize) -> Found {
         let (container_id, container_end) = (from..self.length).find_map(|at| self.container(at)).unzip();
-        Found { location: CgroupLocation { container_id, ..location }, container_end }
+        Found { location: CgroupLocation { container_id, ..location }, end, container_end }
     }
 
     /// The name at an index; empty beyond the end.

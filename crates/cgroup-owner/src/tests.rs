@@ -1,6 +1,7 @@
 //! A table of real cgroup paths, one file for each kind, with the source of each shape. The rules in `trust` and
 //! `hostile` hold for any text. All ids are made up.
 
+mod boundary_path;
 mod containers;
 mod enclosed;
 mod hostile;

@@ -1,7 +1,7 @@
 //! Cgroup files with any content: every id has the right form, occurs in the text, and cannot be changed by the name
 //! of a cgroup nested further inside.
 
-use cgroup_owner::{Boundary, CgroupLocation, locate};
+use cgroup_owner::{Boundary, CgroupLocation, boundary_path, locate};
 
 use crate::choices::{Choose, Unstructured, choices};
 
@@ -103,6 +103,19 @@ const CONTROLLERS: [&str; 12] = [
 const ID: &str = "a07c5e21d9f84b36a07c5e21d9f84b36a07c5e21d9f84b36a07c5e21d9f84b36";
 const UID: &str = "1d2e3f40-5a6b-4c7d-8e9f-0a1b2c3d4e5f";
 
+/// The path of the boundary's cgroup exists only with a boundary, cannot lead out of the hierarchy, and is part of a line.
+fn assert_boundary_path(text: &[u8], own: &[u8]) {
+    let Some(path) = boundary_path(text, own) else { return };
+    assert!(locate(text, own).boundary.is_some(), "{}", path.escape_ascii());
+    assert!(path.starts_with(b"/") && path.len() <= text.len(), "{}", path.escape_ascii());
+    let names: Vec<_> = path[1..].split(|byte| *byte == b'/').collect();
+    assert!(names.len() <= 64, "{}", path.escape_ascii());
+    for name in names {
+        assert!(!name.is_empty() && name != b".." && !name.contains(&b'\n'), "{}", path.escape_ascii());
+        assert!(text.windows(name.len()).any(|window| window == name), "{}", path.escape_ascii());
+    }
+}
+
 /// Reads the cgroups of a process and of the exporter itself. True if a boundary was found.
 pub fn cgroup(data: &[u8]) -> bool {
     let lines = choices(data).map(|mut u| arbitrary(&mut u));
@@ -114,6 +127,7 @@ pub fn cgroup(data: &[u8]) -> bool {
     assert_sound(&found);
     assert_whole(&found, text);
     assert_sound(&locate(own, text));
+    assert_boundary_path(text, own);
     let lines = text.split(|byte| *byte == b'\n').count();
     if text.ends_with(b"\n") && lines < 30 {
         let again = [text, b"77:blkio:/docker/", ID.as_bytes(), b"\n", text].concat();
