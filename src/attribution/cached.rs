@@ -3,12 +3,21 @@
 //! Invariant: names are filled in when they become known, and the owner is replaced by a new object only if one of its
 //! values changed.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use super::directory::Directory;
 use super::record::Stat;
 use super::workload;
 use crate::snapshot::{CgroupLocation, Owner, Snapshot};
+
+/// Where a process runs.
+#[derive(Debug, Default)]
+pub(super) struct Place {
+    pub(super) location: CgroupLocation,
+    /// [`Owner::cgroup`].
+    pub(super) cgroup: Option<Arc<Path>>,
+}
 
 /// One process, resolved as far as its files could be read.
 #[derive(Debug)]
@@ -27,10 +36,11 @@ pub(super) struct CachedProcess {
 }
 
 impl CachedProcess {
-    /// A process that exists and has not been read completely yet. `location` is `None` while the cgroup is unresolved.
-    pub(super) fn new(directory: Directory, stat: &Stat, owner: Owner, location: Option<CgroupLocation>) -> Self {
-        let cgroup_resolved = location.is_some();
-        let owner = Arc::new(Owner { location: location.unwrap_or_default(), ..owner });
+    /// A process that exists and has not been read completely yet. `place` is `None` while the cgroup is unresolved.
+    pub(super) fn new(directory: Directory, stat: &Stat, owner: Owner, place: Option<Place>) -> Self {
+        let cgroup_resolved = place.is_some();
+        let Place { location, cgroup } = place.unwrap_or_default();
+        let owner = Arc::new(Owner { location, cgroup, ..owner });
         Self { directory, start: stat.start, owner, read: false, cgroup_resolved, seen: true, used_since_sweep: true }
     }
 
@@ -39,9 +49,10 @@ impl CachedProcess {
         self.cgroup_resolved && (self.read || exhausted)
     }
 
-    pub(super) fn resolve_cgroup(&mut self, location: CgroupLocation) {
+    pub(super) fn resolve_cgroup(&mut self, place: Place) {
         self.cgroup_resolved = true;
-        self.owner = Arc::new(Owner { location, ..(*self.owner).clone() });
+        let Place { location, cgroup } = place;
+        self.owner = Arc::new(Owner { location, cgroup, ..(*self.owner).clone() });
     }
 
     /// Records the limit that the process's environment declares.

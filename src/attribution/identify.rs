@@ -1,18 +1,23 @@
 //! Identifies processes: reads new ones, caches what was read, and checks each time that a cached process still exists.
 
 use std::collections::{HashMap, HashSet};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::boot::Boot;
-use super::cached::CachedProcess;
+use super::cached::{CachedProcess, Place};
 use super::directory::{self, Directory, ReadError};
 use super::namespace;
 use super::reader::{ABANDONED_LIMIT, PartialReading, ProcReader, ReadRequest, Reading, Timeout};
 use super::record::Stat;
 use super::users::Users;
 use crate::faults::{Faults, Reason, Source};
-use crate::snapshot::{CgroupLocation, Owner, Snapshot};
+use crate::snapshot::{Owner, Snapshot};
+
+/// The longest path of a cgroup that is kept, in bytes. The kernel opens none that is longer.
+const PATH_LIMIT: usize = 4096;
 
 /// Where processes are looked up.
 #[derive(Debug, Clone)]
@@ -176,8 +181,8 @@ impl Attribution {
         let process = match earlier {
             // Everything except its cgroup was read before.
             Some(mut cached) if cached.read => {
-                if let Some(location) = self.locate(cgroup.as_deref(), &stat) {
-                    cached.resolve_cgroup(location);
+                if let Some(place) = self.locate(cgroup.as_deref(), &stat) {
+                    cached.resolve_cgroup(place);
                 }
                 cached
             }
@@ -248,11 +253,15 @@ impl Attribution {
 
     /// Where a process runs. `None` if the cgroup is unknown, or if the process has ended and the kernel may already
     /// have moved it to the root.
-    fn locate(&mut self, cgroup: Option<&[u8]>, stat: &Stat) -> Option<CgroupLocation> {
+    fn locate(&mut self, cgroup: Option<&[u8]>, stat: &Stat) -> Option<Place> {
         let procfs = &self.settings.procfs;
         let own = self.own_cgroup.get_or_insert_with(|| directory::own_cgroup(procfs));
         let location = cgroup_owner::locate(cgroup?, own);
-        (!stat.ended || location.boundary.is_some()).then_some(location)
+        if stat.ended && location.boundary.is_none() {
+            return None;
+        }
+        let path = cgroup_owner::boundary_path(cgroup?, own).filter(|path| path.len() <= PATH_LIMIT);
+        Some(Place { location, cgroup: path.map(|path| PathBuf::from(OsString::from_vec(path)).into()) })
     }
 
     /// Logs once when too many readers are hanging, and once when this is no longer the case.

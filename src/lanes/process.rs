@@ -5,9 +5,11 @@
 //!  driver ── list_source ──> list_cache ──> list ──> state ──> snapshot
 //!                                                     ├── table: the processes over time
 //!                                                     └── workloads: their sums over time, and the limits of these
+//!  driver ── driver_limits ──> limits ────────────────────┘
 //! ```
 
 mod accounting;
+mod driver_limits;
 mod lane;
 mod layout;
 mod limits;
@@ -20,6 +22,7 @@ mod retention;
 mod state;
 mod table;
 mod tracked;
+mod workload_cgroups;
 mod workload_entry;
 mod workloads;
 

@@ -38,7 +38,8 @@ static PROMISED: Family = Family::gauge(
 pub(super) static SECTION: Section = Section {
     title: "Budgets",
     intro: "What workloads may hold, as something outside the exporter declares it; the exporter enforces nothing. `source` is \
-            `annotation` (the pod's `vram-exporter/gpu-memory-limit`), `environment` (`VRAM_EXPORTER_GPU_MEMORY_LIMIT` in the environment of \
+            `annotation` (the pod's `vram-exporter/gpu-memory-limit`), `driver` (the hard limit that the driver enforces for the workload's \
+            cgroup; NVML 13.5 and later, not tested on a GPU), `environment` (`VRAM_EXPORTER_GPU_MEMORY_LIMIT` in the environment of \
             every process of the workload on the device; the highest if they differ), `hami`, `kai`, `mig` (the MIG device's total memory) or `time_slicing` (the \
             device's total memory times the container's part of the replicas: a share, not a limit). A container's budget applies to each GPU that it uses, unless the source names one.",
     families: &[&LIMIT, &OVER_LIMIT, &PROMISED],

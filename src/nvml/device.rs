@@ -1,5 +1,9 @@
 //! One GPU or MIG device: each method makes one NVML call, or its fallback.
 
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
 use nvml_wrapper::Nvml;
 use nvml_wrapper::enum_wrappers::device::{Clock, EccCounter, MemoryError, TemperatureSensor};
 use nvml_wrapper::enums::device::SampleValue;
@@ -152,6 +156,18 @@ impl<'d> Device<'d> {
             Err(error) if error.reason() == crate::faults::Reason::NotFound => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// The driver's hard memory limit for a cgroup in bytes; `None` if the cgroup has none on this GPU. `cgroup` is the
+    /// cgroup's path in the unified hierarchy.
+    ///
+    /// # Errors
+    /// `FUNCTION_NOT_FOUND` before NVML 13.5; `OPERATING_SYSTEM` if the cgroup does not exist below `/sys/fs/cgroup`.
+    pub fn memory_limit_of(&self, cgroup: &Path) -> Result<Option<u64>> {
+        // NVML wants the full path. Systems with version 2 alone mount its hierarchy here.
+        let path = [b"/sys/fs/cgroup", cgroup.as_os_str().as_bytes()].concat();
+        let path = CString::new(path).map_err(|_| Error::new(raw::MEMORY_LIMITS_CALL, NvmlError::InvalidArg))?;
+        raw::hard_memory_limit(self.nvml, self.handle, &path)
     }
 
     /// Reads the BAR1 window.

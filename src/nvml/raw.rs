@@ -5,6 +5,7 @@
 
 pub(super) mod gpm;
 mod health;
+mod limits;
 
 use std::ffi::{CString, OsStr, c_char, c_int, c_uint};
 use std::os::unix::ffi::OsStrExt;
@@ -20,6 +21,7 @@ use super::error::Error;
 use super::readings::RemappedRows;
 
 pub(super) use health::{FIELD_CALL, addressing_mode, field, module_id, row_remapper_histogram};
+pub(super) use limits::{MEMORY_LIMITS_CALL, hard_memory_limit};
 
 /// The handle of a GPU or MIG device. It stays valid from the call that returns it until the library is shut down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -35,9 +35,12 @@ impl<T: HeapUse> HeapUse for Option<T> {
 impl HeapUse for Owner {
     /// The workload is counted in full, although processes can share it.
     fn heap_use(&self) -> usize {
-        let Self { name, uid: _, user, start: _, start_ticks: _, command, memory_limit: _, location, workload } = self;
+        let Self { name, uid: _, user, start: _, start_ticks: _, command, memory_limit: _, cgroup, location, workload } =
+            self;
         let workload = workload.as_ref().map_or(0, |workload| allocation(size_of::<Workload>()) + workload.heap_use());
-        name.heap_use() + user.heap_use() + command.heap_use() + location.heap_use() + workload
+        // The counters of the `Arc` are part of the allocation.
+        let cgroup = cgroup.as_ref().map_or(0, |path| allocation(path.as_os_str().len() + 2 * size_of::<usize>()));
+        name.heap_use() + user.heap_use() + command.heap_use() + location.heap_use() + workload + cgroup
     }
 }
 

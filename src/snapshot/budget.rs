@@ -11,6 +11,8 @@ use super::{Gpu, MigDevice};
 pub enum BudgetSource {
     /// The pod's annotation `vram-exporter/gpu-memory-limit`, or the one for a single container.
     Annotation,
+    /// The hard limit that the driver enforces for the workload's cgroup on a GPU without MIG devices.
+    Driver,
     /// The variable `VRAM_EXPORTER_GPU_MEMORY_LIMIT` in a process's environment.
     Environment,
     /// The resources of HAMi, `nvidia.com/gpumem` and `nvidia.com/gpumem-percentage`, or the devices that HAMi assigned.
@@ -26,13 +28,14 @@ pub enum BudgetSource {
 
 impl BudgetSource {
     /// Every source, in the order of the variants and of their labels.
-    pub const ALL: [Self; 6] =
-        [Self::Annotation, Self::Environment, Self::Hami, Self::Kai, Self::Mig, Self::TimeSlicing];
+    pub const ALL: [Self; 7] =
+        [Self::Annotation, Self::Driver, Self::Environment, Self::Hami, Self::Kai, Self::Mig, Self::TimeSlicing];
 
     /// The value of the `source` label.
     pub fn label(self) -> &'static str {
         match self {
             Self::Annotation => "annotation",
+            Self::Driver => "driver",
             Self::Environment => "environment",
             Self::Hami => "hami",
             Self::Kai => "kai",

@@ -1,5 +1,6 @@
 //! The owner of a process.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -26,6 +27,10 @@ pub struct Owner {
     /// Bytes: the value of `VRAM_EXPORTER_GPU_MEMORY_LIMIT` in the environment with which it was started. `None` if it is
     /// not set or cannot be read.
     pub memory_limit: Option<u64>,
+    /// The path of the cgroup that forms its boundary, in the unified hierarchy as the machine sees it:
+    /// `/system.slice/train.service`. At most 4 KiB. `None` if it has no boundary, if version 1 of cgroups
+    /// determines its owner, or if the exporter does not see the whole path (from a cgroup namespace of its own).
+    pub cgroup: Option<Arc<Path>>,
     /// Its place in the cgroup hierarchy.
     pub location: CgroupLocation,
     /// The workload to which its memory is attributed; `None` if `/proc` does not show the process.

@@ -1,5 +1,7 @@
 //! Budgets from every source: the real binary on a simulated machine, with doubles of the kubelet and of the API server.
 
+mod driver;
+
 use std::path::PathBuf;
 
 use serde_json::{Value, json};

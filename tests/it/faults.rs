@@ -24,7 +24,7 @@ fn up(scrape: &Scrape, gpu: &str) -> Option<f64> {
 }
 
 /// How many times a fault with this source and reason was counted.
-fn faults(scrape: &Scrape, source: &str, reason: &str) -> f64 {
+pub(crate) fn faults(scrape: &Scrape, source: &str, reason: &str) -> f64 {
     scrape.value("vram_exporter_faults_by_reason_total", &[("source", source), ("reason", reason)]).unwrap_or(0.0)
 }
 
@@ -47,7 +47,7 @@ fn values(scrape: &Scrape, gpu: &str) -> usize {
 }
 
 /// How many rounds a lane has completed.
-fn rounds(scrape: &Scrape, lane: &str) -> f64 {
+pub(crate) fn rounds(scrape: &Scrape, lane: &str) -> f64 {
     scrape.value("vram_exporter_lane_duration_seconds_count", &[("lane", lane)]).unwrap()
 }
 

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::accounting::Accounting;
+use super::driver_limits::DriverLimits;
 use super::layout::LayoutCheck;
 use super::limits::LimitSources;
 use super::list_cache::ListCache;
@@ -66,6 +67,7 @@ struct Passes {
 struct GpuLists {
     lists: ListCache,
     accounting: Accounting,
+    limits: DriverLimits,
     layout: LayoutCheck,
     /// The number of processes in the GPU's last list; at least 1 while the list is refused.
     alive: usize,
@@ -162,6 +164,7 @@ impl ProcessLane {
             kept.alive = alive.unwrap_or(kept.alive.max(1));
             if whole && alive.is_some() {
                 self.account(&device, &mut kept.accounting)?;
+                self.refresh_limits(&device, &mut kept.limits)?;
             }
         }
         let mut state = self.state.lock();
@@ -196,7 +199,7 @@ impl ProcessLane {
             if let Some(pid) = list.implausible {
                 self.report_implausible(device.gpu(), pid);
             }
-            let limits = LimitSources::load(&self.snapshot, device.gpu());
+            let limits = LimitSources::load(&self.snapshot, device.gpu(), kept.limits.current());
             let mut state = self.state.lock();
             match state.fold_list(device.position(), device.gpu(), list, layout_holds, &limits) {
                 Folded::Alive(alive) => {
@@ -222,6 +225,20 @@ impl ProcessLane {
             } else {
                 self.state.lock().raise(gpu, pid, peak);
             }
+        }
+        Ok(())
+    }
+
+    /// Reads the limits that the driver keeps for the workloads' cgroups, and applies those that have changed.
+    fn refresh_limits(&self, device: &GuardedDevice<'_>, limits: &mut DriverLimits) -> Result<(), Superseded> {
+        if !limits.is_possible(device) {
+            return Ok(());
+        }
+        let (gpu, total) = (device.gpu(), self.total(device));
+        let cgroups = self.state.lock().cgroups(gpu);
+        if limits.refresh(&cgroups, total, device, &self.faults)? {
+            let limits = LimitSources::load(&self.snapshot, gpu, limits.current());
+            self.state.lock().measure(gpu, &limits);
         }
         Ok(())
     }

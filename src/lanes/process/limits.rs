@@ -3,8 +3,10 @@
 //! Invariant: a limit whose bytes are not known, such as a fraction of a GPU whose total memory has not been read, is no
 //! limit. On a machine without budgets, nothing is allocated and nothing is looked up by name.
 
+use std::path::Path;
 use std::sync::Arc;
 
+use super::driver_limits::CgroupLimits;
 use crate::snapshot::{
     Allocations, BudgetAmount, BudgetPlace, BudgetSource, Driver, Gpu, MemoryPart, MigDevice, PodContainer, Pods,
     Snapshot, Workload,
@@ -19,25 +21,42 @@ pub(super) struct LimitSources {
     gpu: Arc<Gpu>,
     memory: Arc<MemoryPart>,
     pods: Arc<Pods>,
+    /// What the driver limits.
+    cgroups: Arc<CgroupLimits>,
     /// `None` if no device is allocated in shares.
     shared: Option<(Arc<Allocations>, Arc<Driver>)>,
 }
 
 impl LimitSources {
-    pub(super) fn load(snapshot: &Snapshot, gpu: &Arc<Gpu>) -> Self {
+    /// `cgroups`: the limits that the driver keeps on the GPU.
+    pub(super) fn load(snapshot: &Snapshot, gpu: &Arc<Gpu>, cgroups: Arc<CgroupLimits>) -> Self {
         let allocations = snapshot.allocations.load();
         let is_shared = allocations.allocated.iter().any(|allocation| allocation.device.replica.is_some());
         Self {
             gpu: gpu.clone(),
             memory: snapshot.memory.load_full(),
             pods: snapshot.pods.load_full(),
+            cgroups,
             shared: is_shared.then(|| (allocations.clone(), snapshot.driver.load_full())),
         }
     }
 
-    /// The limits of a workload on the GPU or on a MIG device. `environment`: the limit that its processes declare.
-    pub(super) fn of(&self, workload: &Workload, mig: Option<&MigDevice>, environment: Option<u64>) -> Limits {
+    /// Whether the driver limits any cgroup.
+    pub(super) fn has_cgroups(&self) -> bool {
+        !self.cgroups.is_empty()
+    }
+
+    /// The limits of a workload on the GPU or on a MIG device. `environment`: the limit that its processes declare;
+    /// `cgroup`: the cgroup of its processes.
+    pub(super) fn of(
+        &self,
+        workload: &Workload,
+        mig: Option<&MigDevice>,
+        environment: Option<u64>,
+        cgroup: Option<&Path>,
+    ) -> Limits {
         let mut limits = Limits::default();
+        limits[BudgetSource::Driver as usize] = cgroup.and_then(|cgroup| self.cgroups.get(cgroup)).copied();
         limits[BudgetSource::Environment as usize] = environment;
         if let Some(mig) = mig {
             limits[BudgetSource::Mig as usize] = self.total(Some(mig));

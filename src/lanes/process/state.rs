@@ -1,6 +1,7 @@
 //! What the lane remembers about processes and workloads, and what it publishes about them.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -103,7 +104,7 @@ impl ProcessLaneState {
         known.table.fold(&list, &identities, layout);
         let members: Vec<_> = known.table.members().collect();
         known.workloads.fold(&members, &list.earlier, list.at);
-        known.workloads.measure(limits, list.at, self.longest_gap);
+        known.workloads.measure(&members, limits, list.at, self.longest_gap);
         let alive = known.table.alive();
         // A new part is created, because a reader may still hold the previous one; the other GPUs keep their parts.
         let mut shown = GpuProcesses {
@@ -124,13 +125,40 @@ impl ProcessLaneState {
             Some(samples) => known.table.fold_work(samples, work.asked_at),
             None => known.table.forget_work(),
         }
-        if let Some(shown) = self.shown.iter_mut().find(|shown| Arc::ptr_eq(&shown.gpu, &work.gpu)) {
+        self.show_again(&work.gpu, work.asked_at.0);
+    }
+
+    /// Compares the workloads of a GPU with limits that have changed since its list was folded in.
+    pub(super) fn measure(&mut self, gpu: &Arc<Gpu>, limits: &LimitSources) {
+        let Some(known) = self.gpus.get_mut(&gpu.key()) else { return };
+        let Some(at) = self.shown.iter().find(|shown| Arc::ptr_eq(&shown.gpu, gpu)).and_then(|shown| shown.at) else {
+            return;
+        };
+        let members: Vec<_> = known.table.members().collect();
+        known.workloads.measure(&members, limits, at, self.longest_gap);
+        self.show_again(gpu, at);
+    }
+
+    /// Shows a GPU's processes and workloads as they are known now, with the same list.
+    fn show_again(&mut self, gpu: &Arc<Gpu>, now: Instant) {
+        let Some(known) = self.gpus.get_mut(&gpu.key()) else { return };
+        if let Some(shown) = self.shown.iter_mut().find(|shown| Arc::ptr_eq(&shown.gpu, gpu)) {
             let GpuProcesses { at, unattributed, ref mig_unattributed, .. } = **shown;
             let mig_unattributed = mig_unattributed.clone();
-            let mut next = GpuProcesses { at, unattributed, mig_unattributed, ..unread(&work.gpu) };
-            known.show(&mut next, &self.attribution, &self.faults, work.asked_at.0);
+            let mut next = GpuProcesses { at, unattributed, mig_unattributed, ..unread(gpu) };
+            known.show(&mut next, &self.attribution, &self.faults, now);
             *shown = Arc::new(next);
         }
+    }
+
+    /// The cgroups of the workloads on a GPU itself, not on its MIG devices, sorted.
+    pub(super) fn cgroups(&self, gpu: &Gpu) -> Vec<Arc<Path>> {
+        let Some(known) = self.gpus.get(&gpu.key()) else { return Vec::new() };
+        let members = known.table.members().filter(|member| member.alive && member.instance.is_none());
+        let mut cgroups: Vec<_> = members.filter_map(|member| member.cgroup.cloned()).collect();
+        cgroups.sort_unstable();
+        cgroups.dedup();
+        cgroups
     }
 
     /// The pids of the live processes of a GPU.

@@ -200,6 +200,7 @@ impl ProcessTable {
                 alive: process.is_alive(),
                 used: process.used,
                 limit: process.owner.memory_limit,
+                cgroup: process.owner.cgroup.as_ref(),
             })
         })
     }

@@ -1,5 +1,6 @@
 //! One workload on a GPU: the sum over its processes, and the highest of these sums.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -22,6 +23,8 @@ pub(super) struct WorkloadMember<'t> {
     pub(super) used: Option<u64>,
     /// Bytes: the limit that its environment declares for its workload.
     pub(super) limit: Option<u64>,
+    /// The path of the cgroup that forms its boundary, if it is known.
+    pub(super) cgroup: Option<&'t Arc<Path>>,
 }
 
 /// One workload on the GPU (or on one of its MIG devices).

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use super::limits::LimitSources;
 use super::list::{Instance, ListEntry};
 use super::retention::Retention;
+use super::workload_cgroups::cgroups;
 use super::workload_entry::{Sum, WorkloadEntry, WorkloadMember};
 use crate::snapshot::{Other, Workload, WorkloadUse};
 
@@ -61,12 +62,20 @@ impl Workloads {
         self.make_room();
     }
 
-    /// Compares the memory of the workloads with their limits, after a list was folded in at `now`. `gap`: the longest
-    /// time between two lists in which the memory counts as known.
-    pub(super) fn measure(&mut self, sources: &LimitSources, now: Instant, gap: Duration) {
+    /// Compares the memory of the workloads with their limits, after a list with these members was folded in at `now`.
+    /// `gap`: the longest time between two lists in which the memory counts as known.
+    pub(super) fn measure(
+        &mut self,
+        members: &[WorkloadMember<'_>],
+        sources: &LimitSources,
+        now: Instant,
+        gap: Duration,
+    ) {
+        let cgroups = if sources.has_cgroups() { cgroups(members) } else { HashMap::new() };
         for entry in &mut self.entries {
             if entry.is_alive() {
-                let limits = sources.of(&entry.workload, entry.mig.as_deref(), entry.sum.limit);
+                let cgroup = cgroups.get(&*entry.workload).copied().flatten().filter(|_| entry.instance.is_none());
+                let limits = sources.of(&entry.workload, entry.mig.as_deref(), entry.sum.limit, cgroup);
                 entry.over.see(&limits, entry.sum.used, now, gap);
             } else {
                 entry.over.end(now, gap);

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use super::refusals::{Bench, QUICKLY, counted, is_nothing_invented, more_rounds, reacquire, release, shown_values};
 use super::table::{
-    AT_OPENING, CODES, OF_ACCOUNTING, OF_LAYOUT, OF_LISTS, OF_MEMORY, OF_NO_GPU, OF_RETIRED_PAGES, OF_SLICES,
-    OF_SLICES_AT_OPENING, OF_THE_DRIVER, READINGS, names,
+    AT_OPENING, CODES, OF_ACCOUNTING, OF_CGROUPS, OF_LAYOUT, OF_LISTS, OF_MEMORY, OF_NO_GPU, OF_RETIRED_PAGES,
+    OF_SLICES, OF_SLICES_AT_OPENING, OF_THE_DRIVER, READINGS, names,
 };
 use super::{faults, rounds, up};
 use crate::harness::{Machine, Scrape};
@@ -23,6 +23,13 @@ fn every_code_in_every_gpu_call_costs_its_values_and_they_return() {
     let repeated = OF_ACCOUNTING.iter().chain(&OF_LISTS).chain(&OF_MEMORY).chain(&READINGS).chain(&OF_LAYOUT);
     repeated.for_each(|call| bench.meets(call));
     AT_OPENING.iter().for_each(|call| bench.meets_at_opening(call));
+    bench.comes_back();
+}
+
+#[test]
+fn every_code_for_the_limits_of_cgroups_is_counted() {
+    let bench = Bench::new("H200", "[driver]\nversion = \"610.43.02\"\ncuda = 13050\n", RHYTHM);
+    OF_CGROUPS.iter().for_each(|call| bench.meets(call));
     bench.comes_back();
 }
 

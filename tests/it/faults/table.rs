@@ -83,6 +83,14 @@ pub(crate) const OF_ACCOUNTING: [Repeated; 1] = [Repeated {
     answers: &["NOT_FOUND", "NO_DATA"],
 }];
 
+/// The call for the limits of cgroups, which only new drivers have: its refusal costs limits that these GPUs do not have.
+pub(crate) const OF_CGROUPS: [Repeated; 1] = [Repeated {
+    names: &["nvmlDeviceGetMemoryLimits_v1"],
+    source: "process",
+    costs: Costs::Nothing,
+    answers: &["NOT_FOUND"],
+}];
+
 pub(crate) const OF_LISTS: [Repeated; 3] = [
     Repeated {
         names: &["nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2"],
@@ -234,7 +242,13 @@ const FALLBACKS: [&str; 2] = ["nvmlDeviceGetMemoryInfo", "nvmlSystemGetCudaDrive
 
 /// All the calls in the tables.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
-    let repeated = OF_ACCOUNTING.iter().chain(&OF_LISTS).chain(&OF_MEMORY).chain(&READINGS).chain(&OF_RETIRED_PAGES);
+    let repeated = OF_ACCOUNTING
+        .iter()
+        .chain(&OF_CGROUPS)
+        .chain(&OF_LISTS)
+        .chain(&OF_MEMORY)
+        .chain(&READINGS)
+        .chain(&OF_RETIRED_PAGES);
     let repeated = repeated.chain(&OF_LAYOUT).chain(&OF_SLICES).flat_map(|call| call.names);
     let at_opening = AT_OPENING.iter().chain(&OF_SLICES_AT_OPENING).map(|call| call.name);
     repeated.copied().chain(at_opening).chain(OF_NO_GPU.map(|(call, _)| call)).chain(FALLBACKS).chain(OF_PROFILING)

@@ -265,6 +265,17 @@ class ConfComputeMemSizeInfo(Structure):
     _fields_ = [("protectedMemSizeKib", c_ulonglong), ("unprotectedMemSizeKib", c_ulonglong)]
 
 
+class MemoryLimits(Structure):
+    """nvmlGetMemoryLimits_v1_t, since NVML 13.5."""
+
+    _fields_ = [
+        ("nameSpace", ctypes.c_char_p),
+        ("softLimit", c_ulonglong),
+        ("hardLimit", c_ulonglong),
+        ("currentUsed", c_ulonglong),
+    ]
+
+
 class ViolationTime(Structure):
     _fields_ = [("referenceTime", c_ulonglong), ("violationTime", c_ulonglong)]
 

@@ -121,6 +121,8 @@ def memory_calls(r, device):
     r.call("nvmlDeviceGetMemoryInfo/null", d, c_void_p())
     r.call("nvmlDeviceGetBAR1MemoryInfo", d, Out(abi.Bar1Memory))
     r.call("nvmlDeviceGetConfComputeMemSizeInfo", d, Out(abi.ConfComputeMemSizeInfo))
+    for suffix, cgroup in (("", b"/sys/fs/cgroup"), ("/absent", b"/sys/fs/cgroup/no-such-cgroup")):
+        r.call(f"nvmlDeviceGetMemoryLimits_v1{suffix}", d, Out(abi.MemoryLimits, nameSpace=cgroup), repeat=DEAR)
 
 
 def process_calls(r, device):

@@ -185,6 +185,7 @@ fn owner(names: &mut Names<'_>) -> Owner {
         start: Some(SystemTime::now()),
         start_ticks: Some(names.number()),
         memory_limit: None,
+        cgroup: None,
         command: names.known(),
         location: CgroupLocation {
             boundary: None,

@@ -53,26 +53,40 @@ fn a_budget_for_the_device_takes_precedence_over_one_for_each_gpu() {
     let here = budget(BudgetSource::Kai, BudgetAmount::Bytes(7 * GIB), BudgetPlace::Uuid("GPU-1".to_owned()));
     let elsewhere = budget(BudgetSource::Hami, BudgetAmount::Bytes(GIB), BudgetPlace::Uuid("GPU-2".to_owned()));
     declare(&snapshot, vec![here, each, elsewhere]);
-    let sources = LimitSources::load(&snapshot, &gpu);
-    assert_eq!(shown(sources.of(&workload("main"), None, None)), ["kai 7"]);
-    assert_eq!(shown(sources.of(&workload("main"), Some(&mig), Some(3 * GIB))), ["environment 3", "kai 5", "mig 10"]);
-    assert_eq!(shown(sources.of(&workload("side"), None, None)), Vec::<String>::new());
+    let sources = LimitSources::load(&snapshot, &gpu, Arc::default());
+    assert_eq!(shown(sources.of(&workload("main"), None, None, None)), ["kai 7"]);
+    assert_eq!(
+        shown(sources.of(&workload("main"), Some(&mig), Some(3 * GIB), None)),
+        ["environment 3", "kai 5", "mig 10"]
+    );
+    assert_eq!(shown(sources.of(&workload("side"), None, None, None)), Vec::<String>::new());
 }
 
 #[test]
 fn a_fraction_of_an_unknown_total_is_no_limit() {
     let (snapshot, gpu, mig) = machine(false);
     declare(&snapshot, vec![budget(BudgetSource::Kai, BudgetAmount::Millionths(1), BudgetPlace::EachGpu)]);
-    let sources = LimitSources::load(&snapshot, &gpu);
-    assert_eq!(shown(sources.of(&workload("main"), Some(&mig), None)), Vec::<String>::new());
+    let sources = LimitSources::load(&snapshot, &gpu, Arc::default());
+    assert_eq!(shown(sources.of(&workload("main"), Some(&mig), None, None)), Vec::<String>::new());
 }
 
 #[test]
 fn bytes_are_a_limit_even_if_the_total_is_unknown() {
     let (snapshot, gpu, _) = machine(false);
     declare(&snapshot, vec![budget(BudgetSource::Annotation, BudgetAmount::Bytes(GIB), BudgetPlace::EachGpu)]);
-    let sources = LimitSources::load(&snapshot, &gpu);
-    assert_eq!(shown(sources.of(&workload("main"), None, None)), ["annotation 1"]);
+    let sources = LimitSources::load(&snapshot, &gpu, Arc::default());
+    assert_eq!(shown(sources.of(&workload("main"), None, None, None)), ["annotation 1"]);
+}
+
+#[test]
+fn the_driver_limits_the_cgroup_of_a_workload() {
+    let (snapshot, gpu, _) = machine(true);
+    let cgroups = HashMap::from([(Arc::from(Path::new("/a")), 3 * GIB)]);
+    let sources = LimitSources::load(&snapshot, &gpu, Arc::new(cgroups));
+    let in_cgroup = |cgroup: &str| shown(sources.of(&workload("main"), None, None, Some(Path::new(cgroup))));
+    assert_eq!(in_cgroup("/a"), ["driver 3"]);
+    assert_eq!((in_cgroup("/a/b"), in_cgroup("/")), (Vec::new(), Vec::new()));
+    assert_eq!(shown(sources.of(&workload("main"), None, None, None)), Vec::<String>::new());
 }
 
 #[test]
@@ -99,13 +113,17 @@ fn a_replica_is_a_share_of_its_device() {
         ..Allocations::default()
     };
     snapshot.allocations.store(Arc::new(allocations.clone()));
-    let sources = LimitSources::load(&snapshot, &gpu);
-    let on_gpu = |name: &str| shown(sources.of(&workload(name), None, None));
+    let sources = LimitSources::load(&snapshot, &gpu, Arc::default());
+    let on_gpu = |name: &str| shown(sources.of(&workload(name), None, None, None));
     assert_eq!(on_gpu("main"), ["time_slicing 20"]);
     assert_eq!(on_gpu("twice"), ["time_slicing 40"]);
     assert_eq!(on_gpu("slice"), Vec::<String>::new());
-    assert_eq!(shown(sources.of(&workload("slice"), Some(&mig), None)), ["mig 10"]);
+    assert_eq!(shown(sources.of(&workload("slice"), Some(&mig), None, None)), ["mig 10"]);
     snapshot.allocations.store(Arc::new(Allocations { allocatable: None, ..allocations }));
-    let sources = LimitSources::load(&snapshot, &gpu);
-    assert_eq!(shown(sources.of(&workload("main"), None, None)), Vec::<String>::new(), "how many shares is unknown");
+    let sources = LimitSources::load(&snapshot, &gpu, Arc::default());
+    assert_eq!(
+        shown(sources.of(&workload("main"), None, None, None)),
+        Vec::<String>::new(),
+        "how many shares is unknown"
+    );
 }

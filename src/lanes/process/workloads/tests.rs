@@ -19,7 +19,7 @@ fn unit(name: &str) -> Arc<Workload> {
 
 fn of(workload: &Arc<Workload>, pid: u32, used: impl Into<Option<u64>>) -> WorkloadMember<'_> {
     let (before, used) = (Some(workload), used.into());
-    WorkloadMember { pid, instance: None, mig: None, workload, before, alive: true, used, limit: None }
+    WorkloadMember { pid, instance: None, mig: None, workload, before, alive: true, used, limit: None, cgroup: None }
 }
 
 fn listed(pid: u32, used: u64) -> ListEntry {
