@@ -14,7 +14,7 @@ from pod_server import PodServer, pod
 from prometheus import Prometheus, wait
 
 # The share of the GPU that a training step allocates: so large that two advised fractions fill most of the GPU, and fit.
-SHARE = 0.40
+SHARE = 0.36
 # Steps before the loss of a run is compared with that of another.
 STEPS = 5
 # Seconds of the measured run; the advice asks for 100 samples and a minute.

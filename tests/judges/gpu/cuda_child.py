@@ -302,7 +302,9 @@ def grower(options):
     """For each stdin line {"mib": n, "rate": r, "piece": p}: allocate n MiB in pieces of p MiB (256 without it), at r MiB per second or all
     at once, and report. If there is not enough memory, report that and exit like a job that does not handle the error."""
     cuda = Cuda()
-    cuda.allocate(options.mib * MIB)
+    # CUDA refuses an allocation of 0 bytes.
+    if options.mib:
+        cuda.allocate(options.mib * MIB)
     say(ready=True)
     for line in sys.stdin:
         order = json.loads(line)
