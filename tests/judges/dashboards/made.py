@@ -1,0 +1,236 @@
+"""Made data for the dashboards: a fleet of 28 GPUs to look at, and fleets of any size to measure queries on. None of it is measured.
+
+    python3 tests/judges/dashboards/made.py [--days=1] [--folder=FOLDER]
+
+makes the fleet to look at, serves it with a Prometheus on loopback until it is interrupted, and prints the address. A second call with
+the same folder serves the data that is there.
+
+Invariant: the numbers depend only on the code and on the time before the end, so every run makes the same data.
+"""
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+
+import history
+import nodes
+from nodes import A100, DAY, GIB, H100, HOUR, JOB, MINUTE, Node, between, growing, steady
+
+# The groups of rules whose series the dashboards read.
+RECORDED = ("vram-exporter.sizing", "vram-exporter.workload", "vram-exporter.idle")
+
+
+def pod(namespace, name, container="main"):
+    return {"namespace": namespace, "pod": name, "container": container}
+
+
+def kubernetes(namespace, name, container="main"):
+    return f"{namespace}/{name}/{container}", pod(namespace, name, container)
+
+
+def node_a():
+    """Eight H200 in Kubernetes: a full GPU, a job that ended for lack of memory, a notebook, and a leak."""
+    node = Node("node-a")
+    for number in range(8):
+        node.gpu(number)
+    for number in (0, 1):
+        name, where = kubernetes("training", "llama-13b-0", "trainer")
+        node.workload(name, number, steady(66, 94, f"llama{number}"), needed=0.86, user="mira", limit=110, **where)
+    name, where = kubernetes("serving", "mistral-small-6c9d7", "vllm")
+    node.workload(name, 2, steady(118, 119, "vllm"), peak=1.01, needed=0.41, user="llm", limit=112, started=19 * HOUR, **where)
+    name, where = kubernetes("training", "evaluate-28811")
+    ended = between(growing(1, 40, 80 * MINUTE), 75 * MINUTE, 40 * MINUTE)
+    node.workload(name, 2, ended, user="mira", needed=0.93, started=75 * MINUTE, **where)
+    node.workload("slurm:48220", 2, growing(3, 15, 35 * MINUTE), kind="slurm", user="ada", started=35 * MINUTE)
+    name, where = kubernetes("team-b", "notebook-7", "jupyter")
+    node.workload(name, 3, lambda before: 31 * GIB, user="jonas", idle=14 * HOUR, needed=0.04, limit=60, started=14 * HOUR, **where)
+    name, where = kubernetes("vision", "defects-0", "trainer")
+    node.workload(name, 4, lambda before: 112 * GIB, peak=1.0, needed=0.9, user="tom", started=5 * HOUR, **where)
+    name, where = kubernetes("training", "qwen-sft-0", "trainer")
+    node.workload(name, 5, steady(104, 112, "qwen"), needed=0.88, user="lena", limit=130, **where)
+    node.workload("unit:embedder.service", 6, growing(20, 96, 5 * HOUR), kind="systemd", user="embedder")
+    node.allocated({"gpu": "7", "uuid": "GPU-node-a-7"}, pod("team-b", "notebook-9", "jupyter"))
+    node.incident(2, "out_of_memory", 40 * MINUTE)
+    node.incident(2, "near_limit", 12 * MINUTE)
+    return node
+
+
+def node_b():
+    """Four H100 in Kubernetes, two of them divided into MIG devices."""
+    node = Node("node-b")
+    node.gpu(0, H100, mig=[("1g.10gb", 10)] * 7)
+    node.gpu(1, H100, mig=[("3g.40gb", 40), ("2g.20gb", 20), ("1g.10gb", 10)])
+    node.gpu(2, H100)
+    node.gpu(3, H100)
+    for index in range(6):
+        name, where = kubernetes(f"tenant-{index}", f"app-{index}")
+        used = steady(8.1, 8.5, name) if index == 3 else steady(0.5 + index / 2, 1.2 + index, name)
+        node.workload(name, (0, index), used, peak=1.02, limit=9 if index == 3 else 6, **where)
+    name, where = kubernetes("training", "rank-experiment-4", "trainer")
+    node.workload(name, (1, 0), steady(20, 30, name), user="nora", **where)
+    name, where = kubernetes("serving", "reranker-5d9", "server")
+    node.workload(name, (1, 1), steady(5, 6, name), **where)
+    name, where = kubernetes("vision", "segment-1", "trainer")
+    node.workload(name, 2, steady(50, 58, name), user="tom", needed=0.7, limit=64, **where)
+    return node
+
+
+def node_c():
+    """Eight A100 of a batch system, without Kubernetes and without counters of activity."""
+    node = Node("node-c", kubernetes=False)
+    for number in range(8):
+        node.gpu(number, A100, profiled=False)
+    for number, (job, user, low, high) in enumerate(
+        [("51201", "ada", 60, 72), ("51201", "ada", 58, 70), ("51207", "sven", 11, 14), ("51209", "iris", 3, 4), ("51210", "iris", 20, 24)]
+    ):
+        node.workload(f"slurm:{job}", number, steady(low, high, f"{job}{number}"), kind="slurm", user=user)
+    node.workload("user:nils", 5, between(steady(30, 34, "nils"), 5 * HOUR, 2 * HOUR), kind="user", user="nils", started=5 * HOUR)
+    node.workload("user:nils", 6, lambda before: 9 * GIB, kind="user", user="nils", idle=3 * DAY, started=4 * DAY)
+    return node
+
+
+def node_d():
+    node = Node("node-d", kubernetes=False)
+    for number in range(4):
+        node.gpu(number)
+    return node
+
+
+def node_e():
+    """Four H100: one is lost, one reports errors."""
+    node = Node("node-e")
+    for number in range(4):
+        node.gpu(number, H100, lost=number == 1)
+    board = node.boards[0][0]
+    node.add("gpu_xid_errors_total", lambda before: 3 if before < 30 * MINUTE else 0, xid="94", **board)
+    node.add("gpu_ecc_errors_total", lambda before: 1 if before < 30 * MINUTE else 0, type="uncorrected", **board)
+    node.add("gpu_row_remap_pending", 1, **board)
+    node.add("vram_exporter_faults_total", nodes.counter(1 / 600), source="nvml")
+    name, where = kubernetes("training", "ablation-3", "trainer")
+    node.workload(name, 2, steady(44, 52, name), user="mira", **where)
+    return node
+
+
+def silent():
+    node = Node("node-f")
+    heard = [entry for entry in node.series if entry[0] != "up"]
+    node.series = [
+        (family, labels, between(value if callable(value) else lambda before, v=value: v, 8 * DAY, 50 * MINUTE), relative)
+        for family, labels, value, relative in heard
+    ]
+    node.add("up", lambda before: 1 if before >= 50 * MINUTE else 0)
+    return node
+
+
+def on_gpu(node, number):
+    return {"instance": node, "gpu": str(number), "uuid": f"GPU-{node}-{number}"}
+
+
+def of_pod(namespace, name, container):
+    return {"workload": f"{namespace}/{name}/{container}", "kind": "kubernetes", **pod(namespace, name, container)}
+
+
+# (alert, severity, minutes since it began, labels)
+FIRING = [
+    ("GpuMemoryCritical", "critical", 12, on_gpu("node-a", 2)),
+    ("GpuMemoryPeakNearLimit", "warning", 9, on_gpu("node-a", 2)),
+    ("GpuOutOfMemory", "warning", 39, on_gpu("node-a", 2)),
+    ("GpuWorkloadOverBudget", "warning", 55, {**on_gpu("node-a", 2), **of_pod("serving", "mistral-small-6c9d7", "vllm")}),
+    ("GpuProcessMemoryLeak", "warning", 150, {**on_gpu("node-a", 6), "workload": "unit:embedder.service", "process": "embedder"}),
+    ("GpuMemoryHeldIdle", "info", 700, {**on_gpu("node-a", 3), **of_pod("team-b", "notebook-7", "jupyter")}),
+    ("GpuAllocatedUnused", "info", 200, {"instance": "node-a", **pod("team-b", "notebook-9", "jupyter")}),
+    (
+        "GpuMemoryHigh",
+        "warning",
+        33,
+        {**on_gpu("node-b", 0), "mig_uuid": "MIG-node-b-0-3", "gpu_instance": "4", "profile": "1g.10gb"},
+    ),
+    ("GpuMemoryReserved", "info", 260, on_gpu("node-c", 0)),
+    ("GpuXidError", "critical", 6, {**on_gpu("node-e", 0), "xid": "94"}),
+    ("GpuRowRemapPending", "warning", 25, on_gpu("node-e", 0)),
+    ("GpuLost", "critical", 44, on_gpu("node-e", 1)),
+    ("VramExporterDown", "warning", 47, {"instance": "node-f"}),
+]
+
+
+def alerts():
+    for name, severity, minutes, labels in FIRING:
+        full = {"alertname": name, "severity": severity, "alertstate": "firing", "job": JOB, **labels}
+        yield "ALERTS", full, between(lambda before: 1, minutes * MINUTE), False
+        since = {key: value for key, value in full.items() if key != "alertstate"}
+        yield "ALERTS_FOR_STATE", since, between(lambda before, m=minutes: -(m + 10) * MINUTE, minutes * MINUTE), True
+
+
+def to_look_at():
+    for node in (node_a(), node_b(), node_c(), node_d(), node_e(), silent()):
+        yield from node.finished()
+    yield from alerts()
+
+
+def of_size(workloads, per_machine=8):
+    """Machines with eight H200, with one workload on each GPU; every fourth machine is outside of Kubernetes."""
+    for number in range(-(-workloads // per_machine)):
+        inside = number % 4 > 0
+        node = Node(f"node-{number:04}", kubernetes=inside)
+        for gpu in range(8):
+            node.gpu(gpu)
+            if number * per_machine + gpu >= workloads:
+                continue
+            name, where = kubernetes(f"team-{number % 12}", f"job-{number}-{gpu}") if inside else (f"slurm:{number}{gpu}", {})
+            used = steady(20 + gpu * 10, 30 + gpu * 11, name)
+            kind = "kubernetes" if inside else "slurm"
+            known = {"needed": 0.8 if gpu % 2 else None, "limit": 120 if inside else None}
+            node.workload(name, gpu, used, kind=kind, user=f"user-{number % 40}", **known, **where)
+        yield from node.finished()
+
+
+def write(path, series, end, longest, shortest, step):
+    """OpenMetrics text of the samples between `longest` and `shortest` seconds before `end`."""
+    families = {}
+    for family, labels, value, relative in series:
+        families.setdefault(family, []).append((labels, value, relative))
+    with open(path, "w") as file:
+        for family, listed in families.items():
+            file.write(f"# TYPE {family} gauge\n")
+            for labels, value, relative in listed:
+                name = f"{family}{{{','.join(f'{key}={chr(34)}{text}{chr(34)}' for key, text in labels.items())}}} "
+                for before in range(longest, shortest, -step):
+                    number = value(before) if callable(value) else value
+                    if number is not None:
+                        file.write(f"{name}{number + end if relative else number} {end - before}\n")
+        file.write("# EOF\n")
+
+
+def backfill(folder, series, end, span, step):
+    series = list(series)
+    for longest in range(span, 0, -4 * HOUR):
+        write(folder / "piece", series, end, longest, max(0, longest - 4 * HOUR), step)
+        history.promtool("openmetrics", "--quiet", folder / "piece", folder / "data")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--days", type=float, default=1, help="how many days of data (default: 1)")
+    parser.add_argument("--folder", type=Path, help="where the data is kept; without it, in a folder that is removed at the end")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = options.folder or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        if not (folder / "data").exists():
+            end = int(time.time()) // MINUTE * MINUTE
+            backfill(folder, to_look_at(), end, int(options.days * DAY), MINUTE if options.days <= 1 else 2 * MINUTE)
+            # Twice, because in the first pass a rule does not see what other rules record.
+            for _ in range(2):
+                with history.serving(folder) as prometheus:
+                    history.record(folder, prometheus.port, end, int(options.days * DAY), RECORDED)
+            (folder / "end").write_text(f"{end}\n")
+        end = int((folder / "end").read_text())
+        with history.serving(folder) as prometheus:
+            print(f"http://127.0.0.1:{prometheus.port} ends at {end * 1000}", flush=True)
+            while True:
+                time.sleep(60)
+
+
+if __name__ == "__main__":
+    main()
