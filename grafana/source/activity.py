@@ -6,7 +6,7 @@ interval. A GPU without profiling counters has no series here, never 0.
 
 from . import panels as p, queries as q
 from .gpu_health import NAME, each
-from .queries import DEVICE, GPU, STEP, WORKLOAD
+from .queries import DEVICE, GPU, NODE, STEP, WORKLOAD
 
 MIG_NAME = NAME + " · {{profile}} #{{gpu_instance}}"
 TITLE = "Is the full GPU a busy one?"
@@ -37,9 +37,9 @@ def each_device(counter, select, time=STEP):
 def alone(select, time=STEP):
     """1 for each workload that had its GPU or MIG device to itself throughout `time`, as in the recording rules."""
     workload = f'present_over_time(gpu_workload_memory_used_bytes{{{select},workload!="other"}}[{time}])'
-    owners = f"present_over_time(gpu_workload_processes{{{GPU}}}[{time}])"
+    owners = f"present_over_time(gpu_workload_processes{{{NODE}}}[{time}])"
     key = "cluster, instance, uuid, mig_uuid"
-    unseen = f"max_over_time(vram_exporter_processes_invisible{{{GPU}}}[{time}]) > 0"
+    unseen = f"max_over_time(vram_exporter_processes_invisible{{{NODE}}}[{time}]) > 0"
     return (
         f"(max by ({q.DEVICE_KEY}, workload) ({workload}) and on ({key}) count by ({key}) ({owners}) == 1"
         f" unless on (cluster, instance, uuid) ({unseen}))"
@@ -50,8 +50,8 @@ def own(counter, select, time=STEP):
     """The activity of each workload that has its GPU or MIG device to itself. A workload on a MIG device has the counters
     of the MIG device, any other workload those of the GPU."""
     gpu, mig = "cluster, instance, uuid", "cluster, instance, uuid, mig_uuid"
-    whole = f"max by ({gpu}) ({active(counter, GPU, time)})"
-    part = f"max by ({mig}) ({active(counter, GPU, time, 'gpu_mig', UNSHARED)})"
+    whole = f"max by ({gpu}) ({active(counter, NODE, time)})"
+    part = f"max by ({mig}) ({active(counter, NODE, time, 'gpu_mig', UNSHARED)})"
     some, others = (alone(select + only, time) for only in (',mig_uuid=""', ',mig_uuid!=""'))
     return f"({whole} * on ({gpu}) group_right () {some} or {part} * on ({mig}) group_right () {others})"
 

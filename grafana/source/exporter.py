@@ -1,15 +1,23 @@
-"""Exporter: age of the readings, faults, and resource use of the exporters."""
+"""Exporter: which exporters are silent, age of the readings, faults, scrapes, and resource use of the exporters."""
 
-from . import grid, panels as p, queries as q
+from . import grid, incidents, panels as p, queries as q
 from .queries import NODE
 
 BY_NODE = "cluster, instance"
+BUILD = f"vram_exporter_build_info{{{NODE}}}"
 # Other exporters on the node have process_* families too.
-OWN = f"and on (cluster, instance, job) vram_exporter_build_info{{{NODE}}}"
+OWN = f"and on (cluster, instance, job) {BUILD}"
+# Exporters that were scraped within the last 6 hours. The series `up` has no label of the exporter.
+KNOWN = f"last_over_time({BUILD}[6h])"
 
 
 def own(family):
-    return f"({family}{{{NODE}}} {OWN})"
+    return f"max by ({BY_NODE}) ({family}{{{NODE}}} {OWN})"
+
+
+def scraped(family):
+    """What Prometheus itself writes about a scrape, also of an exporter that does not answer."""
+    return f"max by ({BY_NODE}) ({family}{{{NODE}}} and on (cluster, instance, job) {KNOWN})"
 
 
 def duration(quantile):
@@ -17,60 +25,88 @@ def duration(quantile):
     return f"histogram_quantile({quantile}, sum by (lane, le) ({rate}))"
 
 
+def reached(family):
+    """The number of exporters whose value of this family is 0."""
+    return f"count(max by ({BY_NODE}) ({family}{{{NODE}}}) == 0) or vector(0) and on () count({family}{{{NODE}}})"
+
+
+SMALL = (4, 3)
+SILENT = f"group by ({BY_NODE}) ({KNOWN}) unless on ({BY_NODE}) {BUILD}"
 OVERVIEW = [
     p.stat(
-        "Exporters scraped",
+        "Exporters up",
         "Number of exporters that Prometheus scrapes now.",
-        f"count(vram_exporter_build_info{{{NODE}}})",
+        f"count(group by ({BY_NODE}) ({BUILD}))",
         thresholds=p.good_from(1),
-        size=(8, 3),
+        size=SMALL,
+        decimals=0,
         empty="none",
     ),
     p.stat(
-        "Exporters without a driver",
-        "Exporters that answer scrapes but cannot open NVML: no driver is loaded, or its library does not match.",
-        f"count(vram_exporter_nvml_up{{{NODE}}}) - sum(vram_exporter_nvml_up{{{NODE}}})",
+        "Silent",
+        "Exporters that were scraped within the last 6 hours, but are not scraped now. The table Silent exporters names them.",
+        f"count({SILENT}) or vector(0)",
         thresholds=p.bad_from(1),
-        size=(8, 3),
+        size=SMALL,
+        decimals=0,
         empty="none",
     ),
     p.stat(
-        "Oldest memory reading",
-        "Age of the last good memory reading: the highest value of all selected GPUs. Up to one second is normal while "
-        "no process uses a GPU.",
-        f'max(vram_exporter_sample_age_seconds{{{NODE},lane="memory"}})',
+        "No driver",
+        "Exporters that answer scrapes but cannot open NVML: no driver is loaded, or its library does not match.",
+        reached("vram_exporter_nvml_up"),
+        thresholds=p.bad_from(1),
+        size=SMALL,
+        decimals=0,
+        empty="none",
+    ),
+    p.stat(
+        "Reading age",
+        "Age of the last good memory reading: the highest value of all selected GPUs that answer. Up to one second is normal "
+        "while no process uses a GPU.",
+        f'max(vram_exporter_sample_age_seconds{{{NODE},lane="memory"}} and on (cluster, instance, uuid) gpu_up == 1)',
         unit=p.SECONDS,
         thresholds=p.bad_from(5),
-        size=(8, 3),
+        size=SMALL,
         empty="no GPU",
         decimals=2,
     ),
     p.stat(
-        "Faults in range",
+        "Faults",
         "Number of faults of all kinds in the selected time range. The section Faults lists them by source and reason.",
-        f"sum(increase(vram_exporter_faults_total{{{NODE}}}[$__range]))",
+        q.total(f"increase(vram_exporter_faults_total{{{NODE}}}[$__range])", key="cluster, instance, source"),
         thresholds=p.bad_from(0.5, "orange"),
-        size=(8, 3),
+        size=SMALL,
         empty="none",
         decimals=0,
     ),
     p.stat(
-        "Invisible processes",
-        "Processes on GPUs that /proc does not show: the exporter lacks the host's pid namespace, or /proc is "
-        "restricted.",
-        f"sum(vram_exporter_processes_invisible{{{NODE}}})",
-        thresholds=p.bad_from(1, "orange"),
-        size=(8, 3),
-        empty="not reported",
+        "Scrape time",
+        "Longest duration of a scrape in the selected time range, as Prometheus measured it.",
+        f"max(max_over_time(scrape_duration_seconds{{{NODE}}}[$__range]) and on (cluster, instance, job) {KNOWN})",
+        unit=p.SECONDS,
+        thresholds=p.bad_from(5, "orange"),
+        size=SMALL,
+        empty="unknown",
+        decimals=1,
     ),
-    p.stat(
-        "Simulated GPUs",
-        "GPUs that the demo simulates. None of their values is a measurement.",
-        f'count(gpu_info{{{NODE},simulated="true"}})',
-        thresholds={"mode": "absolute", "steps": [{"color": "purple", "value": None}]},
-        size=(8, 3),
-        empty="none",
+]
+TROUBLED = [
+    p.table(
+        "Silent exporters",
+        "Exporters that were scraped within the last 6 hours, but are not scraped now, and the time since then. Of these "
+        "nodes, the state of the GPUs is unknown.",
+        [f"time() - max by ({BY_NODE}, version) (max_over_time(timestamp({BUILD})[6h:$__interval]) unless on ({BY_NODE}) {BUILD})"],
+        [
+            p.column("instance", "Node"),
+            p.column("version", "Version", width=80),
+            p.column("Value #A", "Silent for", p.SECONDS, width=110, decimals=0),
+        ],
+        size=(8, 7),
+        empty="Every exporter that was scraped in the last 6 hours is scraped now.",
+        sort="Silent for",
     ),
+    incidents.firing("VramExporter.*", NODE, (16, 7), "Firing alerts of the exporters", links=False, owners=False),
 ]
 
 FRESH = [
@@ -88,7 +124,7 @@ FRESH = [
         empty="No GPU is read.",
     ),
     p.series(
-        "Missed ticks",
+        "Missed readings",
         "Readings per second that the exporter did not take in time. It skips them and does not repeat them, so a "
         "peak in between may be missed.",
         [
@@ -159,70 +195,76 @@ FAULTS = [
 COST = [
     p.series(
         "CPU use",
-        "CPU time of the exporter as a share of one core.",
-        [p.ranged(f"rate(process_cpu_seconds_total{{{NODE}}}[$__rate_interval]) {OWN}", "{{instance}}")],
+        "CPU time of the exporters as a share of one core: of the ten that use the most.",
+        [p.ranged(f"topk(10, max by ({BY_NODE}) (rate(process_cpu_seconds_total{{{NODE}}}[$__rate_interval]) {OWN}))", "{{instance}}")],
         unit=p.RATIO,
-        size=(8, 9),
+        size=(8, 8),
+        fill=0,
         calcs=p.LAST_AND_MAX,
         empty="No exporter is scraped.",
     ),
     p.series(
         "Resident memory",
-        "Host memory of the exporter, including the driver's library.",
-        [p.ranged(own("process_resident_memory_bytes"), "{{instance}}")],
-        size=(8, 9),
+        "Host memory of the exporters, including the driver's library: of the ten that use the most.",
+        [p.ranged(f"topk(10, {own('process_resident_memory_bytes')})", "{{instance}}")],
+        size=(8, 8),
+        fill=0,
         calcs=p.LAST_AND_MAX,
         empty="No exporter is scraped.",
     ),
     p.series(
-        "Scrapes",
-        "Scrapes per minute that the exporter answered. A second Prometheus server doubles the number.",
-        [
-            p.ranged(
-                f"sum by (instance) (rate(vram_exporter_scrapes_total{{{NODE}}}[$__rate_interval])) * 60",
-                "{{instance}}",
-            )
-        ],
-        unit="cpm",
-        size=(8, 9),
+        "Scrape duration",
+        "Duration of the scrapes as Prometheus measured it, of the ten slowest exporters. It must stay below the scrape "
+        "timeout.",
+        [p.ranged(f"topk(10, {scraped('scrape_duration_seconds')})", "{{instance}}")],
+        unit=p.SECONDS,
+        size=(8, 8),
+        fill=0,
         calcs=p.LAST_AND_MAX,
         empty="No exporter is scraped.",
     ),
 ]
 
-UP = p.values(_0=("no", "red"), _1=("yes", "green"))
-TEXT = {"type": "color-text"}
+UP = {"_0": ("no", "red"), "_1": ("yes", "green")}
 NODES = [
     p.table(
         "Exporters",
-        "Each exporter that Prometheus scrapes. Peak window: if it is shorter than the scrape interval, peaks are "
-        "lost. API server, Kubelet: the cell is empty if the exporter does not use it. Dropped: process entries "
-        "beyond the series limit. Files: open file descriptors.",
+        "Each exporter that Prometheus scrapes. Window: of the peaks; if it is shorter than the scrape interval, "
+        "peaks are lost. API, Kubelet: the cell is empty if the exporter does not use it. Scrape, Samples: duration and size of the last "
+        "scrape, from Prometheus' side. Files: open file descriptors as a share of their limit. Dropped: processes and "
+        "workloads beyond the series limit. Invisible: processes that /proc does not show. Simulated: GPUs of the demo, whose "
+        "values are not measured.",
         [
-            f"max by ({BY_NODE}, version) (vram_exporter_build_info{{{NODE}}})",
-            f"max by ({BY_NODE}, driver_version, cuda_version) (nvidia_driver_info{{{NODE}}})",
+            f"max by ({BY_NODE}, version) ({BUILD})",
             f"max by ({BY_NODE}) (vram_exporter_nvml_up{{{NODE}}})",
-            f"count by ({BY_NODE}) (gpu_info{{{NODE}}})",
+            f"count by ({BY_NODE}) (group by ({q.GPU_KEY}) (gpu_info{{{NODE}}}))",
             f"max by ({BY_NODE}) (vram_exporter_kubernetes_api_up{{{NODE}}})",
             f"max by ({BY_NODE}) (vram_exporter_pod_resources_up{{{NODE}}})",
             f"max by ({BY_NODE}) (vram_exporter_peak_window_seconds{{{NODE}}})",
-            f"sum by ({BY_NODE}) (vram_exporter_process_series_dropped{{{NODE}}})",
-            f"max by ({BY_NODE}) (process_open_fds{{{NODE}}} {OWN})",
-            f"time() - max by ({BY_NODE}) (process_start_time_seconds{{{NODE}}} {OWN})",
+            f"{scraped('scrape_duration_seconds')} and on ({BY_NODE}) {BUILD}",
+            f"{scraped('scrape_samples_scraped')} and on ({BY_NODE}) {BUILD}",
+            f"{own('process_open_fds')} / {own('process_max_fds')}",
+            f"sum by ({BY_NODE}) (max by ({q.GPU_KEY}) (vram_exporter_process_series_dropped{{{NODE}}}"
+            f" + vram_exporter_workload_series_dropped{{{NODE}}}))",
+            f"sum by ({BY_NODE}) (max by ({q.GPU_KEY}) (vram_exporter_processes_invisible{{{NODE}}}))",
+            f'count by ({BY_NODE}) (group by ({q.GPU_KEY}) (gpu_info{{{NODE},simulated="true"}}))',
+            f"time() - {own('process_start_time_seconds')}",
         ],
         [
             p.column("instance", "Node", links=p.detail("fleet", "instance")),
-            p.column("version", "Version", width=75),
-            p.column("driver_version", "Driver"),
-            p.column("cuda_version", "CUDA", width=60),
-            p.column("Value #C", "NVML", width=60, mappings=UP, custom__cellOptions=TEXT),
-            p.column("Value #D", "GPUs", width=60),
-            p.column("Value #E", "API server", width=85, mappings=UP, custom__cellOptions=TEXT),
-            p.column("Value #F", "Kubelet", width=75, mappings=UP, custom__cellOptions=TEXT),
-            p.column("Value #G", "Peak window", p.SECONDS, width=110),
-            p.column("Value #H", "Dropped", width=70),
-            p.column("Value #I", "Files", width=60),
-            p.column("Value #J", "Uptime", p.SECONDS, width=80, decimals=1),
+            p.column("version", "Version", width=72),
+            p.words("Value #B", "NVML", UP, width=58),
+            p.column("Value #C", "GPUs", p.COUNT, width=55, decimals=0),
+            p.words("Value #D", "API", UP, width=45),
+            p.words("Value #E", "Kubelet", UP, width=68),
+            p.column("Value #F", "Window", p.SECONDS, width=72, decimals=0),
+            p.column("Value #G", "Scrape", p.SECONDS, width=70, decimals=1),
+            p.column("Value #H", "Samples", p.COUNT, width=75, decimals=1),
+            p.column("Value #I", "Files", p.RATIO, width=55, decimals=0),
+            p.column("Value #J", "Dropped", p.COUNT, width=75, decimals=0),
+            p.column("Value #K", "Invisible", p.COUNT, width=75, decimals=0),
+            p.column("Value #L", "Simulated", p.COUNT, width=82, decimals=0),
+            p.column("Value #M", "Uptime", p.SECONDS, width=82, decimals=1),
         ],
         empty="No exporter is scraped.",
     ),
@@ -230,17 +272,18 @@ NODES = [
 
 DASHBOARD = grid.dashboard(
     "exporter",
-    "Reliability of the values: age of the readings, faults, and resource use of the exporters.",
+    "Reliability of the values: silent exporters, age of the readings, faults, scrapes, and resource use of the exporters.",
     [],
     grid.alerts("VramExporter.*", NODE, "critical", "warning"),
     [
         *OVERVIEW,
+        *TROUBLED,
+        *NODES,
+        grid.row("Cost"),
+        *COST,
         grid.row("Freshness"),
         *FRESH,
         grid.row("Faults"),
         *FAULTS,
-        grid.row("Exporters and their resource use"),
-        *NODES,
-        *COST,
     ],
 )

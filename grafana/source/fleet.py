@@ -1,6 +1,6 @@
-"""Fleet: memory use, GPUs near the limit, imbalance, unused memory, and problems."""
+"""Fleet: what fires, which GPUs are near the limit, what is wasted, and where there is room."""
 
-from . import activity, grid, panels as p, queries as q
+from . import activity, capacity, grid, incidents, panels as p, queries as q
 from .queries import DEVICE, DEVICE_KEY, GPU_KEY, NODE, usable
 
 # The sampled value, the window peak, and the highest window peak in a step of a graph and in the selected time range.
@@ -8,11 +8,14 @@ USED = q.used_ratio(NODE)
 PEAK = q.peak_ratio(NODE)
 DRAWN = q.peak_ratio(NODE, q.STEP)
 HIGHEST = q.peak_ratio(NODE, "$__range")
+FULLEST_HEIGHT = 9
+# The devices in the table of the fullest ones.
+FULLEST = f"topk({p.rows(FULLEST_HEIGHT)}, {HIGHEST})"
 
 
 def near_limit(expression):
-    """`expression` for the $top devices with the highest peak in the selected time range."""
-    return f"max by ({DEVICE}) ({expression}) and on ({DEVICE_KEY}) topk($top, {HIGHEST})"
+    """`expression` for the devices with the highest peak in the selected time range."""
+    return f"max by ({DEVICE}) ({expression}) and on ({DEVICE_KEY}) {FULLEST}"
 
 
 def band(low, high):
@@ -20,104 +23,138 @@ def band(low, high):
     return f"sum(({DRAWN} >= bool {low}){upper})"
 
 
-def problem(expression, text):
-    """Puts `text` into the `trouble` label; $1 in the text stands for the Xid code."""
-    return f'label_replace({expression}, "trouble", "{text}", "xid", "(.*)")'
+def issue(expression, text):
+    """Puts `text` into the `issue` label; $1 in the text stands for the Xid code."""
+    return f'label_replace({expression}, "issue", "{text}", "xid", "(.*)")'
 
 
 KNOWN = f"group by (cluster, instance) (last_over_time(vram_exporter_build_info{{{NODE}}}[6h]))"
 PRESENT = f"group by (cluster, instance) (vram_exporter_build_info{{{NODE}}})"
-PROBLEMS = " or ".join(
+ISSUES = " or ".join(
     [
-        problem(f"1 - gpu_up{{{NODE}}} > 0", "does not answer"),
-        problem(f"increase(gpu_xid_errors_total{{{NODE}}}[$__range]) > 0", "Xid $1"),
-        problem(f'increase(gpu_ecc_errors_total{{{NODE},type="uncorrected"}}[$__range]) > 0', "uncorrected ECC errors"),
-        problem(f"gpu_row_remap_pending{{{NODE}}} > 0", "row remapping waits for a reset"),
-        problem(f"gpu_row_remap_failed{{{NODE}}} > 0", "row remapping failed"),
-        f'label_replace(gpu_recovery_action{{{NODE},action!="none"}} > 0, "trouble", "requires $1", "action", "(.*)")',
-        problem(
+        issue(f"1 - gpu_up{{{NODE}}} > 0", "GPU down"),
+        issue(f"increase(gpu_xid_errors_total{{{NODE}}}[$__range]) > 0", "Xid $1"),
+        issue(f'increase(gpu_ecc_errors_total{{{NODE},type="uncorrected"}}[$__range]) > 0', "uncorrected ECC errors"),
+        issue(f"gpu_row_remap_pending{{{NODE}}} > 0", "row remapping waits for a reset"),
+        issue(f"gpu_row_remap_failed{{{NODE}}} > 0", "row remapping failed"),
+        f'label_replace(gpu_recovery_action{{{NODE},action!="none"}} > 0, "issue", "requires $1", "action", "(.*)")',
+        issue(
             "max without (reason) (avg_over_time(gpu_throttle_active"
             f'{{{NODE},reason=~"hw_thermal_slowdown|sw_thermal_slowdown|hw_power_brake_slowdown"}}[$__range])) > 0',
             "throttled by heat or power brake, share of time",
         ),
-        f'label_replace(1 - vram_exporter_nvml_up{{{NODE}}} > 0, "trouble", "no driver: NVML is not open", "", "")',
-        f'label_replace({KNOWN} unless {PRESENT}, "trouble", "the exporter is silent", "", "")',
+        f'label_replace(1 - vram_exporter_nvml_up{{{NODE}}} > 0, "issue", "no driver: NVML is not open", "", "")',
+        f'label_replace({KNOWN} unless {PRESENT}, "issue", "exporter silent", "", "")',
+        'label_replace(count by (cluster, instance) (group by (cluster, instance, job) '
+        f'(vram_exporter_build_info{{{NODE}}})) > 1, "issue", "scraped by several jobs: choose one in Job", "", "")',
     ]
 )
-
+SHIPPED = "(Gpu|Allocator|VramExporter).*"
+SMALL = (4, 3)
 OVERVIEW = [
     p.stat(
         "GPUs up",
-        "GPUs that answer (gpu_up is 1). The table Problems lists those that do not.",
-        f"sum(gpu_up{{{NODE}}})",
-        empty="no GPU seen",
+        "GPUs that answer (gpu_up is 1). The table Issues lists those that do not.",
+        q.total(f"gpu_up{{{NODE}}}"),
+        size=SMALL,
+        decimals=0,
+        empty="none",
     ),
     p.stat(
-        "GPUs lost",
+        "GPUs down",
         "GPUs that the driver lists, but that do not answer or whose last good reading is too old.",
-        f"count(gpu_up{{{NODE}}}) - sum(gpu_up{{{NODE}}})",
+        q.total(f"1 - gpu_up{{{NODE}}}"),
         thresholds=p.bad_from(1),
-        empty="no GPU seen",
+        size=SMALL,
+        decimals=0,
+        empty="none",
     ),
     p.stat(
-        "Nodes not scraped",
-        "Nodes whose exporter was scraped within the last 6 hours, but is not scraped now. The table Problems lists "
-        "them.",
+        "Silent nodes",
+        "Nodes whose exporter was scraped within the last 6 hours, but is not scraped now. The table Issues lists them.",
         f"count({KNOWN}) - (count({PRESENT}) or vector(0))",
         thresholds=p.bad_from(1),
-        empty="no exporter seen",
+        size=SMALL,
+        decimals=0,
+        empty="none",
     ),
     p.stat(
-        "Memory in use",
+        "Used",
         "Used memory of all GPUs as a share of allocatable memory (total minus reserved).",
-        f"sum(gpu_memory_used_bytes{{{NODE}}}) / sum({usable(NODE)})",
+        f"{q.total(f'gpu_memory_used_bytes{{{NODE}}}')} / {q.total(usable(NODE))}",
         unit=p.RATIO,
         thresholds=p.FILL,
-        empty="not reported",
-        decimals=1,
+        size=SMALL,
+        empty="unknown",
+        decimals=0,
     ),
     p.stat(
-        "Memory free",
-        "Sum of the free memory of all GPUs. A job needs its memory on one GPU: see the table Highest memory use.",
-        f"sum(gpu_memory_free_bytes{{{NODE}}})",
+        "Free",
+        "Sum of the free memory of all GPUs. A job needs its memory on one GPU: the section Capacity shows where it fits.",
+        q.total(f"gpu_memory_free_bytes{{{NODE}}}"),
         unit=p.BYTES,
-        empty="not reported",
+        size=SMALL,
+        empty="unknown",
         decimals=1,
     ),
     p.stat(
-        "GPUs near the limit",
+        "Near limit",
         "GPUs, or their MIG devices if there are any, whose window peak is at or above 90 % of allocatable memory.",
         f"sum({PEAK} >= bool {p.CRITICAL})",
         thresholds=p.bad_from(1, "orange"),
-        empty="not reported",
-    ),
-    p.stat(
-        "Idle memory",
-        "Memory of processes that have not worked on the GPU for at least the time in `Idle after`.",
-        f"sum(gpu_process_memory_used_bytes{{{NODE}}} * (gpu_process_idle_seconds{{{NODE}}} >= bool $idle))",
-        unit=p.BYTES,
-        thresholds=p.bad_from(1, "orange"),
-        empty="none known",
-        decimals=1,
-    ),
-    p.stat(
-        "Allocated but unused",
-        "GPUs, MIG devices and shares that the kubelet allocated to containers without a process on any GPU. "
-        "Known only if the exporter uses both the kubelet and the API server.",
-        q.count_unused(NODE),
-        thresholds=p.bad_from(1, "orange"),
+        size=SMALL,
+        decimals=0,
         empty="unknown",
     ),
 ]
 
+WORKLOAD_COLUMNS = [
+    p.column("workload", "Workload", links=p.detail("workloads", "instance", "workload")),
+    p.column("instance", "Node", links=p.detail("gpu", "instance")),
+]
+
 FULL = [
+    p.table(
+        "Fullest devices",
+        "GPUs, or their MIG devices if there are any, with the highest use in the selected time range. Of: "
+        "allocatable memory. Used: at the last scrape. Peak: the highest use that the exporter sampled in the range, between "
+        "scrapes too. ≥ 90 %: share of time with at least 90 % in use; not reported for MIG devices. Busy: GPU "
+        "utilization. SMs, Bandwidth: activity of the SMs and of the memory; – means that it is not measured on this GPU.",
+        [
+            near_limit(q.each_device(lambda prefix: f"{prefix}_used_bytes{{{NODE}}}", NODE)),
+            near_limit(q.each_device(lambda prefix: usable(NODE, "$__range", prefix), NODE)),
+            q.linked(FULLEST),
+            near_limit(f'rate(gpu_memory_pressure_seconds_total{{{NODE},ratio="0.9"}}[$__range])'),
+            near_limit(f"avg_over_time(gpu_utilization_ratio{{{NODE}}}[$__range])"),
+            near_limit(activity.each_device(activity.SM, NODE, "$__range")),
+            near_limit(activity.each_device(activity.BANDWIDTH, NODE, "$__range")),
+            f"{FULLEST} * on (cluster, instance, uuid) group_left (name)"
+            f" group by (cluster, instance, uuid, name) (last_over_time(gpu_info{{{NODE}}}[$__range]))",
+        ],
+        [
+            *p.device_columns(),
+            p.column("name", "Model", width=185),
+            p.column("Value #A", "Used", p.BYTES, width=75, decimals=0),
+            p.column("Value #B", "Of", p.BYTES, width=75, decimals=0),
+            p.column("Value #C", "Peak %", p.RATIO, 120, p.FILL, gauge=True, decimals=0),
+            p.column("Value #D", "≥ 90 %", p.RATIO, width=70, decimals=0),
+            p.column("Value #E", "Busy", p.RATIO, width=60, decimals=0),
+            p.column("Value #F", "SMs", p.RATIO, width=60, decimals=0),
+            p.column("Value #G", "Bandwidth", p.RATIO, width=95, decimals=0),
+        ],
+        size=(24, FULLEST_HEIGHT),
+        empty="No GPU reports its memory.",
+        sort="Peak %",
+    ),
+]
+OVER_TIME = [
     p.series(
         "Memory use of the GPUs",
         "Used memory as a share of allocatable memory, over all GPUs, or their MIG devices if there are any. The "
-        "window peak is the highest use that the exporter sampled since the previous point, not the value at the "
+        "peak is the highest use that the exporter sampled since the previous point, not the value at the "
         "scrape.",
         [
-            p.ranged(f"max({DRAWN})", "highest, window peak"),
+            p.ranged(f"max({DRAWN})", "highest peak"),
             p.ranged(f"max({USED})", "highest"),
             p.ranged(f"quantile(0.9, {USED})", "90th percentile"),
             p.ranged(f"quantile(0.5, {USED})", "median"),
@@ -126,6 +163,19 @@ FULL = [
         unit=p.RATIO,
         thresholds=p.FILL,
         max=1,
+        size=(12, 8),
+        fill=0,
+        interval="1m",
+        overrides=[
+            p.colored(name, color, **more)
+            for name, color, more in (
+                ("highest peak", "blue", {"custom__lineStyle": p.DASHES}),
+                ("highest", "blue", {}),
+                ("90th percentile", "purple", {}),
+                ("median", "light-blue", {}),
+                ("lowest", "rgb(150, 150, 150)", {}),
+            )
+        ],
         empty="No GPU reports its memory.",
     ),
     p.series(
@@ -141,8 +191,10 @@ FULL = [
         unit=p.COUNT,
         stack=True,
         decimals=0,
+        size=(12, 8),
+        interval="1m",
         overrides=[
-            p.by_name(name, color={"mode": "fixed", "fixedColor": color})
+            p.colored(name, color)
             for name, color in (
                 ("below 50 %", "blue"),
                 ("50 to 85 %", "green"),
@@ -152,71 +204,24 @@ FULL = [
         ],
         empty="No GPU reports its memory.",
     ),
-    p.table(
-        "Highest memory use",
-        "GPUs, or their MIG devices if there are any, with the highest use in the selected time range. Usable: "
-        "allocatable memory. Sampled: value at the last scrape. Peaks: highest value that the exporter sampled "
-        "between scrapes. A device that is no longer reported has only the values of the time range. ≥ 90 %: share of "
-        "time with at least 90 % in use; not reported for MIG devices. Busy: GPU utilization. SMs, "
-        "Bandwidth: activity of the SMs and of the memory; – means that it is not measured on this GPU.",
-        [
-            near_limit(q.each_device(lambda prefix: f"{prefix}_used_bytes{{{NODE}}}", NODE)),
-            near_limit(q.each_device(lambda prefix: usable(NODE, "$__range", prefix), NODE)),
-            near_limit(USED),
-            near_limit(PEAK),
-            f"topk($top, {HIGHEST})",
-            near_limit(f'rate(gpu_memory_pressure_seconds_total{{{NODE},ratio="0.9"}}[$__range])'),
-            near_limit(f"avg_over_time(gpu_utilization_ratio{{{NODE}}}[$__range])"),
-            near_limit(activity.each_device(activity.SM, NODE, "$__range")),
-            near_limit(activity.each_device(activity.BANDWIDTH, NODE, "$__range")),
-            f"topk($top, {HIGHEST}) * on (cluster, instance, uuid) group_left (name)"
-            f" group by (cluster, instance, uuid, name) (last_over_time(gpu_info{{{NODE}}}[$__range]))",
-        ],
-        [
-            p.column("instance", "Node", links=p.detail("gpu", "instance", "gpu")),
-            p.column("gpu", "GPU", width=55),
-            *p.MIG_COLUMNS,
-            p.column("name", "Model"),
-            p.column("Value #A", "Used", p.BYTES, width=85),
-            p.column("Value #B", "Usable", p.BYTES, width=85),
-            p.column("Value #C", "Sampled", p.RATIO, 120, p.FILL, gauge=True, decimals=1),
-            p.column("Value #D", "Window peak", p.RATIO, 120, p.FILL, gauge=True, decimals=1),
-            p.column("Value #E", "Peak in range", p.RATIO, 135, p.FILL, gauge=True, decimals=1),
-            p.column("Value #F", "≥ 90 %", p.RATIO, 75, decimals=1),
-            p.column("Value #G", "Busy", p.RATIO, 65, decimals=0),
-            p.column("Value #H", "SMs", p.RATIO, 65, decimals=0),
-            p.column("Value #I", "Bandwidth", p.RATIO, 95, decimals=0),
-        ],
-        empty="No GPU reports its memory.",
-        sort="Peak in range",
-    ),
 ]
 
 BY_NODE = "cluster, instance"
-BY_OWNER = "cluster, instance, workload"
+BY_OWNER = q.OWNER
 # Whole GPUs only: MIG devices of different sizes are not an imbalance.
-GPU_USED = f"gpu_memory_used_bytes{{{NODE}}} / {usable(NODE)}"
-HELD = f"sum by ({BY_OWNER}, gpu) (gpu_workload_memory_used_bytes{{{NODE}}})"
-DEVICE_COLUMNS = [
-    p.column("instance", "Node", links=p.detail("gpu", "instance", "gpu")),
-    p.column("gpu", "GPU", width=55),
-    *p.MIG_COLUMNS,
-]
-WORKLOAD_COLUMNS = [
-    p.column("workload", "Workload", links=p.detail("workloads", "instance", "workload")),
-    p.column("instance", "Node"),
-]
+GPU_USED = f"max by ({GPU_KEY}) (gpu_memory_used_bytes{{{NODE}}} / {usable(NODE)})"
+HELD = f"sum by ({BY_OWNER}, gpu) (max by ({q.HOLDER}) ({q.USED_BY}{{{NODE}}}))"
 IMBALANCE = [
     p.ranking(
         "Imbalance within nodes",
         "Difference between the highest and the lowest memory use of the GPUs of a node. A large difference means "
         "that jobs could be packed better, or that one job reaches the limit while other GPUs of the node are empty.",
-        f"topk($top, max by ({BY_NODE}) ({GPU_USED}) - min by ({BY_NODE}) ({GPU_USED})"
-        f" and on ({BY_NODE}) count by ({BY_NODE}) (gpu_up{{{NODE}}}) > 1)",
+        f"topk({p.rows(7)}, max by ({BY_NODE}) ({GPU_USED}) - min by ({BY_NODE}) ({GPU_USED})"
+        f" and on ({BY_NODE}) count by ({BY_NODE}) ({GPU_USED}) > 1)",
         [p.column("instance", "Node", links=p.detail("gpu", "instance"))],
         unit=p.RATIO,
         max=1,
-        decimals=1,
+        decimals=0,
         thresholds=p.bad_from(0.5, "orange"),
         size=(12, 7),
         empty="No node with several GPUs.",
@@ -225,7 +230,7 @@ IMBALANCE = [
         "Imbalance within workloads",
         "For each workload on several GPUs of a node: difference between its memory on the GPU where it holds the "
         "most and on the GPU where it holds the least.",
-        f"topk($top, max by ({BY_OWNER}) ({HELD}) - min by ({BY_OWNER}) ({HELD})"
+        f"topk({p.rows(7)}, max by ({BY_OWNER}) ({HELD}) - min by ({BY_OWNER}) ({HELD})"
         f" and on ({BY_OWNER}) count by ({BY_OWNER}) ({HELD}) > 1)",
         WORKLOAD_COLUMNS,
         size=(12, 7),
@@ -236,122 +241,121 @@ IMBALANCE = [
 # Of the GPUs on which at least one process reports about its allocators.
 REPORTED = f"(gpu_memory_used_bytes{{{NODE}}} and gpu_memory_needed_bytes{{{NODE}}})"
 SLACK = f"(gpu_memory_used_bytes{{{NODE}}} - gpu_memory_needed_bytes{{{NODE}}})"
-NODE_SLACK = f"topk($top, sum by ({BY_NODE}) ({SLACK}))"
-
-
-def most_slack(expression):
-    """`expression` for the $top nodes with the most slack."""
-    return f"{expression} and on ({BY_NODE}) {NODE_SLACK}"
-
-
 UNUSED = [
     p.series(
         "Used, peak and allocatable memory",
         "Sums over all GPUs. The peaks of different GPUs may have occurred at different times. The memory between the "
-        "window peaks and the allocatable memory was not used within the peak window. Needed: used memory without what "
+        "peaks and the allocatable memory was not used. Needed: used memory without what "
         "allocators reserved and do not use; the memory of processes that do not report counts as needed.",
         [
-            p.ranged(f"sum({usable(NODE)})", "allocatable"),
-            p.ranged(f"sum({q.peak(NODE, q.STEP)})", "window peaks"),
-            p.ranged(f"sum(gpu_memory_used_bytes{{{NODE}}})", "used"),
-            p.ranged(f"sum(gpu_memory_needed_bytes{{{NODE}}} or gpu_memory_used_bytes{{{NODE}}})", "needed"),
-            p.ranged(f"sum({q.unattributed(NODE)})", "used, unattributed"),
+            p.ranged(q.total(usable(NODE)), "allocatable"),
+            p.ranged(q.total(q.peak(NODE, q.STEP)), "peaks"),
+            p.ranged(q.total(f"gpu_memory_used_bytes{{{NODE}}}"), "used"),
+            p.ranged(q.total(f"gpu_memory_needed_bytes{{{NODE}}} or gpu_memory_used_bytes{{{NODE}}}"), "needed"),
+            p.ranged(f"sum({q.unattributed(NODE)})", "unattributed"),
         ],
+        size=(12, 8),
+        interval="1m",
+        overrides=p.MEMORY_COLORS,
         empty="No GPU reports its memory.",
     ),
     p.ranking(
         "Memory never used in range",
         "Memory of each GPU, or of its MIG devices if there are any, that remained free even at the highest peak in "
         "the selected time range.",
-        f"topk($top, {q.never_needed(NODE, '$__range')})",
-        DEVICE_COLUMNS,
-        size=(12, 9),
-        empty="No GPU reports its memory.",
-    ),
-    p.table(
-        "Used and needed memory by node",
-        "GPUs on which a process reports about its allocators (docs/needed.md). Slack: memory that allocators reserved "
-        "and do not use. Needed: used memory without the slack; the memory of processes that do not report counts as "
-        "needed. GPUs: how many GPUs of the node these are.",
-        [
-            most_slack(f"sum by ({BY_NODE}) ({REPORTED})"),
-            most_slack(f"sum by ({BY_NODE}) (gpu_memory_needed_bytes{{{NODE}}})"),
-            NODE_SLACK,
-            most_slack(f"count by ({BY_NODE}) ({REPORTED})"),
-        ],
-        [
-            p.column("instance", "Node", links=p.detail("gpu", "instance")),
-            p.column("Value #A", "Used", p.BYTES, width=95),
-            p.column("Value #B", "Needed", p.BYTES, width=95),
-            p.column("Value #C", "Slack", p.BYTES, width=95),
-            p.column("Value #D", "GPUs", p.COUNT, width=70, decimals=0),
-        ],
+        q.linked(f"topk({p.rows(8)}, {q.never_needed(NODE, '$__range')})"),
+        p.device_columns(),
         size=(12, 8),
-        empty="No process reports about its allocator.",
-        sort="Slack",
+        empty="No GPU reports its memory.",
     ),
     p.ranking(
         "Slack by GPU",
         "Memory of each GPU that allocators reserved and do not use, of the processes that report it. A job that does not "
         "fit may fit if these processes start with a lower limit (docs/needed.md).",
-        f"topk($top, max by ({GPU_KEY}) ({SLACK}))",
-        [
-            p.column("instance", "Node", links=p.detail("gpu", "instance", "gpu")),
-            p.column("gpu", "GPU", width=55),
-        ],
+        q.linked(f"topk({p.rows(7)}, max by ({GPU_KEY}) ({SLACK}))"),
+        p.device_columns(),
+        size=(8, 7),
         empty="No process reports about its allocator.",
     ),
     p.ranking(
         "Idle memory by workload",
-        "Memory of the workloads whose processes have not worked on the GPU for at least the time in `Idle after`.",
-        f"topk($top, sum by ({BY_OWNER}) ({q.idle_holders(NODE)} {q.owner('workload', NODE)}))",
+        "Memory of the workloads whose processes have not worked on the GPU for an hour. Under MIG the driver does not "
+        "report when a process last worked.",
+        f"topk({p.rows(7)}, sum by ({BY_OWNER}) ({q.idle_holders(NODE).replace('$idle', '3600')}"
+        f" {q.owner('workload', NODE)}))",
         WORKLOAD_COLUMNS,
-        thresholds=p.bad_from(1 << 30, "orange"),
+        size=(8, 7),
         empty="No process is known to have held idle memory for this long.",
     ),
     p.ranking(
         "Unattributed memory",
         "Used memory that no visible process holds: memory that a dead process left behind, memory of processes in "
         "other pid namespaces, or memory of the driver itself.",
-        f"topk($top, {q.unattributed(NODE)})",
-        DEVICE_COLUMNS,
+        q.linked(f"topk({p.rows(7)}, {q.unattributed(NODE)})"),
+        p.device_columns(),
         thresholds=p.bad_from(1 << 30, "orange"),
+        size=(8, 7),
         empty="Not known for any GPU.",
     ),
 ]
 
 HEALTH = [
     p.table(
-        "Problems",
-        "Problems in the selected time range: GPUs that do not answer, critical errors (Xid), uncorrected ECC errors, "
+        "Issues",
+        "Issues in the selected time range: GPUs that do not answer, critical errors (Xid), uncorrected ECC errors, "
         "row remapping, recovery actions that the driver requires, throttling by heat or power brake, nodes without a "
-        "driver, and nodes whose exporter is not scraped.",
-        [f"sum by ({GPU_KEY}, trouble) ({PROBLEMS})"],
+        "driver, nodes whose exporter is not scraped, and nodes that two jobs scrape.",
+        [q.linked(f"sum by ({GPU_KEY}, issue) ({ISSUES})")],
         [
-            p.column("instance", "Node", links=p.detail("gpu", "instance", "gpu"), width=220),
-            p.column("gpu", "GPU", width=80),
-            p.column("trouble", "Problem"),
-            p.column("Value #A", "Count or share", width=140, decimals=1),
+            p.column("issue", "Issue"),
+            p.column("instance", "Node", links=p.detail("exporter", "instance"), width=150),
+            p.column("gpu", "GPU", width=50, links=p.detail("gpu", "instance", gpu="uuid", mig="mig")),
+            p.column("Value #A", "Count or share", p.COUNT, width=120, decimals=2),
+            p.hidden("uuid"),
+            p.hidden("mig"),
         ],
-        size=(24, 8),
-        empty="No problem: every GPU answers, and nothing was reported in the selected time range.",
+        size=(12, 8),
+        empty="No issue: every GPU answers, and nothing was reported in the selected time range.",
+    ),
+    p.table(
+        "Inventory",
+        "The GPUs of each node by model, and the driver of the node.",
+        [
+            f"count by ({BY_NODE}, name) (group by ({GPU_KEY}, name) (gpu_info{{{NODE}}}))",
+            f"count by ({BY_NODE}, name) (group by ({GPU_KEY}, name) (gpu_info{{{NODE},mig_mode=\"enabled\"}}))",
+            f"group by ({BY_NODE}, name, driver_version) (group by ({BY_NODE}, name) (gpu_info{{{NODE}}})"
+            f" * on ({BY_NODE}) group_left (driver_version) group by ({BY_NODE}, driver_version) (nvidia_driver_info{{{NODE}}}))",
+        ],
+        [
+            p.column("instance", "Node", links=p.detail("gpu", "instance")),
+            p.column("name", "Model"),
+            p.column("Value #A", "GPUs", p.COUNT, width=60, decimals=0),
+            p.column("Value #B", "with MIG", p.COUNT, width=80, decimals=0),
+            p.column("driver_version", "Driver", width=110),
+        ],
+        size=(12, 8),
+        empty="No GPU is visible.",
     ),
 ]
 
 DASHBOARD = grid.dashboard(
     "fleet",
-    "Memory use of all GPUs, GPUs near the limit, imbalance, unused memory, and problems.",
-    [grid.TOP, grid.IDLE],
+    "All GPUs: what fires, which GPUs are near the limit, where there is room, what is wasted, and what is faulty.",
+    [grid.SIZE],
     grid.alerts("(Gpu|Allocator).*", NODE, "critical", "warning"),
     [
         *OVERVIEW,
-        grid.row("Memory use"),
+        incidents.firing(SHIPPED, NODE, (24, 9)),
         *FULL,
+        grid.row("Over time"),
+        *OVER_TIME,
+        grid.row("Capacity"),
+        *capacity.PANELS,
+        grid.row("Waste"),
+        *UNUSED,
+        grid.row("Issues and inventory"),
+        *HEALTH,
         grid.row("Imbalance"),
         *IMBALANCE,
-        grid.row("Unused memory"),
-        *UNUSED,
-        grid.row("Health"),
-        *HEALTH,
     ],
 )

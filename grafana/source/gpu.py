@@ -1,9 +1,9 @@
-"""GPU: one GPU, or the sum of several: memory, owners, activity, pressure, churn, MIG devices and health."""
+"""GPU: one GPU, a MIG device, or the GPUs of a node: what fires, memory and true peaks, owners, activity, churn and health."""
 
-from . import activity, budgets, grid, panels as p, queries as q
+from . import activity, grid, incidents, panels as p, queries as q
 from .activity import MIG_NAME
 from .gpu_health import HEALTH, NAME, each
-from .queries import DEVICE, DEVICE_KEY, GPU, PART, WHOLE
+from .queries import BOARD, DEVICE, DEVICE_KEY, GPU, HOLDER, PART, PEAK_BY, USED_BY, WHOLE
 
 
 def each_part(expression):
@@ -15,14 +15,17 @@ def share(prefix, time=None):
     return f"{q.peak(GPU, time, prefix)} / {q.usable(GPU, time, prefix)}"
 
 
+SMALL = (4, 3)
+SHIPPED = "(Gpu|Allocator).*"
 OVERVIEW = [
     p.stat(
-        "GPU up",
-        "`no` if at least one selected GPU is lost, stalled or was not read recently. Such a GPU has no other series.",
-        f"min(gpu_up{{{GPU}}})",
+        "State",
+        "Down if at least one selected GPU is lost, stalled or was not read recently. Such a GPU has no other series.",
+        f"min(gpu_up{{{BOARD}}})",
         thresholds=p.good_from(1),
+        size=SMALL,
         empty="no GPU",
-        mappings=p.values(_0=("no", "red"), _1=("yes", "green")),
+        mappings=p.values(_0=("Down", "red"), _1=("Up", "green")),
     ),
     p.stat(
         "Used",
@@ -31,68 +34,129 @@ OVERVIEW = [
         f"max({q.used_ratio(GPU)})",
         unit=p.RATIO,
         thresholds=p.FILL,
-        empty="not reported",
-        decimals=1,
+        size=SMALL,
+        empty="unknown",
+        decimals=0,
     ),
     p.stat(
-        "Window peak",
-        "Highest use of the selected GPUs, or of their MIG devices if there are any, in the exporter's last peak "
-        "window, as a share of allocatable memory.",
-        f"max({q.peak_ratio(GPU)})",
-        unit=p.RATIO,
-        thresholds=p.FILL,
-        empty="not reported",
-        decimals=1,
-    ),
-    p.stat(
-        "Peak in range",
+        "Peak",
         "Highest use of the selected GPUs, or of their MIG devices if there are any, in the selected time range, as a "
         "share of allocatable memory. Includes GPUs that are no longer reported.",
         f"max({q.peak_ratio(GPU, '$__range')})",
         unit=p.RATIO,
         thresholds=p.FILL,
-        empty="not reported",
-        decimals=1,
+        size=SMALL,
+        empty="unknown",
+        decimals=0,
     ),
     p.stat(
-        "Free memory",
-        "Memory that can be allocated now, summed over the selected GPUs.",
-        f"sum(gpu_memory_free_bytes{{{GPU}}})",
-        unit=p.BYTES,
-        empty="not reported",
-        decimals=1,
+        "Needed",
+        "Needed memory of the selected GPUs as a share of their allocatable memory, where a process reports about its "
+        "allocator (docs/needed.md). Used memory above it could be given back. Not known for a single MIG device.",
+        f"max(gpu_memory_needed_bytes{{{GPU}}} / {q.usable(GPU)})",
+        unit=p.RATIO,
+        thresholds=p.FILL,
+        size=SMALL,
+        empty="unknown",
+        decimals=0,
     ),
     p.stat(
-        "Unattributed memory",
-        "Used memory that no visible process holds. Absent while the memory of a process is unknown.",
-        f"sum({q.unattributed(GPU)})",
+        "Free",
+        "Memory that can be allocated now, on the selected GPU, or its MIG devices if there are any, with the most.",
+        f"max({q.each_device(lambda prefix: f'{prefix}_free_bytes{{{GPU}}}', GPU)})",
         unit=p.BYTES,
-        thresholds=p.bad_from(1 << 30, "orange"),
+        size=SMALL,
         empty="unknown",
         decimals=1,
     ),
     p.stat(
-        "GPU utilization",
-        "Share of time in which a kernel ran, averaged over the selected GPUs. The driver does not report it under "
-        "MIG.",
+        "Busy",
+        "GPU utilization: share of time in which a kernel ran, averaged over the selected GPUs. The driver does not report "
+        "it under MIG.",
         f"avg(gpu_utilization_ratio{{{GPU}}})",
         unit=p.RATIO,
-        empty="not reported",
+        size=SMALL,
+        empty="unknown",
         decimals=0,
     ),
-    p.stat(
-        "Xid errors in range",
-        "Critical errors of any code that the driver reported in the selected time range.",
-        f"sum(increase(gpu_xid_errors_total{{{GPU}}}[$__range]))",
-        thresholds=p.bad_from(0.5),
-        empty="not reported",
-        decimals=0,
+]
+
+# Peak and used of one GPU have the hue of its index; red, orange and green are left to the states.
+HUES = ["#5794f2", "#b877d9", "#00bcd4", "#e0a3c8", "#8ab8ff", "#7c6fd8", "#4db6ac", "#c0b283"]
+BY_INDEX = [
+    {
+        "matcher": {"id": "byRegexp", "options": f"/#{'|#'.join(str(index) for index in range(rest, 16, 8))}( |$)/"},
+        "properties": [{"id": "color", "value": {"mode": "fixed", "fixedColor": hue}}],
+    }
+    for rest, hue in enumerate(HUES)
+]
+
+
+def styled(reference, **properties):
+    return p.by_query(reference, **{f"custom__{key}": value for key, value in properties.items()})
+
+
+LINES = [
+    styled("B", lineStyle=p.DASHES),
+    styled("C", lineStyle={"fill": "dot", "dash": [2, 3]}),
+    p.by_query("D", color={"mode": "fixed", "fixedColor": p.GREY}),
+]
+HOLDERS_HEIGHT = 9
+HELD = f"{USED_BY}{{{GPU}}}"
+TOP = f"topk({p.rows(HOLDERS_HEIGHT)}, max by ({HOLDER}) ({q.highest(PEAK_BY, GPU, '$__range')}))"
+
+
+def holder(expression):
+    """`expression` for the workloads with the highest peaks."""
+    return f"max by ({HOLDER}) ({expression}) and on ({HOLDER}) {TOP}"
+
+
+NOW = [
+    p.series(
+        "Used, peak, needed and allocatable",
+        "For each selected GPU, or for its MIG devices if there are any. Used: at each scrape. Peak: the highest use that the "
+        "exporter sampled since the previous point (by default it reads 100 times per second); where it is above the used "
+        "memory, a graph of sampled values hides the peak. Needed: used memory without what allocators reserved and do not "
+        "use. Allocatable: total minus reserved, the limit.",
+        [
+            p.ranged(q.each_device(lambda prefix: f"{prefix}_used_bytes{{{GPU}}}", GPU), "#{{gpu}} {{profile}} used"),
+            p.ranged(q.each_device(lambda prefix: q.peak(GPU, q.STEP, prefix), GPU), "#{{gpu}} {{profile}} peak"),
+            p.ranged(each(q.whole(f"gpu_memory_needed_bytes{{{GPU}}}", GPU)), "#{{gpu}} needed"),
+            p.ranged(f"max({q.each_device(lambda prefix: q.usable(GPU, prefix=prefix), GPU)})", "allocatable"),
+        ],
+        fill=0,
+        overrides=[*BY_INDEX, *LINES],
+        size=(12, HOLDERS_HEIGHT),
+        empty="No selected GPU reports its memory.",
+    ),
+    p.table(
+        "Holders",
+        "Workloads that held memory in the selected time range, those with the highest peaks first. Used: – means that it has "
+        "ended. Grew: change in the last 10 minutes. Slack: what its allocators reserved and do not use, if they report it.",
+        [
+            holder(HELD),
+            TOP,
+            holder(f"delta({HELD}[10m])"),
+            holder(q.slack(GPU)),
+            q.named_device(TOP, GPU),
+        ],
+        [
+            p.column("workload", "Workload", links=p.detail("workloads", "instance", "workload")),
+            *p.device_columns()[1:],
+            p.column("Value #A", "Used", p.BYTES, width=70, decimals=0),
+            p.column("Value #B", "Peak", p.BYTES, width=70, decimals=0),
+            p.column("Value #C", "Grew", p.BYTES, width=70, decimals=0),
+            p.column("Value #D", "Slack", p.BYTES, width=70, decimals=0),
+        ],
+        size=(12, HOLDERS_HEIGHT),
+        empty="No workload held memory.",
+        sort="Peak",
     ),
 ]
 
 # Fixed colours for the parts that belong to no workload.
 REST = [
-    p.by_name(name, color={"mode": "fixed", "fixedColor": color}, custom__fillOpacity=fill)
+    p.colored(name, color, custom__fillOpacity=fill)
     for name, color, fill in (
         ("unattributed", "dark-red", 60),
         ("processes without a workload", "dark-orange", 50),
@@ -102,61 +166,35 @@ REST = [
 ]
 PROCESS = f"{DEVICE_KEY}, pid, process"
 PARTS = f"group by (cluster, instance, uuid, mig_uuid, gpu_instance, profile) (gpu_mig_memory_total_bytes{{{GPU}}})"
-LARGEST = q.largest("gpu_workload_memory_used_bytes", GPU, "workload")
-HELD = f"gpu_workload_memory_used_bytes{{{GPU}}}"
+LARGEST = q.largest(USED_BY, GPU, "workload", 12)
 # Both sums come from the same reading, so changes between readings do not affect the difference.
-NO_WORKLOAD = f"sum(gpu_process_memory_used_bytes{{{GPU}}}) - (sum({HELD}) or vector(0)) > 1048576"
-DASHED = p.by_query(
-    "B",
-    custom__fillOpacity=0,
-    custom__lineWidth=2,
-    custom__lineStyle={"fill": "dash", "dash": [6, 4]},
+NO_WORKLOAD = (
+    f"{q.total(f'gpu_process_memory_used_bytes{{{GPU}}}', key=PROCESS)} - ({q.total(HELD, key=HOLDER)} or vector(0)) > 1048576"
 )
+
+
+def rest(kind):
+    """The memory of this kind of the selected GPUs or, if one is chosen, of the MIG device."""
+    return f"{q.total(f'gpu_memory_{kind}_bytes{{{GPU}}}')} or {q.total(f'gpu_mig_memory_{kind}_bytes{{{GPU}}}')}"
+
+
 MEMORY = [
-    p.series(
-        "Sampled and peak use",
-        "Used memory at each scrape, and the highest use that the exporter sampled since the previous point (by "
-        "default it reads 100 times per second). Where the lines differ, a graph of sampled values hides the peak.",
-        [
-            p.ranged(each(f"gpu_memory_used_bytes{{{GPU}}}"), f"{NAME} used"),
-            p.ranged(each(q.peak(GPU, q.STEP)), f"{NAME} peak"),
-        ],
-        overrides=[DASHED],
-        size=(12, 10),
-        calcs=p.LAST_AND_MAX,
-        empty="No selected GPU reports its memory.",
-    ),
-    p.series(
-        "Peak as a share of allocatable memory",
-        "Window peak of each GPU, or of its MIG devices if there are any, divided by allocatable memory (total minus "
-        "reserved). Dashed lines mark 85 and 90 %.",
-        [
-            p.ranged(each(q.whole(share(WHOLE, q.STEP), GPU)), NAME),
-            p.ranged(each_part(share(PART, q.STEP)), MIG_NAME),
-        ],
-        unit=p.RATIO,
-        thresholds=p.FILL,
-        max=1,
-        size=(12, 10),
-        calcs=p.LAST_AND_MAX,
-        empty="No selected GPU reports its memory.",
-    ),
     p.series(
         "Memory by workload",
         "Memory of the workloads, unattributed memory (held by no visible process), free and reserved memory, stacked "
-        "to the total memory of the selected GPUs. The largest workloads of the time range have a line each; the "
-        "line `other workloads` is the sum of the rest. During a sudden change the parts may come from two readings, "
+        "to the total memory of the selected GPUs or MIG device. The 12 largest workloads of the time range have a line each; "
+        "the line `other workloads` is the sum of the rest. During a sudden change the parts may come from two readings, "
         "taken a few milliseconds apart.",
         [
-            p.ranged(f"sum by (workload) ({HELD}) and on (workload) {LARGEST}", "{{workload}}"),
-            p.ranged(f"sum({HELD} unless on (workload) {LARGEST})", "other workloads"),
+            p.ranged(f"{q.total(HELD, 'workload')} and on (workload) {LARGEST}", "{{workload}}"),
+            p.ranged(f"{q.total(f'{HELD} unless on (workload) {LARGEST}', key=HOLDER)}", "other workloads"),
             p.ranged(NO_WORKLOAD, "processes without a workload"),
-            p.ranged(f"sum(gpu_memory_unattributed_bytes{{{GPU}}})", "unattributed"),
-            p.ranged(f"sum(gpu_memory_free_bytes{{{GPU}}})", "free"),
-            p.ranged(f"sum(gpu_memory_reserved_bytes{{{GPU}}})", "reserved"),
+            p.ranged(rest("unattributed"), "unattributed"),
+            p.ranged(rest("free"), "free"),
+            p.ranged(rest("reserved"), "reserved"),
         ],
         stack=True,
-        size=(24, 11),
+        size=(24, 10),
         legend="right",
         overrides=REST,
         calcs=p.LAST_AND_MAX,
@@ -164,33 +202,33 @@ MEMORY = [
     ),
     p.table(
         "Processes",
-        "Processes on the selected GPUs, with user and workload. Highest: peak since the exporter first saw the "
+        "Processes on the selected GPUs, with user and workload. Peak: since the exporter first saw the "
         "process. Idle: time since the process last worked on the GPU; absent if the driver does not report it, for "
-        "example under MIG.",
+        "example under MIG. Busy: share of the SMs' time.",
         [
-            f"max by ({PROCESS}) (gpu_process_memory_used_bytes{{{GPU}}})",
+            q.processes("gpu_process_memory_used_bytes", GPU),
             f"max by ({PROCESS}) (gpu_process_memory_peak_bytes{{{GPU}}} and gpu_process_memory_used_bytes{{{GPU}}})",
-            f"max by ({PROCESS}) (gpu_process_idle_seconds{{{GPU}}})",
-            f"max by ({PROCESS}) (gpu_process_sm_utilization_ratio{{{GPU}}})",
-            f"time() - max by ({PROCESS}) (gpu_process_start_time_seconds{{{GPU}}})",
+            q.processes("gpu_process_idle_seconds", GPU),
+            q.processes("gpu_process_sm_utilization_ratio", GPU),
+            f"time() - {q.processes('gpu_process_start_time_seconds', GPU)}",
             f"max by ({PROCESS}, user, workload)"
             f" (gpu_process_memory_used_bytes{{{GPU}}} {q.owner('user, workload', GPU)})",
             f"max by ({PROCESS}, gpu_instance, profile) (gpu_process_memory_used_bytes{{{GPU}}}"
             f" * on (cluster, instance, uuid, mig_uuid) group_left (gpu_instance, profile) {PARTS})",
         ],
         [
-            p.column("instance", "Node"),
-            p.column("gpu", "GPU", width=55),
+            p.column("instance", "Node", width=110),
+            p.column("gpu", "GPU", width=50),
             *p.MIG_COLUMNS,
             p.column("pid", "PID", width=80),
             p.column("process", "Process"),
-            p.column("user", "User", width=90),
+            p.column("user", "User", width=85),
             p.column("workload", "Workload", links=p.detail("workloads", "instance", "workload")),
-            p.column("Value #A", "Used", p.BYTES, width=85),
-            p.column("Value #B", "Highest", p.BYTES, width=85),
-            p.column("Value #C", "Idle", p.SECONDS, width=80, decimals=0),
+            p.column("Value #A", "Used", p.BYTES, width=80, decimals=1),
+            p.column("Value #B", "Peak", p.BYTES, width=80, decimals=1),
+            p.column("Value #C", "Idle", p.SECONDS, width=75, decimals=0),
             p.column("Value #D", "Busy", p.RATIO, width=60, decimals=0),
-            p.column("Value #E", "Age", p.SECONDS, width=85, decimals=1),
+            p.column("Value #E", "Age", p.SECONDS, width=80, decimals=1),
         ],
         empty="No process holds memory, or the series with a PID are disabled (--process.series=false).",
         sort="Used",
@@ -204,48 +242,41 @@ ALLOCATORS = [
         "Needed: used memory without what allocators reserved and do not use. Reserved and allocated: the sums over the "
         "processes that report about their allocators (docs/needed.md). Without such a process there is only used memory.",
         [
-            p.ranged(f"sum(gpu_memory_used_bytes{{{GPU}}})", "used"),
-            p.ranged(f"sum(gpu_memory_needed_bytes{{{GPU}}})", "needed"),
-            p.ranged(f"sum(gpu_process_allocator_reserved_bytes{{{GPU}}})", "reserved by allocators"),
-            p.ranged(f"sum(gpu_process_allocator_allocated_bytes{{{GPU}}})", "allocated"),
+            p.ranged(q.total(f"gpu_memory_used_bytes{{{GPU}}}"), "used"),
+            p.ranged(q.total(f"gpu_memory_needed_bytes{{{GPU}}}"), "needed"),
+            p.ranged(q.total(f"gpu_process_allocator_reserved_bytes{{{GPU}}}", key=PROCESS), "reserved by allocators"),
+            p.ranged(q.total(f"gpu_process_allocator_allocated_bytes{{{GPU}}}", key=PROCESS), "allocated"),
         ],
+        overrides=p.MEMORY_COLORS,
         calcs=p.LAST_AND_MAX,
         empty="No selected GPU reports its memory.",
     ),
     p.series(
         "Slack by process",
         "Memory that an allocator reserved and does not use, of the processes that report it.",
-        [p.ranged(f"topk($top, sum by ({PROCESS}, framework) ({SLACK}))", f"{NAME} · {{{{process}}}} {{{{pid}}}} {{{{framework}}}}")],
+        [p.ranged(f"topk(10, max by ({PROCESS}, framework) ({SLACK}))", f"{NAME} · {{{{process}}}} {{{{pid}}}} {{{{framework}}}}")],
         calcs=p.LAST_AND_MAX,
         empty="No process reports about its allocator.",
     ),
 ]
 
-INCIDENT = "cluster, instance, gpu, uuid, kind"
-INCIDENTS = [
-    p.table(
-        "Incidents",
-        "Moments of which the exporter keeps a copy: the number since the exporter started, and the last one. The "
-        "details (which processes held the memory, which grew, which ended) are on the exporter's own page and in its "
-        "API under /api/v1/incidents.",
-        [
-            f"max by ({INCIDENT}) (gpu_memory_incidents_total{{{GPU}}})",
-            f"1000 * max by ({INCIDENT}) (gpu_memory_last_incident_timestamp_seconds{{{GPU}}})",
-        ],
-        [
-            p.column("instance", "Node"),
-            p.column("gpu", "GPU", width=55),
-            p.column("kind", "Kind"),
-            p.column("Value #A", "Incidents", p.COUNT, width=100, decimals=0),
-            p.column("Value #B", "Last", p.TIME, width=200),
-        ],
-        size=(24, 6),
-        empty="No incident since the exporter started, or its recorder is switched off.",
-        sort="Last",
-    ),
-]
-
 PRESSURE = [
+    p.series(
+        "Peak as a share of allocatable memory",
+        "Peak of each GPU, or of its MIG devices if there are any, divided by allocatable memory (total minus "
+        "reserved). Dashed lines mark 85 and 90 %.",
+        [
+            p.ranged(each(q.whole(share(WHOLE, q.STEP), GPU)), "#{{gpu}} · {{instance}}"),
+            p.ranged(each_part(share(PART, q.STEP)), MIG_NAME),
+        ],
+        unit=p.RATIO,
+        thresholds=p.FILL,
+        max=1,
+        size=(8, 9),
+        overrides=BY_INDEX,
+        calcs=p.LAST_AND_MAX,
+        empty="No selected GPU reports its memory.",
+    ),
     p.series(
         "Memory pressure",
         "Share of time in which memory use was at or above each ratio, on the selected GPU where it is highest. The "
@@ -253,11 +284,16 @@ PRESSURE = [
         [
             p.ranged(
                 f"max by (ratio) (rate(gpu_memory_pressure_seconds_total{{{GPU}}}[$__rate_interval]))",
-                "at or above {{ratio}}",
+                "{{ratio}}",
             )
         ],
         unit=p.RATIO,
         max=1,
+        size=(8, 9),
+        overrides=[
+            p.by_name(ratio, displayName=f"at or above {float(ratio) * 100:.0f} %")
+            for ratio in ("0.5", "0.7", "0.75", "0.8", "0.85", "0.9", "0.95", "0.97", "0.98", "0.99")
+        ],
         empty="No selected GPU reports its memory.",
     ),
     p.series(
@@ -265,11 +301,12 @@ PRESSURE = [
         "Memory that was allocated and freed per second. High values of both at constant use indicate an allocator "
         "that does not cache memory. More allocated than freed memory indicates a leak or the start of a job.",
         [
-            p.ranged(f"sum(rate(gpu_memory_increase_bytes_total{{{GPU}}}[$__rate_interval]))", "allocated"),
-            p.ranged(f"-sum(rate(gpu_memory_decrease_bytes_total{{{GPU}}}[$__rate_interval]))", "freed"),
+            p.ranged(q.total(f"rate(gpu_memory_increase_bytes_total{{{GPU}}}[$__rate_interval])"), "allocated"),
+            p.ranged(f"-{q.total(f'rate(gpu_memory_decrease_bytes_total{{{GPU}}}[$__rate_interval])')}", "freed"),
         ],
         unit=p.RATE,
         min=None,
+        size=(8, 9),
         empty="No selected GPU reports its memory.",
     ),
 ]
@@ -283,8 +320,8 @@ MIG = [
         unit=p.RATIO,
         thresholds=p.FILL,
         max=1,
-        decimals=1,
-        size=(12, 7),
+        decimals=0,
+        size=(12, 8),
         empty="No MIG device: MIG is disabled, or the GPU does not answer.",
     ),
     p.series(
@@ -295,33 +332,35 @@ MIG = [
             p.ranged(each_part(f"gpu_mig_memory_used_bytes{{{GPU}}}"), f"{MIG_NAME} used"),
             p.ranged(each_part(q.peak(GPU, q.STEP, PART)), f"{MIG_NAME} peak"),
         ],
-        overrides=[DASHED],
+        overrides=[styled("B", fillOpacity=0, lineStyle=p.DASHES)],
         calcs=p.LAST_AND_MAX,
-        size=(12, 7),
+        size=(12, 8),
         empty="No MIG device: MIG is disabled, or the GPU does not answer.",
     ),
 ]
 
 DASHBOARD = grid.dashboard(
     "gpu",
-    "One GPU, or the sum of several: memory and true peaks, owners, activity, pressure, churn and health.",
-    [grid.GPU, grid.TOP],
-    grid.alerts("(Gpu|Allocator).*", GPU, "critical", "warning", "info"),
+    "One GPU, a MIG device, or the GPUs of a node: what fires, memory and true peaks, owners, activity and health.",
+    [grid.GPU, grid.MIG, grid.PORT],
+    grid.alerts(SHIPPED, GPU, "critical", "warning", "info"),
     [
         *OVERVIEW,
-        grid.row("Memory and owners"),
+        incidents.firing(SHIPPED, GPU, (24, 5), "Firing alerts and what to do"),
+        *NOW,
+        incidents.incidents(BOARD, (24, 5)),
+        grid.row("Owners"),
         *MEMORY,
-        *budgets.ON_GPU,
-        *INCIDENTS,
+        grid.row("Memory pressure and allocation churn"),
+        *PRESSURE,
         grid.row("What the allocators need"),
         *ALLOCATORS,
         grid.row(activity.TITLE),
         *activity.ON_GPU,
-        grid.row("Memory pressure and allocation churn"),
-        *PRESSURE,
-        grid.row("MIG devices"),
-        *MIG,
+        grid.row("MIG devices", MIG),
         grid.row("State and health"),
         *HEALTH,
     ],
+    nodes=grid.ONE_INSTANCE,
+    refresh="30s",
 )

@@ -1,9 +1,10 @@
 """State and health on the GPU dashboard: identity, utilization, temperature, power, clocks and errors."""
 
 from . import panels as p, queries as q
-from .queries import GPU, GPU_KEY
+# The physical GPU, even if one of its MIG devices is selected.
+from .queries import BOARD as GPU, GPU_KEY
 
-NAME = "{{instance}} · GPU {{gpu}}"
+NAME = "#{{gpu}} · {{instance}}"
 
 
 def each(expression):
@@ -30,7 +31,7 @@ RECOVERY = p.table(
     ],
     [
         p.column("instance", "Node"),
-        p.column("gpu", "GPU", width=55),
+        p.column("gpu", "GPU", width=50),
         p.column("action", "Action"),
         p.column("Value #B", "Generation", p.COUNT, width=95, decimals=0),
         p.column("Value #C", "Highest generation", p.COUNT, width=150, decimals=0),
@@ -55,7 +56,7 @@ HEALTH = [
         ],
         [
             p.column("instance", "Node"),
-            p.column("gpu", "GPU", width=55),
+            p.column("gpu", "GPU", width=50),
             p.column("name", "Model"),
             p.column("driver_version", "Driver"),
             p.column("mig_mode", "MIG", width=80),

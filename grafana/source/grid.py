@@ -3,6 +3,8 @@
 Invariant: panels never overlap, and the id of a panel is its number in the file.
 """
 
+import itertools
+
 from .queries import NODE
 
 DATASOURCE = {"type": "prometheus", "uid": "$datasource"}
@@ -22,7 +24,8 @@ def uid(page):
     return f"vram-exporter-{page}"
 
 
-def query_variable(name, label, query, description):
+def query_variable(name, label, query, description, regex="", every=True):
+    """`every`: whether "All" can be chosen. A query_result needs a `regex` that takes text and value from a series."""
     return {
         "name": name,
         "label": label,
@@ -32,14 +35,15 @@ def query_variable(name, label, query, description):
         "query": {"query": query, "refId": f"variable-{name}"},
         "definition": query,
         "refresh": 2,
-        "sort": 3 if name == "gpu" else 1,
+        # By the text: alphabetically, or for GPUs by natural order, in which #10 comes after #9.
+        "sort": 7 if regex else 1,
         "multi": True,
-        "includeAll": True,
+        "includeAll": every,
         # Also matches series without the label.
-        "allValue": ".*",
-        "current": {"text": ["All"], "value": ["$__all"]},
+        **({"allValue": ".*"} if every else {}),
+        "current": {"text": ["All"], "value": ["$__all"]} if every else {},
         "options": [],
-        "regex": "",
+        "regex": regex,
         "hide": 0,
         "skipUrlSync": False,
     }
@@ -85,13 +89,49 @@ CLUSTER = query_variable(
     "label_values(vram_exporter_build_info, cluster)",
     "External label cluster. The list is empty if Prometheus does not set the label: leave it at All.",
 )
-INSTANCE = query_variable(
-    "instance",
-    "Node",
-    'label_values(vram_exporter_build_info{cluster=~"$cluster"}, instance)',
-    "Label instance: name of the node in the scrape configuration.",
+JOB = query_variable(
+    "job",
+    "Job",
+    'label_values(vram_exporter_build_info{cluster=~"$cluster"}, job)',
+    "Label job: the scrape job. If two jobs scrape the same exporters, choose one of them.",
 )
-GPU = query_variable("gpu", "GPU", f"label_values(gpu_info{{{NODE}}}, gpu)", "NVML index of the GPU on its node.")
+NODES = 'label_values(vram_exporter_build_info{cluster=~"$cluster",job=~"$job"}, instance)'
+NODES_NOTE = "Label instance: name of the node in the scrape configuration."
+INSTANCE = query_variable("instance", "Node", NODES, NODES_NOTE)
+# The first node, unless others are chosen: the graphs of the GPU dashboard have lines for each GPU.
+ONE_INSTANCE = query_variable("instance", "Node", NODES, NODES_NOTE, every=False)
+
+
+def titled(series, *parts):
+    """Adds the label `title`, for the list of a variable: pairs of a separator and a label."""
+    expression = series
+    for separator, label in parts:
+        expression = f'label_join({expression}, "title", "{separator}", "title", "{label}")'
+    return f"query_result({expression})"
+
+
+# For example: "NVIDIA H200 #0 · node-a". Also GPUs that are no longer reported.
+GPU = query_variable(
+    "gpu",
+    "GPU",
+    titled(f"last_over_time(gpu_info{{{NODE}}}[$__range])", ("", "name"), (" #", "gpu"), (" · ", "instance")),
+    "A GPU by its model, its NVML index and its node. The value of the variable is its UUID.",
+    '/title="(?<text>[^"]+)".*uuid="(?<value>[^"]+)"/',
+)
+# For example: "1g.10gb #3 on GPU 0 · node-b".
+MIG = query_variable(
+    "mig",
+    "MIG device",
+    titled(
+        f'last_over_time(gpu_mig_memory_total_bytes{{{NODE},uuid=~"$gpu"}}[$__range])',
+        ("", "profile"),
+        (" #", "gpu_instance"),
+        (" on GPU ", "gpu"),
+        (" · ", "instance"),
+    ),
+    "A MIG device by its profile, its GPU instance, its GPU and its node. The list is empty without MIG: leave it at All.",
+    '/mig_uuid="(?<value>[^"]+)".*title="(?<text>[^"]+)"/',
+)
 NAMESPACE = query_variable(
     "namespace",
     "Namespace",
@@ -101,16 +141,27 @@ NAMESPACE = query_variable(
 WORKLOAD = query_variable(
     "workload",
     "Workload",
-    f'label_values(gpu_workload_memory_peak_bytes{{{NODE},gpu=~"$gpu",namespace=~"$namespace"}}, workload)',
-    "Workload that holds memory: container of a pod, other container, batch job, systemd unit or user.",
+    f'label_values(gpu_workload_memory_peak_bytes{{{NODE},namespace=~"$namespace"}}, workload)',
+    "Workload that held memory in the time range: container of a pod, other container, batch job, systemd unit or user.",
 )
-TOP = choice_variable(
-    "top",
-    "Top",
-    [(n, n) for n in ("5", "10", "20", "50")],
-    "10",
-    "Maximum number of rows or lines in the longest lists.",
+SIZE = choice_variable(
+    "size",
+    "Job size",
+    [(f"{n} GiB", f"{n}") for n in (4, 8, 16, 24, 40, 64, 80, 96, 120)],
+    "24",
+    "Memory in GiB that a job needs on one GPU. The list of places for it is in the section Capacity.",
 )
+# Hidden: it is the same for all users. A link with `&var-port=` changes it.
+PORT = {
+    **choice_variable(
+        "port",
+        "Port",
+        [(":9836", ":9836"), ("part of Node", "")],
+        ":9836",
+        "Port of the exporter's own page, appended to the name of the node. Empty if the Node already has a port.",
+    ),
+    "hide": 2,
+}
 IDLE = choice_variable(
     "idle",
     "Idle after",
@@ -138,7 +189,8 @@ def alerts(names, select, *severities):
             "name": f"Alerts: {severity}",
             "datasource": DATASOURCE,
             "enable": True,
-            "hide": False,
+            # The line above the panels has no room for switches.
+            "hide": True,
             "iconColor": SEVERITIES[severity],
             "expr": named(began(f'{select},alertname=~"{names}",severity="{severity}"')),
             # The minimum; over a longer range the step is $__interval.
@@ -182,27 +234,48 @@ def link(page):
     }
 
 
-def row(title):
-    return {"type": "row", "title": title, "collapsed": False, "panels": []}
+def now(page, time):
+    """Leads from the time of an alert to the present."""
+    return {
+        **link(page),
+        "title": "Now",
+        "url": f"/d/{uid(page)}?from={time}&to=now",
+        "tooltip": "The same variables, up to now",
+        "icon": "bolt",
+        "keepTime": False,
+    }
+
+
+def row(title, collapsed=()):
+    """A row; if it is collapsed, with the panels that it shows when it is opened. Until then they run no query."""
+    return {"type": "row", "title": title, "collapsed": bool(collapsed), "panels": list(collapsed)}
 
 
 def place(panels):
     """Places panels from left to right, and on a new row if a panel does not fit. The height of a row is that of its
     tallest panel."""
     x = y = height = 0
-    placed = []
-    for number, panel in enumerate(panels, start=1):
+    numbers = itertools.count(1)
+
+    def placed(panel):
+        nonlocal x, y, height
         panel = dict(panel)
         w, h = (24, 1) if panel["type"] == "row" else panel.pop("size")
         if x + w > 24:
             x, y, height = 0, y + height, 0
-        panel = {"id": number, **panel, "gridPos": {"x": x, "y": y, "w": w, "h": h}}
+        panel = {"id": next(numbers), **panel, "gridPos": {"x": x, "y": y, "w": w, "h": h}}
         x, height = x + w, max(height, h)
-        placed.append(panel)
-    return placed
+        if panel.get("panels"):
+            after = y + height
+            panel["panels"] = [placed(inner) for inner in panel["panels"]]
+            # The panels take no room until the row is opened.
+            x, y, height = 24, after, 0
+        return panel
+
+    return [placed(panel) for panel in panels]
 
 
-def dashboard(page, description, variables, annotations, panels, time="now-1h"):
+def dashboard(page, description, variables, annotations, panels, time="now-1h", nodes=INSTANCE, refresh="1m"):
     return {
         "uid": uid(page),
         "title": f"GPU memory / {PAGES[page]}",
@@ -212,15 +285,15 @@ def dashboard(page, description, variables, annotations, panels, time="now-1h"):
         "version": 1,
         "editable": True,
         "graphTooltip": 1,
-        "refresh": "30s",
+        "refresh": refresh,
         "time": {"from": time, "to": "now"},
         "timepicker": {},
         "timezone": "",
         "weekStart": "",
         "fiscalYearStartMonth": 0,
         "liveNow": False,
-        "links": [link(other) for other in PAGES if other != page],
+        "links": [*(link(other) for other in PAGES if other != page), now(page, time)],
         "annotations": {"list": annotations},
-        "templating": {"list": [DATASOURCE_VARIABLE, CLUSTER, INSTANCE, *variables]},
+        "templating": {"list": [DATASOURCE_VARIABLE, CLUSTER, JOB, nodes, *variables]},
         "panels": place(panels),
     }

@@ -8,8 +8,8 @@ from .grid import DATASOURCE, PAGES, uid
 # The shares of allocatable memory at which a value turns orange and red.
 HIGH, CRITICAL = 0.85, 0.9
 BYTES, RATE, RATIO, SECONDS, COUNT = "bytes", "binBps", "percentunit", "s", "short"
-# Milliseconds since the Unix epoch.
-TIME = "dateTimeAsLocal"
+# Milliseconds since the Unix epoch, and GiB held for an hour.
+TIME, GIB_HOURS = "time:MM-DD HH:mm", "suffix: GiB·h"
 LAST_AND_MAX = ["lastNotNull", "max"]
 PLAIN = {"mode": "absolute", "steps": [{"color": "blue", "value": None}]}
 FILL = {
@@ -30,6 +30,11 @@ def bad_from(value, color="red"):
 def good_from(value):
     """Red below `value`."""
     return {"mode": "absolute", "steps": [{"color": "red", "value": None}, {"color": "green", "value": value}]}
+
+
+def rows(height):
+    """How many rows a table of this height shows."""
+    return (38 * height - 84) // 36
 
 
 def ranged(expression, legend):
@@ -159,11 +164,54 @@ def column(name, title, unit=None, width=None, thresholds=None, gauge=False, **p
     return name, {**listed, **properties}
 
 
+def hidden(name):
+    """A field that only links use."""
+    return name, {"custom__hidden": True}
+
+
+def device_columns(width=None):
+    """The node and the GPU or MIG device of a row whose query is `linked`, with links to the GPU dashboard."""
+    links = detail("gpu", "instance", gpu="uuid", mig="mig")
+    return [
+        column("instance", "Node", width=width, links=detail("gpu", "instance")),
+        column("device", "GPU", width=115, links=links),
+        hidden("uuid"),
+        hidden("mig"),
+    ]
+
+
+def words(name, title, texts, width=None):
+    """A column of a number or a word that stands for a word in a colour."""
+    cell = {"type": "color-text"}
+    return column(name, title, "string", width, mappings=values(**texts), custom__cellOptions=cell, custom__align="left")
+
+
+def colored(name, color, **more):
+    """The fixed colour of a line."""
+    return by_name(name, color={"mode": "fixed", "fixedColor": color}, **more)
+
+
+DASHES = {"fill": "dash", "dash": [6, 4]}
+GREY = "rgb(150, 150, 150)"
+# One colour for each meaning of memory, on every dashboard.
+MEMORY_COLORS = [
+    colored(name, color, **more)
+    for name, color, more in (
+        ("allocatable", GREY, {"custom__fillOpacity": 0}),
+        ("peaks", "blue", {"custom__fillOpacity": 0, "custom__lineStyle": DASHES}),
+        ("used", "blue", {}),
+        ("needed", "light-blue", {"custom__fillOpacity": 0, "custom__lineStyle": {"fill": "dot", "dash": [2, 3]}}),
+        ("budget", "purple", {"custom__fillOpacity": 0}),
+        ("unattributed", "dark-red", {"custom__fillOpacity": 30}),
+    )
+]
+
+
 # The MIG device. Grafana omits the columns if there is none.
-MIG_COLUMNS = [column("profile", "MIG", width=90), column("gpu_instance", "Inst.", width=55)]
+MIG_COLUMNS = [column("profile", "MIG", width=80), column("gpu_instance", "Inst.", width=50)]
 
 
-def table(title, description, queries, columns, size=(24, 9), empty="no data", sort=None):
+def table(title, description, queries, columns, size=(24, 9), empty="no data", sort=None, ascending=False):
     """Joins the queries into one table on their common labels. It has the fields in `columns` and also `cluster`, which
     exists only if Prometheus sets it."""
     frames = [{**instant(query), "format": "table"} for query in queries]
@@ -180,7 +228,7 @@ def table(title, description, queries, columns, size=(24, 9), empty="no data", s
         "showHeader": True,
         "cellHeight": "sm",
         "footer": {"show": False, "reducer": ["sum"], "countRows": False, "fields": ""},
-        "sortBy": [{"displayName": sort, "desc": True}] if sort else [],
+        "sortBy": [{"displayName": sort, "desc": not ascending}] if sort else [],
     }
     defaults = {"custom": {"align": "auto", "filterable": False, "minWidth": 60}, "thresholds": PLAIN}
     overrides = [by_name(name, **listed) for name, listed in columns]
@@ -258,9 +306,12 @@ def bands(*texts):
     return listed
 
 
-def detail(page, *labels):
-    """A link from a row of a table to another dashboard, with the labels of the row as variables."""
+def detail(page, *labels, **fields):
+    """A link from a row of a table to another dashboard, with labels of the row as variables: those in `labels` by their name,
+    those in `fields` by the name of the variable."""
     # A name may contain characters with a special meaning in a URL: +, &, #.
-    chosen = "".join(f'&var-{label}=${{__data.fields["{label}"]:percentencode}}' for label in labels)
-    url = f"/d/{uid(page)}?${{datasource:queryparam}}&${{cluster:queryparam}}{chosen}&${{__url_time_range}}"
+    chosen = {**{label: label for label in labels}, **fields}.items()
+    values = "".join(f'&var-{variable}=${{__data.fields["{label}"]:percentencode}}' for variable, label in chosen)
+    kept = "${datasource:queryparam}&${cluster:queryparam}&${job:queryparam}"
+    url = f"/d/{uid(page)}?{kept}{values}&${{__url_time_range}}"
     return [{"title": f"Open in the {PAGES[page]} dashboard", "url": url, "targetBlank": False}]

@@ -1,25 +1,39 @@
-"""PromQL that several panels share. It uses only families from docs/metrics.md, so no recording rule is needed, except
-that right-sizing reads recorded maxima for the time before the selected range.
+"""PromQL that several panels share. It uses only families from docs/metrics.md, so no recording rule is needed, with two
+exceptions: right-sizing reads recorded maxima for the time before the selected range, and the sums over time of namespaces and of
+idle memory are those of recorded series.
 
-Invariant: every selector takes the dashboard's variables as regular expressions. "All" is `.*`, which also matches
-series without the label, so neither a cluster label nor Kubernetes is needed.
+Invariants: every selector takes the dashboard's variables as regular expressions. "All" is `.*`, which also matches series
+without the label, so neither a cluster label nor Kubernetes is needed. A sum is over the maximum of each device, so that a second
+job that scrapes the same exporters does not double it.
 """
 
-# Selectors for a panel's series.
-NODE = 'cluster=~"$cluster",instance=~"$instance"'
-GPU = NODE + ',gpu=~"$gpu"'
-WORKLOAD = GPU + ',namespace=~"$namespace",workload=~"$workload"'
-NAMESPACE = GPU + ',namespace=~"$namespace"'
+# Selectors for a panel's series. BOARD is the physical GPU; GPU is the GPU or, if one is chosen, its MIG device.
+NODE = 'cluster=~"$cluster",job=~"$job",instance=~"$instance"'
+BOARD = NODE + ',uuid=~"$gpu"'
+GPU = BOARD + ',mig_uuid=~"$mig"'
+WORKLOAD = NODE + ',namespace=~"$namespace",workload=~"$workload"'
+NAMESPACE = NODE + ',namespace=~"$namespace"'
 
 # Labels that identify a GPU or a device (a GPU or a MIG device), and all labels that are shown for a device.
 GPU_KEY = "cluster, instance, gpu, uuid"
 DEVICE_KEY = GPU_KEY + ", mig_uuid"
 DEVICE = DEVICE_KEY + ", gpu_instance, profile"
 POD_KEY = "cluster, instance, namespace, pod, container"
+# A workload on one device, and a workload on one node.
+HOLDER = f"{DEVICE_KEY}, workload, kind"
+OWNER = "cluster, instance, workload"
 # At least the time between two points of a graph.
 STEP = "$__rate_interval"
 # Prefixes of the families for a GPU and for a MIG device.
 WHOLE, PART = "gpu_memory", "gpu_mig_memory"
+USED_BY, PEAK_BY = "gpu_workload_memory_used_bytes", "gpu_workload_memory_window_peak_bytes"
+GIB = 1 << 30
+
+
+def total(expression, by="", key=DEVICE_KEY):
+    """The sum by the labels `by`, over one series for each device and label."""
+    inner = f"max by ({key}{', ' if by else ''}{by}) ({expression})"
+    return f"sum by ({by}) ({inner})" if by else f"sum({inner})"
 
 
 def newest(family, select, time=None):
@@ -78,14 +92,6 @@ def unattributed(select):
     return each_device(lambda prefix: f"{prefix}_unattributed_bytes{{{select}}}", select)
 
 
-def device_free(select):
-    """Free memory of each GPU and, under MIG, of each of its devices."""
-    return (
-        f"(max by ({DEVICE_KEY}) (gpu_memory_free_bytes{{{select}}})"
-        f" or max by ({DEVICE_KEY}) (gpu_mig_memory_free_bytes{{{select}}}))"
-    )
-
-
 def device_usable(select, time=None):
     """Allocatable memory of each GPU and, under MIG, of each of its devices."""
     sizes = (f"max by ({DEVICE_KEY}) {usable(select, time, prefix)}" for prefix in (WHOLE, PART))
@@ -99,16 +105,30 @@ def looked_back(level, family, select):
     return f'({highest(family, select, "$__range")} or label_replace({recorded}, "from", "recorded", "", ""))'
 
 
-def owner(labels, select):
+def owner(labels, select, time=None):
     """Appended to a process family: adds `labels` of gpu_process_info. It keeps one series for each process, because
     the series of a process that has ended stays for a while, and the pid may be in use again."""
     key = f"{DEVICE_KEY}, pid, process"
-    return f"* on ({key}) group_left ({labels}) topk by ({key}) (1, gpu_process_info{{{select}}})"
+    return f"* on ({key}) group_left ({labels}) topk by ({key}) (1, {newest('gpu_process_info', select, time)})"
+
+
+def processes(family, select, time=None):
+    """One series for each process."""
+    return f"max by ({DEVICE_KEY}, pid, process) ({newest(family, select, time)})"
 
 
 def idle_holders(select):
     """Memory of processes that have been idle for $idle seconds. Both families have the same labels."""
-    return f"(gpu_process_memory_used_bytes{{{select}}} and gpu_process_idle_seconds{{{select}}} >= $idle)"
+    return (
+        f"max by ({DEVICE_KEY}, pid, process)"
+        f" (gpu_process_memory_used_bytes{{{select}}} and gpu_process_idle_seconds{{{select}}} >= $idle)"
+    )
+
+
+def slack(select):
+    """What the allocators of each workload reserved and do not use, of the processes that report it."""
+    names = (f"gpu_workload_allocator_{kind}_bytes{{{select}}}" for kind in ("reserved", "allocated"))
+    return " - ".join(names)
 
 
 def allocations(select):
@@ -122,16 +142,51 @@ def allocations(select):
 
 def unused_allocations(select):
     """The known allocations (see `allocations`) whose container has no process on any GPU."""
-    return f"({allocations(select)} unless on ({POD_KEY}) gpu_workload_processes)"
+    return f"({of_workload(allocations(select))} unless on ({POD_KEY}) gpu_workload_processes)"
 
 
 def count_unused(select):
-    """0 if every allocation is used, absent if no allocation is known."""
-    used = f"({allocations(select)} and on ({POD_KEY}) gpu_workload_processes)"
-    return f"count({allocations(select)}) - (count({used}) or vector(0))"
+    """0 if every allocation to a selected workload is used, absent if no allocation is known."""
+    known = of_workload(allocations(select))
+    return f"count({known}) - (count({known} and on ({POD_KEY}) gpu_workload_processes) or vector(0))"
 
 
-def largest(family, select, by, time="$__range"):
-    """The $top series with the largest values over the whole selected time range, for `and on` or `unless on`. With
+def largest(family, select, by, number, time="$__range"):
+    """The `number` series with the largest values over the whole selected time range, for `and on` or `unless on`. With
     `@ end()` the selection is the same at every point of a graph."""
-    return f"topk($top, sum by ({by}) (max_over_time({family}{{{select}}}[{time}] @ end())))"
+    return f"topk({number}, sum by ({by}) (max_over_time({family}{{{select}}}[{time}] @ end())))"
+
+
+def linked(expression):
+    """Adds two labels. `device` names the GPU or MIG device: "2", or "0 · 1g.10gb #4". `mig` is for links: the MIG device, or
+    "All", which Grafana takes for all values of a variable."""
+    copied = f'label_replace({expression}, "mig", "$1", "mig_uuid", "(.*)")'
+    every = f'label_replace({copied}, "mig", "All", "mig", "")'
+    joined = f'label_join({every}, "device", " ", "gpu", "profile", "gpu_instance")'
+    part = f'label_replace({joined}, "device", "$1 · $2 #$3", "device", "([^ ]+) ([^ ]+) ([^ ]+)")'
+    return f'label_replace({part}, "device", "$1", "device", "([^ ]+) +")'
+
+
+MIG_NAMES = "group by (cluster, instance, uuid, mig_uuid, gpu_instance, profile) (last_over_time(gpu_mig_memory_total_bytes"
+
+
+def named_device(expression, select, key=HOLDER):
+    """`expression`, with one series for each `key`, with the labels of `linked`."""
+    part = (
+        f"{expression} * on (cluster, instance, uuid, mig_uuid) group_left (gpu_instance, profile)"
+        f" {MIG_NAMES}{{{select}}}[$__range]))"
+    )
+    return linked(f"(group by ({key}, gpu_instance, profile) ({part}) or group by ({key}) ({expression} unless on (mig_uuid)"
+                  f" group by (mig_uuid) (last_over_time(gpu_mig_memory_total_bytes{{{select}}}[$__range]))))")
+
+
+def of_workload(allocations):
+    """The allocations to the selected workloads: their series have no workload, but a workload of a pod has its names."""
+    named = f'label_join({allocations}, "workload", "/", "namespace", "pod", "container")'
+    marked = f'label_replace({named}, "chosen", "yes", "workload", "$workload")'
+    return f'({marked} and on (chosen) label_replace(vector(1), "chosen", "yes", "", ""))'
+
+
+def gib_hours(expression):
+    """The bytes of `expression`, summed over the selected time range, in GiB-hours."""
+    return f"sum_over_time(({expression})[$__range:$__interval]) * $__interval_ms / 3600000 / {GIB}"

@@ -1,21 +1,19 @@
 """Right-sizing on the Workloads dashboard."""
 
 from . import panels as p, queries as q
-from .queries import DEVICE, DEVICE_KEY, GPU, WORKLOAD
+from .queries import DEVICE, DEVICE_KEY, HOLDER as KEY, NODE, PEAK_BY as PEAK_FAMILY, WORKLOAD
 
-PEAK_FAMILY = "gpu_workload_memory_window_peak_bytes"
-KEY = f"{DEVICE_KEY}, workload, kind"
 # For each size of MIG profile, its smallest share of GPU memory on any model, taken from its shares on the H200 and the A100.
 EIGHTH, QUARTER, HALF = 0.11, 0.23, 0.49
-SIZE = q.device_usable(GPU, "$__range")
+SIZE = q.device_usable(NODE, "$__range")
 NEEDED = f"max by ({KEY}) ({q.looked_back('device', PEAK_FAMILY, WORKLOAD)})"
 # The workloads with the most unused memory first.
-UNNEEDED = f"topk($top, {SIZE} - on ({DEVICE_KEY}) group_right () {NEEDED})"
+UNNEEDED = f"topk({p.rows(10)}, {SIZE} - on ({DEVICE_KEY}) group_right () {NEEDED})"
 SHARE = f"1 - {UNNEEDED} / on ({DEVICE_KEY}) group_left () {SIZE}"
 
 
 def looked_back(prefix, level):
-    return f"max by ({DEVICE}) ({q.looked_back(level, f'{prefix}_window_peak_bytes', GPU)})"
+    return f"max by ({DEVICE}) ({q.looked_back(level, f'{prefix}_window_peak_bytes', NODE)})"
 
 
 def of_devices(expression):
@@ -23,9 +21,9 @@ def of_devices(expression):
     levels = {q.WHOLE: "gpu", q.PART: "mig"}
     return q.each_device(
         lambda prefix: expression(
-            f"max by ({DEVICE}) ({q.usable(GPU, '$__range', prefix)})", looked_back(prefix, levels[prefix])
+            f"max by ({DEVICE}) ({q.usable(NODE, '$__range', prefix)})", looked_back(prefix, levels[prefix])
         ),
-        GPU,
+        NODE,
     )
 
 
@@ -42,7 +40,7 @@ SIZES = [
         "Right-sizing: workloads",
         "Memory of the GPU or MIG device of each workload that remained free even at the workload's highest peak "
         "within `Lookback`, in descending order. Beyond the selected time range this needs the recording rules. "
-        "Usable: allocatable memory. Peak share: highest peak as a share of allocatable memory. Sufficient profile: "
+        "Of: allocatable memory. Would suffice: "
         "the smallest MIG profile whose memory holds the peak, on GPUs that support MIG; leave some headroom. "
         "Profiles also differ in compute, and not every model has all of them.",
         [
@@ -51,25 +49,24 @@ SIZES = [
             f"{SIZE} * on ({DEVICE_KEY}) group_right () ({UNNEEDED} ^ 0)",
             SHARE,
             # GPUs that support MIG and are not partitioned.
-            f'({SHARE}) and on (cluster, instance, uuid, mig_uuid) gpu_info{{{GPU},mig_mode!=""}}',
-            f"max by ({KEY}, name) ({UNNEEDED} * on (cluster, instance, uuid) group_left (name) gpu_info{{{GPU}}})",
-            f"max by ({KEY}, profile) ({UNNEEDED} * on (cluster, instance, uuid, mig_uuid) group_left (profile)"
-            f" gpu_mig_memory_total_bytes{{{GPU}}})",
+            f'({SHARE}) and on (cluster, instance, uuid, mig_uuid) gpu_info{{{NODE},mig_mode!=""}}',
+            f"max by ({KEY}, name) ({UNNEEDED} * on (cluster, instance, uuid) group_left (name) gpu_info{{{NODE}}})",
+            q.named_device(UNNEEDED, NODE),
         ],
         [
-            p.column("workload", "Workload"),
-            p.column("instance", "Node", links=p.detail("gpu", "instance", "gpu")),
-            p.column("gpu", "GPU", width=55),
-            p.column("name", "Model"),
-            p.column("profile", "MIG profile", width=100),
-            p.column("Value #A", "Never used", p.BYTES, width=120),
-            p.column("Value #B", "Highest peak", p.BYTES, width=120),
-            p.column("Value #C", "Usable", p.BYTES, width=95),
-            p.column("Value #D", "Peak share", p.RATIO, 130, p.FILL, gauge=True, decimals=1),
+            p.column("workload", "Workload", links=p.detail("workloads", "instance", "workload")),
+            p.column("instance", "Node", width=110, links=p.detail("gpu", "instance")),
+            *p.device_columns()[1:],
+            p.column("name", "Model", width=150),
+            p.column("Value #A", "Never used", p.BYTES, width=95, decimals=1),
+            p.column("Value #B", "Peak", p.BYTES, width=90, decimals=1),
+            p.column("Value #C", "Of", p.BYTES, width=90, decimals=1),
+            p.column("Value #D", "Peak %", p.RATIO, 100, p.FILL, gauge=True, decimals=0),
+            p.hidden("uuid"),
             p.column(
                 "Value #E",
-                "Sufficient profile",
-                width=150,
+                "Would suffice",
+                width=120,
                 mappings=p.bands(
                     (EIGHTH, "an eighth (1g)", "blue"),
                     (QUARTER, "a quarter (2g)", "blue"),
@@ -103,11 +100,12 @@ SIZES = [
         "Memory never used",
         "Memory of each GPU, or of its MIG devices if there are any, that remained free even at the highest peak "
         "within `Lookback`.",
-        f"topk($top, {of_devices(lambda size, peak: f'({size} - {peak})')})",
+        f"topk({p.rows(8)}, {of_devices(lambda size, peak: f'({size} - {peak})')})",
         [
-            p.column("instance", "Node", links=p.detail("gpu", "instance", "gpu")),
-            p.column("gpu", "GPU", width=60),
+            p.column("instance", "Node", links=p.detail("gpu", "instance")),
+            p.column("gpu", "GPU", width=50, links=p.detail("gpu", "instance", gpu="uuid")),
             *p.MIG_COLUMNS,
+            p.hidden("uuid"),
         ],
         empty="No GPU reports its memory.",
     ),

@@ -1,177 +1,198 @@
-"""Workloads: current and peak memory by owner, idle memory, growth, and right-sizing."""
+"""Workloads: who holds what and wastes what, each workload from its start to its end, growth, and right-sizing."""
 
-from . import activity, budgets, grid, panels as p, queries as q
-from .queries import DEVICE_KEY, GPU, NAMESPACE, POD_KEY, WORKLOAD
-from .sizing import KEY, PEAK_FAMILY, SIZES
+from . import activity, grid, incidents, panels as p, queries as q, runs
+from .queries import DEVICE_KEY, HOLDER, NAMESPACE, NODE, OWNER, PEAK_BY, POD_KEY, USED_BY, WORKLOAD
+from .sizing import SIZES
 
-USED_FAMILY = "gpu_workload_memory_used_bytes"
-USED = f"{USED_FAMILY}{{{WORKLOAD}}}"
-PEAK = f"{PEAK_FAMILY}{{{WORKLOAD}}}"
-OWNER = "cluster, instance, workload"
+USED = f"{USED_BY}{{{WORKLOAD}}}"
 NAME = "{{instance}} · {{workload}}"
-
+SMALL = (4, 3)
+# An idle workload is one whose processes have all been idle for $idle seconds. The rule's series exists every four minutes.
+IDLE_RULE = f"workload:gpu_process_idle_seconds:min{{{WORKLOAD}}} >= $idle"
 OVERVIEW = [
     p.stat(
         "Workloads",
         "Number of workloads that hold memory now: containers of pods, other containers, batch jobs, systemd units, "
         "users.",
         f"count(group by ({OWNER}) ({USED}))",
-        size=(8, 3),
+        size=SMALL,
+        decimals=0,
         empty="none",
     ),
     p.stat(
-        "Memory held",
+        "Taken",
         "Memory that all selected workloads hold now.",
-        f"sum({USED})",
+        q.total(USED, key=HOLDER),
         unit=p.BYTES,
-        size=(8, 3),
+        size=SMALL,
         empty="none",
         decimals=1,
     ),
     p.stat(
-        "Largest peak in range",
-        "Highest use of one workload on one GPU in the selected time range.",
-        f"max({q.highest(PEAK_FAMILY, WORKLOAD, '$__range')})",
-        unit=p.BYTES,
-        size=(8, 3),
-        empty="none",
-        decimals=1,
-    ),
-    p.stat(
-        "Idle memory",
-        "Memory of processes that have not worked on the GPU for at least the time in `Idle after`.",
-        f"sum((gpu_process_memory_used_bytes{{{NAMESPACE}}} * (gpu_process_idle_seconds{{{NAMESPACE}}} >= bool $idle))"
-        f" {q.owner('workload', WORKLOAD)})",
+        "Slack",
+        "Memory that the allocators of the selected workloads reserved and do not use now, as far as they report it.",
+        q.total(q.slack(WORKLOAD), key=HOLDER),
         unit=p.BYTES,
         thresholds=p.bad_from(1 << 30, "orange"),
-        size=(8, 3),
-        empty="none known",
+        size=SMALL,
+        empty="unknown",
         decimals=1,
     ),
     p.stat(
-        "Allocated but unused",
+        "Idle",
+        "Memory of processes that have not worked on the GPU for at least the time in `Idle after`.",
+        f"sum({q.idle_holders(NAMESPACE)} {q.owner('workload', WORKLOAD)}) or vector(0)",
+        unit=p.BYTES,
+        thresholds=p.bad_from(1 << 30, "orange"),
+        size=SMALL,
+        empty="unknown",
+        decimals=1,
+    ),
+    p.stat(
+        "Unused",
         "Devices that the kubelet allocated to containers without a process on any GPU. "
         "Known only if the exporter uses both the kubelet and the API server.",
         q.count_unused(NAMESPACE),
         thresholds=p.bad_from(1, "orange"),
-        size=(8, 3),
+        size=SMALL,
+        decimals=0,
         empty="unknown",
     ),
     p.stat(
-        "Workloads over the series limit",
-        'Workloads that the exporter leaves out because of its series limit. Their memory is in workload="other".',
-        f"sum(vram_exporter_workload_series_dropped{{{GPU}}})",
-        thresholds=p.bad_from(1, "orange"),
-        size=(8, 3),
-        empty="not reported",
+        "Held",
+        "Memory times the time for which it was held, of all selected workloads, in the selected time range.",
+        f"sum({q.gib_hours(q.total(USED, key=HOLDER))})",
+        unit=p.GIB_HOURS,
+        size=SMALL,
+        decimals=0,
+        empty="none",
     ),
 ]
 
-LARGEST = f"and on ({OWNER}) {q.largest(PEAK_FAMILY, WORKLOAD, OWNER)}"
-ROWS = f"topk($top, max by ({KEY}) ({q.highest(PEAK_FAMILY, WORKLOAD, '$__range')}))"
-
-
-def row(expression):
-    """`expression` for the workloads with the highest peaks on one device."""
-    return f"max by ({KEY}) ({expression}) and on ({KEY}) {ROWS}"
-
 
 def named(expression, label, instead):
-    """Sets an absent label to `instead`, so that every bar has a name."""
+    """Sets an absent label to `instead`, so that every row has a name."""
     return f'label_replace({expression}, "{label}", "{instead}", "{label}", "")'
 
 
-def allocator(kind):
-    return f"sum by (cluster, instance, gpu, workload) (gpu_workload_allocator_{kind}_bytes{{{WORKLOAD}}})"
+def recorded(name, minutes):
+    """GiB-hours of a recorded namespace series that is evaluated every `minutes` minutes."""
+    series = f'namespace:{name}{{cluster=~"$cluster",job=~"$job",namespace=~"$namespace"}}'
+    return f"max by (namespace) (sum_over_time({series}[$__range])) * {minutes} / 60 / {q.GIB}"
+
+
+def in_namespace(expression):
+    return named(expression, "namespace", "outside of Kubernetes")
+
+
+NAMESPACES = [
+    p.table(
+        "By namespace",
+        "Allocated: devices and shares that the kubelet allocated. GPUs: devices in use. Taken: memory held now. Needed: taken "
+        "without the slack that allocators report. Peak: highest use of one device by one workload in the time range. Idle: "
+        "held by processes that have not worked for `Idle after`. Held, Held idle: memory times time in the range, of all "
+        "nodes; they need the recording rules, in which a workload is idle after an hour.",
+        [
+            in_namespace(q.total(USED, "namespace", HOLDER)),
+            in_namespace(
+                f"count by (namespace) (group by ({DEVICE_KEY}, namespace, pod, container, replica)"
+                f" ({q.of_workload(f'gpu_allocation_info{{{NAMESPACE}}}')}))"
+            ),
+            in_namespace(f"count by (namespace) (group by ({DEVICE_KEY}, namespace) (gpu_workload_processes{{{WORKLOAD}}}))"),
+            in_namespace(
+                f"{q.total(USED, 'namespace', HOLDER)} - on (namespace)"
+                f" ({q.total(q.slack(WORKLOAD), 'namespace', HOLDER)}"
+                f" or on (namespace) 0 * {q.total(USED, 'namespace', HOLDER)})"
+            ),
+            in_namespace(f"max by (namespace) ({q.highest(PEAK_BY, WORKLOAD, '$__range')})"),
+            in_namespace(f"sum by (namespace) ({q.idle_holders(NAMESPACE)} {q.owner('namespace', WORKLOAD)})"),
+            in_namespace(recorded("gpu_workload_memory_used_bytes:sum", 1)),
+            in_namespace(recorded("gpu_workload_memory_idle_bytes:sum", 4)),
+        ],
+        [
+            p.column("namespace", "Namespace", links=p.detail("workloads", "namespace")),
+            p.column("Value #B", "Allocated", p.COUNT, width=85, decimals=0),
+            p.column("Value #C", "GPUs", p.COUNT, width=60, decimals=0),
+            p.column("Value #A", "Taken", p.BYTES, width=95, decimals=1),
+            p.column("Value #D", "Needed", p.BYTES, width=95, decimals=1),
+            p.column("Value #E", "Peak", p.BYTES, width=95, decimals=1),
+            p.column("Value #F", "Idle", p.BYTES, width=95, decimals=1),
+            p.column("Value #G", "Held", p.GIB_HOURS, width=105, decimals=0),
+            p.column("Value #H", "Held idle", p.GIB_HOURS, width=105, decimals=0),
+        ],
+        size=(24, 7),
+        empty="No workload holds memory.",
+        sort="Taken",
+    ),
+]
+PROCESS_USED = q.processes("gpu_process_memory_used_bytes", NAMESPACE)
+OF_USER = q.owner("user", WORKLOAD)
+LISTED = p.rows(9)
+# The workloads with the highest peaks, each on its device.
+ROWS = f"topk({LISTED}, max by ({HOLDER}) ({q.highest(PEAK_BY, WORKLOAD, '$__range')}))"
+
+
+def of_row(expression):
+    return f"max by ({HOLDER}) ({expression}) and on ({HOLDER}) {ROWS}"
 
 
 HOLDERS = [
-    p.series(
-        "Current memory",
-        "Memory held by the workloads with the highest peaks in the time range, summed over their GPUs on a node.",
-        [p.ranged(f"sum by ({OWNER}) ({USED}) {LARGEST}", NAME)],
-        stack=True,
-        size=(12, 11),
-        calcs=p.LAST_AND_MAX,
-        empty="No workload holds memory.",
-    ),
-    p.series(
-        "Peak memory",
-        "Window peak of each workload: the highest sum over its processes that the exporter sampled, summed over its "
-        "GPUs on a node. It stays for a while after the workload has ended.",
-        [p.ranged(f"sum by ({OWNER}) ({q.highest(PEAK_FAMILY, WORKLOAD, q.STEP)}) {LARGEST}", NAME)],
-        size=(12, 11),
-        fill=0,
-        calcs=p.LAST_AND_MAX,
-        empty="No workload held memory.",
-    ),
     p.table(
-        "Memory by workload",
-        "Workloads with the highest peaks of the time range, for each GPU or MIG device. A workload that has ended "
-        "has no current use; its peak is shown while the time range includes it.",
+        "By workload",
+        "Workloads with the highest peaks of the time range, on each GPU or MIG device. Taken: now; – means that the workload "
+        "has ended. Slack: what its allocators reserved and do not use, if they report it. Idle for: time since the workload "
+        "last worked, from the recording rules. Held, Held idle: memory times time in the range.",
         [
-            row(USED),
-            row(PEAK),
+            of_row(USED),
             ROWS,
-            row(f"gpu_workload_processes{{{WORKLOAD}}}"),
+            of_row(q.slack(WORKLOAD)),
+            of_row(f"last_over_time(workload:gpu_process_idle_seconds:min{{{WORKLOAD}}}[5m])"),
+            of_row(q.gib_hours(USED)),
+            of_row(q.gib_hours(f"{USED} and on ({DEVICE_KEY}, workload) {IDLE_RULE}")),
+            q.named_device(ROWS, NODE),
         ],
         [
-            p.column("workload", "Workload"),
-            p.column("kind", "Kind", width=105),
-            p.column("instance", "Node", links=p.detail("gpu", "instance", "gpu")),
-            p.column("gpu", "GPU", width=60),
-            p.column("mig_uuid", "MIG device"),
-            p.column("Value #A", "Current", p.BYTES, width=95),
-            p.column("Value #B", "Window peak", p.BYTES, width=120),
-            p.column("Value #C", "Peak in range", p.BYTES, width=130),
-            p.column("Value #D", "Processes", width=95),
+            p.column("workload", "Workload", links=p.detail("workloads", "instance", "workload")),
+            p.column("kind", "Kind", width=90),
+            p.column("instance", "Node", width=100, links=p.detail("gpu", "instance")),
+            *p.device_columns()[1:],
+            p.column("Value #A", "Taken", p.BYTES, width=82, decimals=1),
+            p.column("Value #B", "Peak", p.BYTES, width=82, decimals=1),
+            p.column("Value #C", "Slack", p.BYTES, width=82, decimals=1),
+            p.column("Value #D", "Idle for", p.SECONDS, width=82, decimals=1),
+            p.column("Value #E", "Held", p.GIB_HOURS, width=95, decimals=0),
+            p.column("Value #F", "Held idle", p.GIB_HOURS, width=95, decimals=0),
         ],
+        size=(24, 9),
         empty="No workload held memory in the selected time range.",
-        sort="Peak in range",
+        sort="Peak",
     ),
     p.table(
-        "Needed by workload",
-        "What the allocators of each workload reserved, what they use of it, and the difference, which could be given "
-        "back. Only processes that report about their allocators are counted (docs/needed.md).",
-        [allocator("reserved"), allocator("allocated"), f"{allocator('reserved')} - {allocator('allocated')}"],
+        "By user",
+        "Memory by the user of the processes; in containers this is often root. Taken: now. Idle: held by processes that "
+        "have not worked for `Idle after`. Processes: those that hold memory.",
         [
-            p.column("workload", "Workload"),
-            p.column("instance", "Node"),
-            p.column("gpu", "GPU", width=60),
-            p.column("Value #A", "Reserved", p.BYTES, width=110),
-            p.column("Value #B", "Allocated", p.BYTES, width=110),
-            p.column("Value #C", "Slack", p.BYTES, width=110),
+            named(f"topk({p.rows(8)}, sum by (user) ({PROCESS_USED} {OF_USER}))", "user", "unknown"),
+            named(f"sum by (user) ({q.idle_holders(NAMESPACE)} {OF_USER})", "user", "unknown"),
+            named(f"count by (user) ({PROCESS_USED} {OF_USER})", "user", "unknown"),
         ],
-        empty="No process reports about its allocator.",
-        sort="Slack",
-    ),
-    p.ranking(
-        "Memory by namespace",
-        "Memory that the workloads of each namespace hold now.",
-        named(f"topk($top, sum by (namespace) ({USED}))", "namespace", "outside of Kubernetes"),
-        [p.column("namespace", "Namespace")],
-        size=(8, 8),
-        empty="No workload holds memory.",
-    ),
-    p.ranking(
-        "Memory by workload kind",
-        "Current memory by kind of workload: Kubernetes, other containers, batch jobs, systemd units or users.",
-        named(f"sum by (kind) ({USED})", "kind", "beyond the limit"),
-        [p.column("kind", "Kind")],
-        size=(8, 8),
-        empty="No workload holds memory.",
-    ),
-    p.ranking(
-        "Memory by user",
-        "Current memory by the user of the processes. In containers this is often root.",
-        named(
-            f"topk($top, sum by (user) (gpu_process_memory_used_bytes{{{NAMESPACE}}} {q.owner('user', WORKLOAD)}))",
-            "user",
-            "unknown",
-        ),
-        [p.column("user", "User")],
-        size=(8, 8),
+        [
+            p.column("user", "User"),
+            p.column("Value #A", "Taken", p.BYTES, width=100, decimals=1),
+            p.column("Value #B", "Idle", p.BYTES, width=100, decimals=1),
+            p.column("Value #C", "Processes", p.COUNT, width=90, decimals=0),
+        ],
+        size=(12, 8),
         empty="No process holds memory, or the series with a PID are disabled (--process.series=false).",
+        sort="Taken",
+    ),
+    p.ranking(
+        "By kind of workload",
+        "Memory held now by kind of workload: Kubernetes, other containers, batch jobs, systemd units or users.",
+        named(q.total(USED, "kind", f"{DEVICE_KEY}, workload"), "kind", "beyond the limit"),
+        [p.column("kind", "Kind")],
+        size=(12, 8),
+        empty="No workload holds memory.",
     ),
 ]
 
@@ -187,13 +208,14 @@ UNUSED = [
             f"max by ({PROCESS}) (({IDLE}) {q.owner('user, workload', WORKLOAD)})",
         ],
         [
-            p.column("workload", "Workload"),
-            p.column("user", "User", width=90),
+            p.column("workload", "Workload", links=p.detail("workloads", "instance", "workload")),
+            p.column("user", "User", width=85),
             p.column("process", "Process"),
-            p.column("instance", "Node", links=p.detail("gpu", "instance", "gpu")),
-            p.column("gpu", "GPU", width=55),
-            p.column("Value #A", "Memory", p.BYTES, width=95),
+            p.column("instance", "Node", width=130, links=p.detail("gpu", "instance")),
+            p.column("gpu", "GPU", width=50, links=p.detail("gpu", "instance", gpu="uuid")),
+            p.column("Value #A", "Memory", p.BYTES, width=95, decimals=1),
             p.column("Value #B", "Idle for", p.SECONDS, width=95, decimals=1),
+            p.hidden("uuid"),
         ],
         size=(24, 7),
         empty="No workload is known to have held idle memory for this long. The driver does not report it under MIG.",
@@ -209,17 +231,16 @@ UNUSED = [
             p.column("pod", "Pod"),
             p.column("container", "Container"),
             p.column("resource", "Resource"),
-            p.column("instance", "Node"),
-            p.column("gpu", "GPU", width=55),
+            p.column("instance", "Node", width=130, links=p.detail("gpu", "instance")),
+            p.column("gpu", "GPU", width=50),
         ],
         size=(24, 7),
         empty="No unused allocation is known. This needs an exporter that uses both the kubelet and the API server.",
     ),
 ]
 
-GROWTH = f"deriv({USED_FAMILY}{{{WORKLOAD}}}[$__range])"
-FASTEST = f"topk($top, max by ({KEY}) ({GROWTH}) > 0)"
-FLOOR = f"sum by ({OWNER}) (min_over_time({USED_FAMILY}{{{WORKLOAD}}}[5m]))"
+GROWTH = f"deriv({USED_BY}{{{WORKLOAD}}}[$__range])"
+FLOOR = f"sum by ({OWNER}) (max by ({HOLDER}) (min_over_time({USED_BY}{{{WORKLOAD}}}[5m])))"
 GROWING = [
     p.series(
         "Lowest use of the fastest-growing workloads",
@@ -227,32 +248,30 @@ GROWING = [
         "constant.",
         [
             p.ranged(
-                f"{FLOOR} and on ({OWNER}) topk($top, sum by ({OWNER}) "
-                f"(deriv({USED_FAMILY}{{{WORKLOAD}}}[$__range] @ end())) > 0)",
+                f"{FLOOR} and on ({OWNER}) topk(8, sum by ({OWNER}) "
+                f"(deriv({USED_BY}{{{WORKLOAD}}}[$__range] @ end())) > 0)",
                 NAME,
             )
         ],
-        size=(12, 9),
+        size=(12, 8),
         fill=0,
+        interval="1m",
         calcs=p.LAST_AND_MAX,
         empty="No workload grew in the selected time range.",
     ),
     p.table(
         "Growth rate",
-        "Growth of the memory over the selected time range, and the time until the device is full at this rate. "
-        "Growth in the first minutes of a job is normal: select a time range without them.",
+        "Growth of the memory over the selected time range. Growth in the first minutes of a job is normal: select a time "
+        "range without them. When a device will be full is on the Fleet dashboard.",
+        [f"topk({p.rows(8)}, max by ({HOLDER}) ({GROWTH}) > 0) * 3600"],
         [
-            f"{FASTEST} * 3600",
-            f"{q.device_free(GPU)} / on ({DEVICE_KEY}) group_right () {FASTEST}",
+            p.column("workload", "Workload", links=p.detail("workloads", "instance", "workload")),
+            p.column("instance", "Node", width=120, links=p.detail("gpu", "instance")),
+            p.column("gpu", "GPU", width=50, links=p.detail("gpu", "instance", gpu="uuid")),
+            p.column("Value #A", "Per hour", p.BYTES, width=100, decimals=1),
+            p.hidden("uuid"),
         ],
-        [
-            p.column("workload", "Workload"),
-            p.column("instance", "Node", links=p.detail("gpu", "instance", "gpu")),
-            p.column("gpu", "GPU", width=55),
-            p.column("Value #A", "Per hour", p.BYTES, width=105),
-            p.column("Value #B", "Full in", p.SECONDS, width=85, decimals=1),
-        ],
-        size=(12, 9),
+        size=(12, 8),
         empty="No workload grew in the selected time range.",
         sort="Per hour",
     ),
@@ -260,30 +279,32 @@ GROWING = [
 
 DASHBOARD = grid.dashboard(
     "workloads",
-    "Current and peak memory by owner, idle memory, growth, and right-sizing.",
-    [grid.GPU, grid.NAMESPACE, grid.WORKLOAD, grid.TOP, grid.IDLE, grid.LOOKBACK],
-    # Three of these alerts have no `gpu` label.
+    "Who holds and wastes memory, each workload from its start to its end, growth, and right-sizing.",
+    [grid.NAMESPACE, grid.WORKLOAD, grid.IDLE, grid.LOOKBACK, grid.PORT],
+    # Two of these alerts have no `gpu` label.
     grid.alerts(
         "GpuProcessMemoryLeak|GpuMemoryHeldIdle|GpuMemoryOverReserved|GpuAllocatedUnused|GpuMemoryImbalance"
         "|GpuWorkloadOverBudget|GpuBudgetNeverNeeded",
-        WORKLOAD.replace('gpu=~"$gpu"', 'gpu=~"$gpu|"'),
+        WORKLOAD,
         "warning",
         "info",
     ),
     [
         *OVERVIEW,
-        grid.row("Memory use"),
+        *NAMESPACES,
+        *runs.RUNS,
+        grid.row("Held over time, and the neighbours"),
+        *runs.OVER_TIME,
+        incidents.incidents(NODE, (12, 8), "Incidents on these GPUs", f" and on (cluster, instance, uuid) {runs.THEIR_GPUS}"),
+        grid.row("Who holds what"),
         *HOLDERS,
-        grid.row("Budgets"),
-        *budgets.ON_WORKLOADS,
-        grid.row(activity.TITLE),
-        *activity.ON_WORKLOADS,
-        grid.row("Held without use"),
+        grid.row("Waste"),
         *UNUSED,
         grid.row("Memory growth"),
         *GROWING,
         grid.row("Right-sizing"),
         *SIZES,
-        *budgets.TO_GIVE_BACK,
+        grid.row(activity.TITLE, activity.ON_WORKLOADS),
     ],
+    time="now-6h",
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / "grafana/dashboards"
 # Variables that Grafana itself replaces.
-BUILT_IN = re.compile(r"__(all|rate_interval|interval|range|data|url_time_range)")
+BUILT_IN = re.compile(r"__(all|rate_interval|interval|interval_ms|range|range_s|data|url_time_range)")
 
 
 def read():
@@ -98,6 +98,10 @@ def problems(name, dashboard):
             yield f"{variable['name']}: All must match absent labels too"
 
 
+# The one link that leaves Grafana: the exporter's own page, at the name of the node and a port that the user sets.
+EXPORTERS_PAGE = 'http://${__data.fields["instance"]}${port}/'
+
+
 def link_problems(dashboards):
     """Links lead to existing dashboards and set only variables that those dashboards have."""
     names = {d["uid"]: {variable["name"] for variable in variables(d)} for d in dashboards.values()}
@@ -108,6 +112,8 @@ def link_problems(dashboards):
         if others != {f"/d/{uid}" for uid in names if uid != dashboard["uid"]}:
             yield f"{name}: links, with variables and time, to {sorted(others)}"
         for url in set(every("url", dashboard["panels"])):
+            if url == EXPORTERS_PAGE:
+                continue
             uid, query = re.fullmatch(r"/d/([a-z-]+)\?(.*)", url).groups()
             missing = set(re.findall(r"var-(\w+)=", query)) - names.get(uid, set())
             if uid not in names or missing or "${__url_time_range}" not in query:
@@ -117,6 +123,10 @@ def link_problems(dashboards):
                 yield f"{name}: a link that does not encode values of a row: {url}"
 
 
+# Series that Prometheus itself writes.
+PROMETHEUS = {"ALERTS", "ALERTS_FOR_STATE", "scrape_duration_seconds", "scrape_samples_scraped"}
+
+
 def known_families():
     """Families in docs/metrics.md and the golden scrapes, the series of histograms, and recorded series."""
     found = set(re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/metrics.md").read_text(), re.MULTILINE))
@@ -124,7 +134,7 @@ def known_families():
         found |= set(re.findall(r"^# TYPE (\w+) ", path.read_text(), re.MULTILINE))
     rules = (ROOT / "deploy/prometheus/rules/recording.yml").read_text()
     recorded = set(re.findall(r"^ +- record: (\S+)$", rules, re.MULTILINE))
-    return found | {name + suffix for name in found for suffix in ("_bucket", "_count", "_sum")} | recorded | {"ALERTS"}
+    return found | {name + suffix for name in found for suffix in ("_bucket", "_count", "_sum")} | recorded | PROMETHEUS
 
 
 WORDS = {"and", "or", "unless", "bool", "offset", "by", "without", "on", "ignoring", "group_left", "group_right"}

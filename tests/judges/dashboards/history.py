@@ -75,7 +75,7 @@ def memory(prefix, labels, total, used, peak=None):
     """The families of a device with constant memory use; `peak`, if given, is a function of the seconds before the end."""
     yield f"{prefix}_total_bytes", labels, total
     yield f"{prefix}_used_bytes", labels, used
-    yield f"{prefix}_free_bytes", labels, total - used
+    yield f"{prefix}_free_bytes", labels, (lambda before: total - used(before)) if callable(used) else total - used
     yield f"{prefix}_window_peak_bytes", labels, peak or used
 
 
@@ -84,6 +84,11 @@ def workload(name, device, used, peak=None):
     yield "gpu_workload_memory_used_bytes", labels, used
     yield "gpu_workload_memory_window_peak_bytes", labels, peak or used
     yield "gpu_workload_processes", labels, 1
+
+
+def filling(before_end):
+    """From 10 GiB to 60 GiB in the last two hours."""
+    return (10 + 50 * max(0, 1 - before_end / (2 * HOUR))) * GIB
 
 
 def activity(prefix, device):
@@ -130,6 +135,13 @@ def series():
     yield from workload("large", gpu(2), 120 * GIB)
     yield from memory("gpu_memory", gpu(3), size, 2 * GIB)
     yield from workload("small", gpu(3), GIB)
+    process = {**gpu(3), "pid": "42", "process": "small"}
+    yield "gpu_process_memory_used_bytes", process, GIB
+    yield "gpu_process_idle_seconds", process, 2 * HOUR
+    yield "gpu_process_info", {**process, "workload": "small", "kind": "user", "user": "nora"}, 1
+    # A GPU that fills up, and is used by no workload.
+    yield from memory("gpu_memory", gpu(4, instance="filling"), size, filling)
+    yield "gpu_info", gpu(4, instance="filling", name="H200", mig_mode="disabled"), 1
     # GPU 0 is shared, GPU 1 is partitioned, GPU 2 has one workload, and GPU 3 has no counters of activity.
     for number in range(3):
         yield from activity("gpu", gpu(number))
@@ -137,7 +149,8 @@ def series():
     for family, labels, value in memory("gpu_memory", gpu(0, instance="left"), size, 91 * GIB):
         yield family, labels, lambda before, value=value: value if before > GONE else None
     for began, lasted, labels in ALERTS:
-        labels = {"alertstate": "firing", "instance": "known", **labels}
+        of_gpu = {"uuid": f"GPU-{labels['gpu']}"} if "gpu" in labels else {}
+        labels = {"alertstate": "firing", "instance": "known", **of_gpu, **labels}
         yield "ALERTS", labels, lambda before, b=began, e=began - lasted: 1 if e < before <= b else None
 
 
@@ -171,15 +184,15 @@ def backfill(folder, end):
         promtool("openmetrics", "--quiet", folder / "piece", folder / "data")
 
 
-def record(folder, port, end):
-    """Records, with the shipped rules, the maxima that right-sizing reads."""
+def record(folder, port, end, span=WEEK, names=("vram-exporter.sizing",)):
+    """Records groups of the shipped rules for the last `span` seconds: by default the maxima that right-sizing reads."""
     shipped = yaml.safe_load((dashboards.ROOT / "deploy/prometheus/rules/recording.yml").read_text())
-    groups = [group for group in shipped["groups"] if group["name"] == "vram-exporter.sizing"]
+    groups = [group for group in shipped["groups"] if group["name"] in names]
     (folder / "rules.yml").write_text(yaml.safe_dump({"groups": groups}))
     url = f"--url=http://127.0.0.1:{port}"
     # promtool evaluates block by block, and stops at the first block in which no evaluation is due. The time range therefore begins at
     # the start of a block.
-    start = (end - WEEK) // BLOCK * BLOCK
+    start = (end - span) // BLOCK * BLOCK
     promtool(
         "rules", url, f"--start={start}", f"--end={end}", f"--output-dir={folder / 'data'}", folder / "rules.yml"
     )

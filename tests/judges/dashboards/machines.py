@@ -14,6 +14,8 @@ import urllib.parse
 import urllib.request
 from pathlib import Path
 
+import yaml
+
 HERE = Path(__file__).resolve().parent
 # Name of the node, its scenario, and the value of its `cluster` label.
 NODES = [
@@ -21,9 +23,15 @@ NODES = [
     ("mig", "mig-h100", "b"),
     ("idle", "idle-h200", "b"),
     ("broken", HERE / "broken.toml", None),
+    # Stopped after a few scrapes.
+    ("gone", "idle-h200", None),
 ]
+# A target that never answers.
+DOWN = "down"
 # Long enough for rates, idle processes, and the faults of the broken node.
 SETTLE = 22
+# Long enough for several steps of a query, in which the node that is stopped is still there.
+GONE_AFTER = 8
 
 
 def free_port():
@@ -37,10 +45,23 @@ def configuration(ports):
     for (name, _, cluster), port in ports.items():
         labels = {"instance": name, **({"cluster": cluster} if cluster else {})}
         jobs.append({"targets": [f"127.0.0.1:{port}"], "labels": labels})
+    jobs.append({"targets": [f"127.0.0.1:{free_port()}"], "labels": {"instance": DOWN}})
     return {
         "global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
+        "rule_files": ["rules.yml"],
         "scrape_configs": [{"job_name": "vram-exporter", "static_configs": jobs}],
     }
+
+
+def eager_rules():
+    """The shipped rules, evaluated every two seconds, and with alerts that fire at once."""
+    groups = []
+    for file in sorted((HERE.parents[2] / "deploy/prometheus/rules").glob("*.yml")):
+        for group in yaml.safe_load(file.read_text())["groups"]:
+            for rule in group["rules"]:
+                rule.pop("for", None)
+            groups.append({**group, "interval": "2s"})
+    return yaml.safe_dump({"groups": groups})
 
 
 class Prometheus:
@@ -108,10 +129,11 @@ def running(exporter):
         ports = {node: free_port() for node in NODES}
         for node, port in ports.items():
             command = [exporter, f"--demo={node[1]}", f"--web.listen-address=127.0.0.1:{port}"]
-            stack.enter_context(started(command, log))
+            process = stack.enter_context(started(command, log))
         config, port = folder / "prometheus.yml", free_port()
         # Prometheus reads YAML, and JSON is valid YAML.
         config.write_text(json.dumps(configuration(ports)))
+        (folder / "rules.yml").write_text(eager_rules())
         command = [
             "prometheus",
             f"--config.file={config}",
@@ -127,5 +149,8 @@ def running(exporter):
                 return len(prometheus.instant("up == 1")) == len(NODES)
 
         wait_until(scraped, "Prometheus", log)
-        time.sleep(SETTLE)
+        time.sleep(GONE_AFTER)
+        # The last node.
+        process.terminate()
+        time.sleep(SETTLE - GONE_AFTER)
         yield prometheus

@@ -26,7 +26,13 @@ def step_of(panel, span):
 
 def filled(expression, dashboard, span, step, **chosen):
     """The expression with its variables replaced: Grafana's own ones, those in `chosen`, "All" for other lists, and preset values."""
-    values = {"__range": f"{span}s", "__interval": f"{step}s", "__rate_interval": f"{max(step + SCRAPE, 4 * SCRAPE)}s"}
+    values = {
+        "__range": f"{span}s",
+        "__range_s": f"{span}",
+        "__interval": f"{step}s",
+        "__interval_ms": f"{step}000",
+        "__rate_interval": f"{max(step + SCRAPE, 4 * SCRAPE)}s",
+    }
     for variable in dashboards.variables(dashboard):
         values[variable["name"]] = ".*" if variable["type"] == "query" else variable.get("current", {}).get("value", "")
     values |= chosen
@@ -60,7 +66,7 @@ def same(a, b):
 def undrawn(prometheus, dashboard, panel, target, span, end):
     """Lines with a distinguishable peak, and the peaks that are not drawn on them."""
     step = step_of(panel, span)
-    here = {"instance": "known", "top": "20"}
+    here = {"instance": "known"}
     fine = filled(target["expr"], dashboard, span, SCRAPE, **here)
     start, stop = (end - span) // step * step, end // step * step
     drawn = prometheus.between(filled(target["expr"], dashboard, span, step, **here), start, stop, step)
@@ -103,33 +109,33 @@ def peak_problems(found, prometheus, end):
 def device_problems(found, prometheus, end):
     """If a GPU is partitioned, its MIG devices are evaluated instead of the whole GPU."""
     fleet, page = found["fleet.json"], found["gpu.json"]
-    for title in ("Used", "Window peak", "Peak in range"):
-        if not same(value(prometheus, page, title, end, instance="known", gpu="1"), history.FULL):
+    for title in ("Used", "Peak"):
+        if not same(value(prometheus, page, title, end, instance="known", gpu="GPU-1"), history.FULL):
             yield f"gpu.json: {title}: not the value of the fullest MIG device"
-    if value(prometheus, fleet, "GPUs near the limit", end) != 1:
-        yield "fleet.json: GPUs near the limit: the full MIG device is not the only one"
+    if value(prometheus, fleet, "Near limit", end) != 1:
+        yield "fleet.json: Near limit: the full MIG device is not the only one"
     ranked = [
         ("fleet.json", "Memory never used in range"),
-        ("fleet.json", "Highest memory use"),
+        ("fleet.json", "Fullest devices"),
         ("workloads.json", "Memory never used"),
     ]
     for name, title in ranked:
-        listed = [labels for query in rows(prometheus, found[name], title, end, top="20") for labels, _ in query]
+        listed = [labels for query in rows(prometheus, found[name], title, end) for labels, _ in query]
         if any(labels["uuid"] == "GPU-1" and "mig_uuid" not in labels for labels in listed):
             yield f"{name}: {title}: a partitioned GPU is listed as a whole"
     # The time range begins after the last peak of GPU 0.
-    queries = rows(prometheus, fleet, "Highest memory use", end, span=10 * MINUTE, top="1")
-    if any(labels.get("mig_uuid") != "MIG-7" for listed in queries for labels, _ in listed):
-        yield "fleet.json: Highest memory use: the full MIG device is not first"
+    _, _, peaks, *_ = rows(prometheus, fleet, "Fullest devices", end, span=10 * MINUTE)
+    if max(peaks, key=lambda listed: listed[1])[0].get("mig_uuid") != "MIG-7":
+        yield "fleet.json: Fullest devices: the full MIG device is not first"
     tables = [
-        ("fleet.json", "Highest memory use"),
+        ("fleet.json", "Fullest devices"),
         ("fleet.json", "Memory never used in range"),
         ("gpu.json", "Processes"),
     ]
     for name, title in tables:
         columns = {o["matcher"]["options"] for o in panel_of(found[name], title)["fieldConfig"]["overrides"]}
-        listed = [labels for query in rows(prometheus, found[name], title, end, top="20") for labels, _ in query]
-        if "profile" not in columns or not any(labels.get("profile") for labels in listed):
+        listed = [labels for query in rows(prometheus, found[name], title, end) for labels, _ in query]
+        if not any(f"{labels.get(name)}".find("1g.18gb") >= 0 for labels in listed for name in columns & {"profile", "device"}):
             yield f"{name}: {title}: no column shows the MIG device"
 
 
@@ -138,17 +144,19 @@ def sizing_problems(found, prometheus, end):
     dashboard = found["workloads.json"]
     families = "gpu_workload_memory_window_peak_bytes|gpu_memory_window_peak_bytes|gpu_mig_memory_window_peak_bytes"
     week = float(prometheus.instant(f'sum(count_over_time({{__name__=~"{families}"}}[1w]))', time=end)[0]["value"][1])
-    (row,) = [p["gridPos"]["y"] for p in dashboard["panels"] if p["title"] == "Right-sizing"]
-    asked = [t["expr"] for p in dashboards.panels(dashboard) if p["gridPos"]["y"] > row for t in p["targets"]]
+    titles = [panel["title"] for panel in dashboard["panels"]]
+    begin = titles.index("Right-sizing") + 1
+    after = (number for number, panel in enumerate(dashboard["panels"]) if panel["type"] == "row" and number > begin)
+    asked = [t["expr"] for p in dashboard["panels"][begin : next(after, None)] for t in p["targets"]]
     read = sum(prometheus.samples_read(filled(text, dashboard, HOUR, MINUTE), time=end) for text in asked)
     print(f"right-sizing: {len(asked)} queries read {read} samples; a week of the peaks has {week:.0f}")
     if read > week:
         yield f"workloads.json: a refresh of right-sizing reads {read} samples, more than the {week:.0f} of a week of peaks"
-    first, *_ = rows(prometheus, dashboard, "Right-sizing: workloads", end, top="1")
-    if [labels["workload"] for labels, _ in first] != ["small"]:
+    first, *_ = rows(prometheus, dashboard, "Right-sizing: workloads", end)
+    if max(first, key=lambda listed: listed[1])[0]["workload"] != "small":
         yield f"workloads.json: Right-sizing: {first} is first, not the workload that needs the least of its GPU"
     # The selected time range contains no peak.
-    queries = rows(prometheus, dashboard, "Right-sizing: workloads", end, span=HOUR // 4, top="20", workload="peaking")
+    queries = rows(prometheus, dashboard, "Right-sizing: workloads", end, span=HOUR // 4, workload="peaking")
     if not any(same(v, 128 * history.GIB) for listed in queries for _, v in listed):
         yield "workloads.json: Right-sizing: a peak before the selected time range is not found"
 
@@ -164,20 +172,52 @@ def activity_problems(found, prometheus, end):
         (listed,) = rows(prometheus, found["workloads.json"], title, end)
         if sorted(labels["workload"] for labels, _ in listed) != ["full", "large"]:
             yield f"workloads.json: {title}: {listed}"
-    (*_, sms, _, _) = rows(prometheus, found["fleet.json"], "Highest memory use", end, top="20", instance="known")
+    (*_, sms, _, _) = rows(prometheus, found["fleet.json"], "Fullest devices", end, instance="known")
     seen = sorted((labels["gpu"], labels.get("mig_uuid")) for labels, _ in sms)
     if seen != [("0", None), ("1", "MIG-7"), ("2", None)]:
-        yield f"fleet.json: Highest memory use: SMs: {seen}"
+        yield f"fleet.json: Fullest devices: SMs: {seen}"
 
 
 def gone_problems(found, prometheus, end):
     """The dashboards show the peak of a removed GPU, and the name of a node that is not scraped."""
-    peak = list(rows(prometheus, found["gpu.json"], "Peak in range", end, instance="left"))
+    peak = list(rows(prometheus, found["gpu.json"], "Peak", end, instance="left"))
     if not (peak[0] and same(peak[0][0][1], 91 / 140)):
-        yield f"gpu.json: Peak in range: {peak} for a removed GPU"
-    listed = [labels for query in rows(prometheus, found["fleet.json"], "Problems", end) for labels, _ in query]
+        yield f"gpu.json: Peak: {peak} for a removed GPU"
+    listed = [labels for query in rows(prometheus, found["fleet.json"], "Issues", end) for labels, _ in query]
     if not any(labels["instance"] == "silent" for labels in listed):
-        yield "fleet.json: Problems: the node whose exporter is not scraped is missing"
+        yield "fleet.json: Issues: the node whose exporter is not scraped is missing"
+
+
+def capacity_problems(found, prometheus, end):
+    """Only the GPU that fills up steadily has a time to full; only the idle workload is listed as idle; a job fits where memory is free."""
+    fleet = found["fleet.json"]
+    times, free = rows(prometheus, fleet, "Time to full", end)
+    # 80 GiB are left, and 25 GiB are taken in an hour. The lowest use of the last 5 minutes is a little older than the last.
+    if [labels["uuid"] for labels, _ in times] != ["GPU-4"] or not math.isclose(times[0][1], 80 / 25 * HOUR, rel_tol=0.05):
+        yield f"fleet.json: Time to full: {times}"
+    if [labels["device"] for labels, _ in times] != ["4"] or len(free) != 1:
+        yield f"fleet.json: Time to full: {times} {free}"
+    (idle,) = rows(prometheus, fleet, "Idle memory by workload", end)
+    if [(labels["workload"], value) for labels, value in idle] != [("small", history.GIB)]:
+        yield f"fleet.json: Idle memory by workload: {idle}"
+    fits, at_peak = rows(prometheus, fleet, "Where a job fits now", end, size="80")
+    if [labels["device"] for labels, _ in sorted(fits, key=lambda one: one[1])] != ["4", "0", "3"] or len(at_peak) != 3:
+        yield f"fleet.json: Where a job fits now: {fits}"
+    # The H200 that are not partitioned: four, of which three are held; the peaks of peaking and large need one each.
+    gpus, held, needed, _ = rows(prometheus, fleet, "GPUs held and needed", end)
+    if [value for (_, value), *_ in (gpus, held, needed)] != [4, 3, 2]:
+        yield f"fleet.json: GPUs held and needed: {gpus} {held} {needed}"
+
+
+def runs_problems(found, prometheus, end):
+    """A workload's peak has the time of its first reading, and a GPU's ended workloads stay in the range."""
+    page = found["workloads.json"]
+    state, _, _, capacity, peak, share, at, _ = rows(prometheus, page, "From start to end", end, span=HOUR, workload="peaking")
+    if [value for (_, value), *_ in (state, capacity, peak)] != [0, 140 * history.GIB, 128 * history.GIB]:
+        yield f"workloads.json: From start to end: {state} {capacity} {peak}"
+    first = end - max(peak for peak in history.PEAKS if peak < HOUR)
+    if not 0 <= at[0][1] / 1000 - first <= 2 * MINUTE or not same(share[0][1], 128 / 140):
+        yield f"workloads.json: From start to end: the peak is at {at[0][1] / 1000}, not at {first}"
 
 
 def events(series, step):
@@ -230,10 +270,10 @@ ANNOTATIONS = [
     ("fleet.json", 7 * DAY, {}, [CRITICAL, LEAK, HIGH, EARLIER, LOST]),
     ("fleet.json", 7 * DAY, {"instance": "left"}, []),
     ("gpu.json", HOUR, {}, [CRITICAL, LEAK, LOW, IDLE, UNUSED]),
-    ("gpu.json", DAY, {"gpu": "0"}, [CRITICAL, LEAK]),
-    ("gpu.json", 7 * DAY, {"gpu": "3"}, [HIGH, EARLIER, LOW, IDLE]),
+    ("gpu.json", DAY, {"gpu": "GPU-0"}, [CRITICAL, LEAK]),
+    ("gpu.json", 7 * DAY, {"gpu": "GPU-3"}, [HIGH, EARLIER, LOW, IDLE]),
     ("workloads.json", DAY, {}, [LEAK, IDLE, UNUSED]),
-    ("workloads.json", DAY, {"gpu": "(0|1)"}, [LEAK, UNUSED]),
+    ("workloads.json", DAY, {"workload": "peaking"}, [LEAK]),
     ("workloads.json", DAY, {"workload": "small"}, [IDLE]),
     ("exporter.json", DAY, {}, [STALE]),
 ]
@@ -241,7 +281,7 @@ ANNOTATIONS = [
 
 def problems(found):
     with history.running() as (prometheus, end):
-        for judge in (peak_problems, device_problems, sizing_problems, activity_problems, gone_problems):
+        for judge in (peak_problems, device_problems, sizing_problems, activity_problems, gone_problems, capacity_problems, runs_problems):
             yield from judge(found, prometheus, end)
         for name, span, chosen, expected in ANNOTATIONS:
             yield from annotation_problems(name, found[name], prometheus, end, span, expected, **chosen)

@@ -1,0 +1,110 @@
+"""Capacity, on the Fleet dashboard: how many GPUs the workloads need, when a GPU will be full, and where a job fits now."""
+
+from . import panels as p, queries as q
+from .queries import DEVICE_KEY, NODE, PEAK_BY, usable
+
+# GPUs that are not partitioned into MIG devices.
+MODELS = f"group by (cluster, instance, uuid, name) ({q.whole(f'gpu_info{{{NODE}}}', NODE)})"
+SIZE = f"min by (name) (max by ({q.GPU_KEY}) {usable(NODE)} * on (cluster, instance, uuid) group_left (name) {MODELS})"
+# The peak of each workload on each whole GPU.
+PEAKS = (
+    f"max by ({q.HOLDER}) ({q.highest(PEAK_BY, NODE, '$__range')})"
+    f" * on (cluster, instance, uuid) group_left (name) {MODELS}"
+)
+BY_SUM = f"ceil(sum by (name) ({PEAKS}) / on (name) {SIZE})"
+# Two workloads that need more than half of a GPU each do not fit on one.
+LARGE = f"count by (name) ({PEAKS} > on (name) group_left () {SIZE} / 2)"
+NEEDED = f"({BY_SUM} >= on (name) {LARGE} or {LARGE} or {BY_SUM})"
+
+QUARTER = 15 * 60
+
+
+def floor(prefix, ago):
+    moved = f" offset {ago}s" if ago else ""
+    return f"min_over_time({prefix}_used_bytes{{{NODE}}}[5m]{moved})"
+
+
+def filling(prefix):
+    """Seconds until a device is full, where its lowest use rose in each of the last three quarters of an hour by more than
+    0.5 % of its memory."""
+    floors = [floor(prefix, ago) for ago in (0, QUARTER, 2 * QUARTER, 3 * QUARTER)]
+    size = usable(NODE, prefix=prefix)
+    rising = " and ".join(f"({new} - {old} > 0.005 * {size})" for new, old in zip(floors, floors[1:]))
+    return f"({size} - {floors[0]}) * {3 * QUARTER} / ({floors[0]} - {floors[-1]}) and {rising}"
+
+
+def free(prefix):
+    return f"{prefix}_free_bytes{{{NODE}}}"
+
+
+# Devices that the kubelet has allocated as often as it can.
+ALLOCATED = (
+    "(max by (cluster, instance, uuid, mig_uuid) (gpu_allocatable_devices) - on (cluster, instance, uuid, mig_uuid)"
+    " count by (cluster, instance, uuid, mig_uuid) (gpu_allocation_info) <= 0)"
+)
+FITS = (
+    f"bottomk({p.rows(9)}, {q.each_device(free, NODE)} >= $size * {q.GIB}"
+    f" unless on (cluster, instance, uuid, mig_uuid) {ALLOCATED})"
+)
+PANELS = [
+    p.table(
+        "Where a job fits now",
+        "GPUs, or their MIG devices if there are any, with at least `Job size` free, the tightest fit first. Devices that the "
+        "kubelet has allocated already are left out, if the exporter sees its allocations. At peak: what was free at the "
+        "highest use in the selected time range; if it is less than the job needs, the job may fail later.",
+        [
+            q.linked(FITS),
+            f"{q.never_needed(NODE, '$__range')} and on ({DEVICE_KEY}) {FITS}",
+        ],
+        [
+            *p.device_columns(),
+            p.column("Value #A", "Free", p.BYTES, width=95, decimals=1),
+            p.column("Value #B", "At peak", p.BYTES, width=95, decimals=1),
+        ],
+        size=(12, 9),
+        empty="No device has this much free memory that is not allocated.",
+        sort="Free",
+        ascending=True,
+    ),
+    p.table(
+        "GPUs held and needed",
+        "GPUs that are not partitioned, by model. Held: GPUs on which a workload held memory in the selected time range. "
+        "Needed: no fewer GPUs would have held the peaks of all workloads, as a lower bound: the sum of the peaks by the "
+        "size of a GPU, or the number of workloads that need more than half of a GPU. Peaks that did not coincide count as "
+        "if they had. `vram-exporter advise` packs the workloads.",
+        [
+            f"count by (name) ({MODELS})",
+            f"count by (name) (group by (cluster, instance, uuid, name) ({PEAKS}))",
+            NEEDED,
+            f"sum by (name) ({PEAKS})",
+        ],
+        [
+            p.column("name", "Model"),
+            p.column("Value #A", "GPUs", p.COUNT, width=80, decimals=0),
+            p.column("Value #B", "Held", p.COUNT, width=70, decimals=0),
+            p.column("Value #C", "Needed", p.COUNT, width=80, decimals=0),
+            p.column("Value #D", "Sum of peaks", p.BYTES, width=110, decimals=0),
+        ],
+        size=(12, 9),
+        empty="No GPU reports its memory.",
+        sort="GPUs",
+    ),
+    p.table(
+        "Time to full",
+        "GPUs, or their MIG devices if there are any, whose lowest use has risen in each of the last three quarters of an hour, "
+        "and the time until they are full at this rate. A device whose use only varies is not listed.",
+        [
+            q.linked(f"bottomk({p.rows(8)}, {q.each_device(filling, NODE)})"),
+            f"{q.each_device(free, NODE)} and on ({DEVICE_KEY}) bottomk({p.rows(8)}, {q.each_device(filling, NODE)})",
+        ],
+        [
+            *p.device_columns(),
+            p.column("Value #A", "Full in", p.SECONDS, width=95, decimals=1),
+            p.column("Value #B", "Free", p.BYTES, width=95, decimals=1),
+        ],
+        size=(12, 8),
+        empty="No device has filled up steadily for 45 minutes.",
+        sort="Full in",
+        ascending=True,
+    ),
+]

@@ -1,0 +1,124 @@
+"""What fires, what to do about it, and what the incident recorder saw: used by the Fleet, GPU and Workloads dashboards.
+
+Invariant: ACTIONS has an entry for each shipped alert; the check of the dashboards compares them with the rules.
+"""
+
+from . import panels as p, queries as q
+
+# By the rank of the severity, for the order.
+SEVERITY = {"_3": ("critical", "red"), "_2": ("warning", "orange"), "_1": ("info", "blue")}
+RANKS = {"critical": 3, "warning": 2, "info": 1}
+# What to do first; docs/runbook.md has a section for each alert.
+ACTIONS = {
+    "GpuMemoryHigh": "See Holders: shrink what grew last",
+    "GpuMemoryCritical": "See Holders: move one, or add a GPU",
+    "GpuMemoryReserved": "Let the holder report what it needs",
+    "GpuMemoryPeakNearLimit": "See Holders: give the peak room",
+    "GpuMemoryExhaustionPredicted": "See Holders: stop what grows",
+    "GpuMemoryUnattributed": "Look for dead processes, reset it",
+    "GpuMemoryIncident": "See Incidents, the exporter's page",
+    "GpuProcessMemoryLeak": "Restart it before the GPU is full",
+    "GpuOutOfMemory": "See Incidents: who held the memory",
+    "AllocatorRetries": "Lower the batch size, move work away",
+    "AllocatorFragmented": "Use expandable segments, or restart",
+    "GpuMemoryOverReserved": "Lower what it takes at startup",
+    "GpuMemoryHeldIdle": "Ask the owner to end or release it",
+    "GpuAllocatedUnused": "Ask whether the pod is needed",
+    "GpuMemoryImbalance": "Check how it spreads over its GPUs",
+    "GpuUtilizationLow": "Check its input, or share the GPU",
+    "GpuUtilizationSaturated": "Move one away if latency matters",
+    "GpuBusyButWaiting": "Find out what the GPU waits for",
+    "GpuLost": "Drain the node, reset the GPU",
+    "GpuMissing": "Check its bus and its power",
+    "GpuXidError": "Look up the code, drain the node",
+    "GpuXidApplicationError": "Tell the owner of the program",
+    "GpuEccUncorrectable": "Distrust results; drain, reset",
+    "GpuRowRemapPending": "Reset the GPU at a convenient time",
+    "GpuRowRemapFailed": "Replace the GPU",
+    "GpuRecoveryActionRequired": "Do what the driver requires",
+    "GpuThermalThrottle": "Check fans, filters and the room",
+    "GpuLinkDegraded": "Restart the machine, reseat the GPU",
+    "VramExporterDown": "Check machine and service",
+    "VramExporterAbsent": "Check the scrape configuration",
+    "VramExporterStale": "Look for a driver call that hangs",
+    "VramExporterNvmlDown": "Load the driver",
+    "VramExporterKubernetesApiDown": "Check the role and the network",
+    "VramExporterPodResourcesDown": "Check the kubelet's socket",
+    "VramExporterMissedTicks": "Give the exporter more CPU",
+    "VramExporterProcessesInvisible": "Give it the host's pid namespace",
+    "VramExporterPeakWindowTooShort": "Scrape more often",
+}
+LABELS = f"alertname, {q.DEVICE_KEY}, device, owner, mig"
+
+
+def owned(expression):
+    """Adds the label `owner`: the workload, pod or process of an alert, as far as it has one."""
+    for label in ("process", "pod", "workload"):
+        expression = f'label_replace({expression}, "owner", "$1", "{label}", "(.+)")'
+    return q.linked(expression)
+
+
+def firing(names, select, size, title="Firing alerts", links=True, owners=True):
+    """The alerts with these names, the most severe first, and what to do about each."""
+    chosen = f'{select},alertname=~"{names}",alertstate="firing"'
+    fires = " or ".join(f'{rank} * ALERTS{{{chosen},severity="{name}"}}' for name, rank in RANKS.items())
+    since = f'ALERTS_FOR_STATE{{{select},alertname=~"{names}"}}'
+    columns = [
+        p.words("Value #A", "Severity", SEVERITY, width=95),
+        p.column("alertname", "Alert", width=220),
+        *(p.device_columns(100) if links else [p.column("instance", "Node", width=110)]),
+        *([p.column("owner", "Workload", width=150)] if owners else []),
+        p.column("Value #B", "Active", p.SECONDS, width=75, decimals=0),
+        p.words("todo", "What to do", {name: (text, "text") for name, text in ACTIONS.items()}),
+    ]
+    ranked = f"max by ({LABELS}) ({owned(f'({fires})')})"
+    copied = f'label_replace({ranked}, "todo", "$1", "alertname", "(.*)")'
+    return p.table(
+        title,
+        "Alerts of the shipped rules that fire at the end of the selected time range. Active: time since the condition "
+        "became true. What to do: the first step; docs/runbook.md has a section for each alert.",
+        [copied, f"time() - max by ({LABELS}) ({owned(since)})"],
+        columns,
+        size=size,
+        empty="No alert fires, or the shipped rules are not loaded.",
+        sort="Severity",
+    )
+
+
+KINDS = {
+    "out_of_memory": ("out of memory", "red"),
+    "ended_at_peak": ("a process ended at its peak", "red"),
+    "gpu_lost": ("GPU lost", "red"),
+    "memory_xid": ("memory error (Xid)", "red"),
+    "near_limit": ("nearly full", "orange"),
+    "on_demand": ("requested by a client", "blue"),
+}
+KEY = "cluster, instance, gpu, uuid, mig_uuid, kind"
+
+
+def page_of_exporter():
+    """A link to the exporter's own page, for a node whose label is its host name, with the exporter's usual port."""
+    url = 'http://${__data.fields["instance"]}${port}/'
+    return [{"title": "Open the exporter's page, which shows who held the memory", "url": url, "targetBlank": True}]
+
+
+def incidents(select, size, title="Incidents", only=""):
+    """The last incident of each kind on each GPU within the selected time range; `only`: appended to the series."""
+    last = f"(max_over_time(gpu_memory_last_incident_timestamp_seconds{{{select}}}[$__range]){only})"
+    recent = f"{last} > time() - $__range_s"
+    return p.table(
+        title,
+        "Moments in the selected time range of which the exporter keeps a copy: the last one of each kind on "
+        "each GPU. The link on the node opens the exporter's own page, which shows which processes held "
+        "the memory, which grew and which ended; it needs a Node that is a host name.",
+        [f"1000 * max by ({KEY}) ({recent})"],
+        [
+            p.words("kind", "Incident", KINDS, width=220),
+            p.column("instance", "Node", links=page_of_exporter()),
+            p.column("gpu", "GPU", width=50),
+            p.column("Value #A", "Last", p.TIME, width=110),
+        ],
+        size=size,
+        empty="No incident in the selected time range, or the exporter's recorder is off.",
+        sort="Last",
+    )

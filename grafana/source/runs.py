@@ -1,0 +1,136 @@
+"""One workload from its start to its end, on the Workloads dashboard: capacity, peak and its time, the ladder, the neighbours."""
+
+from . import panels as p, queries as q
+from .queries import HOLDER, NODE, PEAK_BY, USED_BY, WORKLOAD
+
+HEIGHT = 8
+NUMBER = p.rows(HEIGHT)
+HIGHEST = f"max by ({HOLDER}) ({q.highest(PEAK_BY, WORKLOAD, '$__range')})"
+# The workloads with the highest peaks, each on its device.
+ROWS = f"topk({NUMBER}, {HIGHEST})"
+PLACE = "cluster, instance, uuid, mig_uuid"
+
+
+def of_row(expression):
+    return f"max by ({HOLDER}) ({expression}) and on ({HOLDER}) {ROWS}"
+
+
+# The times of the readings in the time range, at the resolution of a graph.
+TIMES = f"timestamp({USED_BY}{{{WORKLOAD}}})[$__range:$__interval]"
+# The first reading whose window holds the peak.
+AT_PEAK = (
+    f"min_over_time((timestamp({PEAK_BY}{{{WORKLOAD}}}) and {q.highest(PEAK_BY, WORKLOAD, q.STEP)}"
+    f" >= max_over_time({PEAK_BY}{{{WORKLOAD}}}[$__range] @ end()))[$__range:$__interval])"
+)
+CAPACITY = f"max by ({PLACE}) ({q.device_usable(NODE, '$__range')})"
+LAST = f"max by ({HOLDER}) (last_over_time({USED_BY}{{{WORKLOAD}}}[$__range]))"
+STARTED = (
+    f"min by ({HOLDER}) ({q.processes('gpu_process_start_time_seconds', NODE, '$__range')}"
+    f" {q.owner('workload, kind', WORKLOAD, '$__range')})"
+)
+RUNS = [
+    p.table(
+        "From start to end",
+        "Workloads that held memory in the selected time range, those with the highest peaks first, also those that have "
+        "ended. Started: start of the oldest process that is known. Last seen: last reading with memory. Capacity: allocatable "
+        "memory of the GPU or MIG device. Peak: the highest use that the exporter sampled, and when it was first scraped.",
+        [
+            f"1 + 0 * ({HIGHEST} and on ({HOLDER}) {ROWS} unless on ({HOLDER}) {USED_BY}{{{WORKLOAD}}}) or"
+            f" 0 * ({ROWS})",
+            f"1000 * ({STARTED} and on ({HOLDER}) {ROWS})",
+            f"1000 * ({of_row(f'max_over_time({TIMES})')})",
+            f"{CAPACITY} * on ({PLACE}) group_right () ({ROWS} ^ 0)",
+            ROWS,
+            f"{ROWS} / on ({PLACE}) group_left () {CAPACITY}",
+            f"1000 * ({of_row(AT_PEAK)})",
+            q.named_device(ROWS, NODE),
+        ],
+        [
+            p.column("workload", "Workload", links=p.detail("workloads", "instance", "workload")),
+            p.column("instance", "Node", width=90, links=p.detail("gpu", "instance")),
+            *p.device_columns()[1:],
+            p.words("Value #A", "State", {"_0": ("running", "green"), "_1": ("ended", "text")}, width=75),
+            p.column("Value #B", "Started", p.TIME, width=100),
+            p.column("Value #C", "Last seen", p.TIME, width=100),
+            p.column("Value #D", "Capacity", p.BYTES, width=82, decimals=1),
+            p.column("Value #E", "Peak", p.BYTES, width=82, decimals=1),
+            p.column("Value #F", "Peak %", p.RATIO, 65, p.FILL, decimals=0),
+            p.column("Value #G", "Peak at", p.TIME, width=100),
+        ],
+        size=(24, HEIGHT),
+        empty="No workload held memory in the selected time range.",
+        sort="Peak",
+    ),
+]
+
+NAME = "{{instance}} · {{workload}}"
+# The devices on which the selected workloads held memory in the time range.
+THEIR_DEVICES = f"group by ({PLACE}) (max_over_time({USED_BY}{{{WORKLOAD}}}[$__range] @ end()))"
+THEIR_GPUS = f"group by (cluster, instance, uuid) (max_over_time({USED_BY}{{{WORKLOAD}}}[$__range]))"
+LARGEST = (
+    f"topk(12, sum by (workload) (max_over_time({USED_BY}{{{NODE}}}[$__range] @ end())"
+    f" and on ({PLACE}) {THEIR_DEVICES}))"
+)
+PEAKS = f"sum by ({q.OWNER}) (max by ({HOLDER}) ({q.highest(PEAK_BY, WORKLOAD, q.STEP)}))"
+TOP = f"and on ({q.OWNER}) {q.largest(PEAK_BY, WORKLOAD, q.OWNER, 8)}"
+
+
+def rung(expression):
+    return f"max({expression})"
+
+
+def reported(kind):
+    return f"max_over_time(gpu_workload_allocator_{kind}_bytes{{{WORKLOAD}}}[$__range])"
+
+
+LADDER = p.bars(
+    "Ladder",
+    "From the device to what was needed, for the selected workload on the device where it is highest: capacity is the "
+    "allocatable memory of the device, peak the highest use in the time range, then the highest of what its allocators "
+    "reserved and of what they had allocated, if they report it (docs/needed.md). Choose one workload.",
+    [
+        p.instant(rung(f"{CAPACITY} and on ({PLACE}) {THEIR_DEVICES}"), "capacity"),
+        p.instant(rung(q.highest(PEAK_BY, WORKLOAD, "$__range")), "peak"),
+        p.instant(rung(q.highest(USED_BY, WORKLOAD, "$__range")), "used at a scrape"),
+        p.instant(rung(reported("reserved")), "reserved"),
+        p.instant(rung(reported("allocated")), "allocated"),
+    ],
+    decimals=1,
+    size=(12, 8),
+    empty="–",
+)
+OVER_TIME = [
+    p.series(
+        "Peak of the workloads, and capacity",
+        "Peak of each workload since the previous point, summed over its GPUs on a node, of the workloads with the highest "
+        "peaks. Capacity: allocatable memory of the devices that the selected workloads used.",
+        [
+            p.ranged(f"{PEAKS} {TOP}", NAME),
+            p.ranged(f"sum({CAPACITY.replace('[$__range]', '[5m]')} and on ({PLACE}) {THEIR_DEVICES})", "capacity"),
+        ],
+        size=(12, 9),
+        fill=0,
+        interval="1m",
+        overrides=[p.colored("capacity", p.GREY)],
+        calcs=p.LAST_AND_MAX,
+        empty="No workload held memory.",
+    ),
+    p.series(
+        "Neighbours on the same devices",
+        "Memory of all workloads on the GPUs and MIG devices that the selected workloads used, stacked: what else held memory "
+        "at the moment that the pointer marks in every graph.",
+        [
+            p.ranged(
+                f"sum by (workload) (max by ({HOLDER}) ({USED_BY}{{{NODE}}}) and on ({PLACE}) {THEIR_DEVICES})"
+                f" and on (workload) {LARGEST}",
+                "{{workload}}",
+            )
+        ],
+        size=(12, 9),
+        stack=True,
+        interval="1m",
+        calcs=p.LAST_AND_MAX,
+        empty="No workload held memory.",
+    ),
+    LADDER,
+]
