@@ -3,12 +3,13 @@ the ConfigMaps from grafana/dashboards. Copies the snippets in docs/collectors.m
 
     deploy/generate.py            writes them
     deploy/generate.py --check    lists the files that differ, and writes nothing
-    deploy/generate.py --runbook=https://wiki.example.com/gpu/runbook --output=FOLDER
-                                  writes the plain rules and the object to FOLDER; each alert links to its section of the
-                                  runbook, which has the alert's name in lower case
+    deploy/generate.py --runbook=https://wiki.example.com/gpu/runbook --grafana=https://grafana.example.com --output=FOLDER
+                                  writes the plain rules and the object to FOLDER; with --runbook each alert links to its
+                                  section of the runbook, which has the alert's name in lower case; with --grafana it links
+                                  to the dashboard of its GPU, MIG device or workload at the time of the alert
 
 Invariant: a rule is written once, in the plain files; the object does not contain their comments. No committed rule links to
-a runbook, because only the user knows where it is published.
+a runbook or a dashboard, because only the user knows where they are.
 """
 
 import argparse
@@ -23,6 +24,9 @@ ROOT = Path(__file__).resolve().parents[1]
 RULES = ROOT / "deploy/prometheus/rules"
 OBJECT = ROOT / "deploy/kubernetes/components/prometheus-rules/prometheus-rule.yaml"
 CHART = ROOT / "deploy/helm/vram-exporter/files/rules"
+# The template of a link to a dashboard, without the address of Grafana. The line breaks do not belong to it.
+DASHBOARD_URL = ROOT / "deploy/prometheus/dashboard-url.txt"
+CHART_DASHBOARD_URL = ROOT / "deploy/helm/vram-exporter/files/dashboard-url.txt"
 DASHBOARDS = ROOT / "grafana/dashboards"
 # Where the dashboards are copied to: a chart and a component contain the files that they use.
 CONFIG_MAPS = (
@@ -55,9 +59,16 @@ def rule_files():
     return sorted(RULES.glob("*.yml"))
 
 
-def linked(text, runbook):
-    """The text of a rule file in which the annotations of each alert link to the runbook; without a runbook, the text itself."""
-    if not runbook:
+def dashboard_url(grafana):
+    """The template of the link to a dashboard, on one line, as a single-quoted string in YAML."""
+    template = re.sub(r"\n\{\{- ", "{{ ", DASHBOARD_URL.read_text().strip())
+    return "'" + f"{grafana.rstrip('/')}{template}".replace("'", "''") + "'"
+
+
+def linked(text, runbook=None, grafana=None):
+    """The text of a rule file in which the annotations of each alert link to the runbook and to a dashboard, as far as their
+    addresses are given."""
+    if not runbook and not grafana:
         return text
     lines, alert = [], None
     for line in text.splitlines(keepends=True):
@@ -66,21 +77,23 @@ def linked(text, runbook):
         alert = found.group(1) if found else alert
         annotations = re.match(r"^( +)annotations:$", line)
         if annotations:
-            lines.append(f"{annotations.group(1)}  runbook_url: {runbook}#{alert.lower()}\n")
+            indent = f"{annotations.group(1)}  "
+            lines += [f"{indent}runbook_url: {runbook}#{alert.lower()}\n"] if runbook else []
+            lines += [f"{indent}dashboard_url: {dashboard_url(grafana)}\n"] if grafana else []
     return "".join(lines)
 
 
-def groups(runbook=None):
+def groups(runbook=None, grafana=None):
     """The groups of all files, in the order of the file names; multi-line expressions keep their line breaks."""
     for file in rule_files():
-        for group in yaml.safe_load(linked(file.read_text(), runbook))["groups"]:
+        for group in yaml.safe_load(linked(file.read_text(), runbook, grafana))["groups"]:
             for rule in group["rules"]:
                 if "\n" in rule["expr"]:
                     rule["expr"] = Block(rule["expr"])
             yield group
 
 
-def prometheus_rule(runbook=None):
+def prometheus_rule(runbook=None, grafana=None):
     item = {
         "apiVersion": "monitoring.coreos.com/v1",
         "kind": "PrometheusRule",
@@ -89,7 +102,7 @@ def prometheus_rule(runbook=None):
             "namespace": "vram-exporter",
             "labels": {"app.kubernetes.io/name": "vram-exporter"},
         },
-        "spec": {"groups": list(groups(runbook))},
+        "spec": {"groups": list(groups(runbook, grafana))},
     }
     return HEADER + yaml.dump(item, Dumper=Dumper, sort_keys=False, width=90)
 
@@ -114,6 +127,7 @@ def generated():
     yield OBJECT, prometheus_rule()
     for file in rule_files():
         yield CHART / file.name, file.read_text()
+    yield CHART_DASHBOARD_URL, DASHBOARD_URL.read_text()
     for file in sorted(DASHBOARDS.glob("*.json")):
         for folder in CONFIG_MAPS:
             yield folder / file.name, compact(file)
@@ -133,11 +147,11 @@ def write(path, text):
     path.write_text(text)
 
 
-def export(runbook, folder):
-    """Writes the plain rules and the object with links to the runbook."""
+def export(runbook, grafana, folder):
+    """Writes the plain rules and the object with links to the runbook and the dashboards."""
     for file in rule_files():
-        write(folder / "rules" / file.name, linked(file.read_text(), runbook))
-    write(folder / OBJECT.name, prometheus_rule(runbook))
+        write(folder / "rules" / file.name, linked(file.read_text(), runbook, grafana))
+    write(folder / OBJECT.name, prometheus_rule(runbook, grafana))
 
 
 def regenerate(check):
@@ -164,12 +178,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="list the files that differ, and write nothing")
     parser.add_argument("--runbook", type=address, help="address of docs/runbook.md where you publish it")
-    parser.add_argument("--output", type=Path, help="folder for the rules with links to --runbook")
+    parser.add_argument("--grafana", type=address, help="address of your Grafana, without the path of a dashboard")
+    parser.add_argument("--output", type=Path, help="folder for the rules with links to --runbook and --grafana")
     options = parser.parse_args()
-    if (options.runbook is None) is not (options.output is None) or (options.check and options.output):
-        parser.error("--runbook and --output belong together, without --check")
+    linking = options.runbook is not None or options.grafana is not None
+    if linking is not (options.output is not None) or (options.check and options.output):
+        parser.error("--runbook or --grafana belongs together with --output, without --check")
     if options.output:
-        export(options.runbook, options.output)
+        export(options.runbook, options.grafana, options.output)
         return 0
     return regenerate(options.check)
 

@@ -35,8 +35,9 @@ class Scenario:
     # The kinds and numbers of the objects that the choice adds to those of every scenario.
     monitors: dict = field(default_factory=dict)
     dashboards: bool = False
-    # The address to which the alerts link.
+    # The addresses to which the alerts link.
     runbook: str | None = None
+    grafana: str | None = None
     objects: list = field(default_factory=list)
 
     def pods(self):
@@ -169,6 +170,7 @@ def releases():
             },
             dashboards=value(values, "dashboards", "enabled"),
             runbook=value(values, "prometheusRule", "runbook") or None,
+            grafana=value(values, "prometheusRule", "grafana") or None,
             image=f"{value(values, 'image', 'repository')}:{value(values, 'image', 'tag') or chart['appVersion']}",
             objects=run("helm", "template", "release", CHART, "--namespace", "gpu", "--values", file),
         )

@@ -150,11 +150,58 @@ def expected_links(runbook):
     return {name: f"{runbook}#{name.lower()}" if runbook else None for name in alerts()}
 
 
+def dashboard_links(groups):
+    """The templates of the links to dashboards; None for an alert without one."""
+    return {r["annotations"].get("dashboard_url") for g in groups for r in g["rules"] if "alert" in r}
+
+
+GRAFANA = "https://grafana.example.com"
+# Labels of an alert, and the dashboard and the variables to which it leads. Colons, slashes and pluses are escaped.
+LINKS = [
+    ({"instance": "a b", "gpu": "0", "uuid": "GPU-1", "job": "x"}, "gpu", "&var-job=x&var-instance=a+b&var-gpu=GPU-1"),
+    (
+        {"instance": "n:9836", "gpu": "0", "uuid": "GPU-1", "mig_uuid": "MIG-7", "cluster": "west"},
+        "gpu",
+        "&var-cluster=west&var-instance=n%3A9836&var-gpu=GPU-1&var-mig=MIG-7",
+    ),
+    (
+        {"instance": "n", "gpu": "0", "uuid": "GPU-1", "workload": "ml/c++&co/main", "namespace": "ml", "pod": "c++&co"},
+        "workloads",
+        "&var-instance=n&var-gpu=GPU-1&var-namespace=ml&var-workload=ml%2Fc%2B%2B%26co%2Fmain",
+    ),
+    ({"instance": "n", "namespace": "ml", "pod": "idle-0"}, "workloads", "&var-instance=n&var-namespace=ml"),
+    ({"instance": "n", "gpu": "0", "uuid": "GPU-1", "lane": "process"}, "exporter", "&var-instance=n&var-gpu=GPU-1"),
+    ({"instance": "n"}, "exporter", "&var-instance=n"),
+    ({}, "exporter", ""),
+]
+
+
+def dashboard_link_problems():
+    """The link of an alert leads to the dashboard of its labels, at the time of the alert."""
+    template = yaml.safe_load(generate.dashboard_url(GRAFANA + "/"))
+    minute, hour = 60_000, 3_600_000
+    rules, series, expected = [], [], []
+    for number, (labels, page, variables) in enumerate(LINKS):
+        name = f"case_{number}"
+        rules.append({"alert": name, "expr": f"{name} == 1", "annotations": {"dashboard_url": template}})
+        listed = ",".join(f'{key}="{value}"' for key, value in labels.items())
+        series.append({"series": f"{name}{{{listed}}}", "values": "1x200"})
+        at = 90 * minute
+        link = f"{GRAFANA}/d/vram-exporter-{page}?from={at - hour}&to={at}{variables}"
+        alert = [{"exp_labels": labels, "exp_annotations": {"dashboard_url": link}}]
+        expected.append({"eval_time": "90m", "alertname": name, "exp_alerts": alert})
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "rules.yml").write_text(yaml.safe_dump({"groups": [{"name": "links", "rules": rules}]}))
+        test = {"interval": "1m", "input_series": series, "alert_rule_test": expected}
+        Path(folder, "test.yml").write_text(yaml.safe_dump({"rule_files": ["rules.yml"], "tests": [test]}))
+        yield from promtool("test", "rules", Path(folder, "test.yml"))
+
+
 def runbook_problems():
-    """generate.py --runbook links every alert and changes nothing else, and no file links to the runbook by a fixed address."""
+    """generate.py --runbook --grafana links every alert and changes nothing else, and no file links to the runbook by a fixed address."""
     address = "https://wiki.example.com/gpu/runbook"
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, ROOT / "deploy/generate.py", f"--runbook={address}", f"--output={folder}"]
+        command = [sys.executable, ROOT / "deploy/generate.py", f"--runbook={address}", f"--grafana={GRAFANA}", f"--output={folder}"]
         subprocess.run(command, check=True, timeout=60)
         files = sorted(Path(folder, "rules").glob("*.yml"))
         if [file.name for file in files] != [file.name for file in generate.rule_files()]:
@@ -164,9 +211,12 @@ def runbook_problems():
         for what, found in (("the plain rules", plain), ("the object", rule)):
             if links(found) != expected_links(address):
                 yield f"generate.py --runbook: links of {what}: {links(found)}"
+            if dashboard_links(found) != {yaml.safe_load(generate.dashboard_url(GRAFANA))}:
+                yield f"generate.py --grafana: links of {what}: {dashboard_links(found)}"
             for group in found:
                 for entry in group["rules"]:
-                    entry.get("annotations", {}).pop("runbook_url", None)
+                    for link in ("runbook_url", "dashboard_url"):
+                        entry.get("annotations", {}).pop(link, None)
             if found != list(generate.groups()):
                 yield f"generate.py --runbook changes more than the links of {what}"
         yield from promtool("check", "rules", "--lint=all", "--lint-fatal", *files)
@@ -198,7 +248,10 @@ def rendered_problems():
                     yield f"{scenario.name}: {mine.get('alert') or mine['record']} is another rule"
             if links(item["spec"]["groups"]) != expected_links(scenario.runbook):
                 yield f"{scenario.name}: links {links(item['spec']['groups'])}"
-            linked += scenario.runbook is not None
+            wanted_link = yaml.safe_load(generate.dashboard_url(scenario.grafana)) if scenario.grafana else None
+            if dashboard_links(item["spec"]["groups"]) != {wanted_link}:
+                yield f"{scenario.name}: dashboards {dashboard_links(item['spec']['groups'])}"
+            linked += scenario.runbook is not None and scenario.grafana is not None
             with tempfile.NamedTemporaryFile("w", suffix=".yml") as file:
                 yaml.safe_dump(item["spec"], file)
                 file.flush()
@@ -206,13 +259,13 @@ def rendered_problems():
     if objects < 2:
         yield f"only {objects} scenarios have a PrometheusRule"
     if not 0 < linked < objects:
-        yield f"{linked} of {objects} PrometheusRules link to a runbook: the scenarios need both cases"
+        yield f"{linked} of {objects} PrometheusRules link to a runbook and dashboards: the scenarios need both cases"
 
 
 def main():
     found = [f"{path.relative_to(ROOT)} is stale: run deploy/generate.py" for path in generate.differing()]
     found += promtool("check", "rules", "--lint=all", "--lint-fatal", *generate.rule_files())
-    for check in (text_problems, threshold_problems, test_problems, name_problems, runbook_problems, rendered_problems):
+    for check in (text_problems, threshold_problems, test_problems, name_problems, runbook_problems, dashboard_link_problems, rendered_problems):
         found += check()
     found += promtool("test", "rules", *sorted(TESTS.glob("*_test.yml")))
     print(f"{len(alerts())} alerts, {len(rules()) - len(alerts())} recording rules")
