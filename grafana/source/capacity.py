@@ -39,8 +39,8 @@ def free(prefix):
 
 # Devices that the kubelet has allocated as often as it can.
 ALLOCATED = (
-    "(max by (cluster, instance, uuid, mig_uuid) (gpu_allocatable_devices) - on (cluster, instance, uuid, mig_uuid)"
-    " count by (cluster, instance, uuid, mig_uuid) (gpu_allocation_info) <= 0)"
+    f"(max by (cluster, instance, uuid, mig_uuid) (gpu_allocatable_devices{{{NODE}}}) - on (cluster, instance, uuid, mig_uuid)"
+    f" count by (cluster, instance, uuid, mig_uuid) (gpu_allocation_info{{{NODE}}}) <= 0)"
 )
 FITS = (
     f"bottomk({p.rows(9)}, {q.each_device(free, NODE)} >= $size * {q.GIB}"

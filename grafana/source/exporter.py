@@ -64,7 +64,7 @@ OVERVIEW = [
         "Reading age",
         "Age of the last good memory reading: the highest value of all selected GPUs that answer. Up to one second is normal "
         "while no process uses a GPU.",
-        f'max(vram_exporter_sample_age_seconds{{{NODE},lane="memory"}} and on (cluster, instance, uuid) gpu_up == 1)',
+        f'max(vram_exporter_sample_age_seconds{{{NODE},lane="memory"}} and on (cluster, instance, uuid) gpu_up{{{NODE}}} == 1)',
         unit=p.SECONDS,
         thresholds=p.bad_from(5),
         size=SMALL,
@@ -102,11 +102,11 @@ TROUBLED = [
             p.column("version", "Version", width=80),
             p.column("Value #A", "Silent for", p.SECONDS, width=110, decimals=0),
         ],
-        size=(8, 7),
+        size=(24, 5),
         empty="Every exporter that was scraped in the last 6 hours is scraped now.",
         sort="Silent for",
     ),
-    incidents.firing("VramExporter.*", NODE, (16, 7), "Firing alerts of the exporters", links=False, owners=False),
+    incidents.firing("VramExporter.*", NODE, (24, 5), "Firing alerts of the exporters", links=False, owners=False),
 ]
 
 FRESH = [

@@ -17,8 +17,8 @@ THROTTLES = f'{GPU},reason=~"{THROTTLED}"'
 SPARES = ("max", "high", "partial", "low", "none")
 RECOVERY = p.table(
     "Recovery, spare rows and PCIe link",
-    "Action: what the driver requires to recover the GPU. Generation, lanes: those of the PCIe link now, and the highest "
-    "that the GPU and the machine allow; an idle GPU may lower the generation to save power. Banks: number of memory banks "
+    "Action: what the driver requires to recover the GPU. Gen., lanes: those of the PCIe link now, and the highest "
+    "that the GPU and the machine allow; an idle GPU may lower the generation to save power. Rows: number of memory banks "
     "by the share of their spare rows that is left; a bank with none cannot be repaired. –: not reported by the driver or "
     "the GPU.",
     [
@@ -33,12 +33,12 @@ RECOVERY = p.table(
         p.column("instance", "Node"),
         p.column("gpu", "GPU", width=50),
         p.column("action", "Action"),
-        p.column("Value #B", "Generation", p.COUNT, width=95, decimals=0),
-        p.column("Value #C", "Highest generation", p.COUNT, width=150, decimals=0),
-        p.column("Value #D", "Lanes", p.COUNT, width=65, decimals=0),
-        p.column("Value #E", "Most lanes", p.COUNT, width=95, decimals=0),
+        p.column("Value #B", "Gen.", p.COUNT, width=55, decimals=0),
+        p.column("Value #C", "Highest gen.", p.COUNT, width=98, decimals=0),
+        p.column("Value #D", "Lanes", p.COUNT, width=58, decimals=0),
+        p.column("Value #E", "Most lanes", p.COUNT, width=88, decimals=0),
         *(
-            p.column(f"Value #{letter}", f"Banks: {left}", width=110)
+            p.column(f"Value #{letter}", f"Rows: {left}", width=98)
             for letter, left in zip("FGHIJ", SPARES)
         ),
     ],

@@ -219,16 +219,20 @@ def named(expression):
     return f'label_join({owner}, "about", " ", "instance", "on", "profile", "process", "owner")'
 
 
+# GPU shows one node at first: if a link kept "All" nodes, Grafana would show all of them there.
+GPU_LINK = f"/d/{uid('gpu')}?${{datasource:queryparam}}&${{cluster:queryparam}}&${{job:queryparam}}"
+
+
 def link(page):
     return {
         "title": PAGES[page],
         "type": "link",
-        "url": f"/d/{uid(page)}",
+        "url": GPU_LINK if page == "gpu" else f"/d/{uid(page)}",
         "tooltip": f"{PAGES[page]} dashboard with the same variables and time range",
         "icon": "dashboard",
         "tags": [],
         "asDropdown": False,
-        "includeVars": True,
+        "includeVars": page != "gpu",
         "keepTime": True,
         "targetBlank": False,
     }
@@ -239,6 +243,7 @@ def now(page, time):
     return {
         **link(page),
         "title": "Now",
+        "includeVars": True,
         "url": f"/d/{uid(page)}?from={time}&to=now",
         "tooltip": "The same variables, up to now",
         "icon": "bolt",

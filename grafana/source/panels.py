@@ -165,8 +165,8 @@ def column(name, title, unit=None, width=None, thresholds=None, gauge=False, **p
 
 
 def hidden(name):
-    """A field that only links use."""
-    return name, {"custom__hidden": True}
+    """A field that only links use. A row without the label links to all values."""
+    return name, {"custom__hidden": True, "noValue": "All"}
 
 
 def device_columns(width=None):

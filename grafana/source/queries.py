@@ -135,20 +135,20 @@ def allocations(select):
     """The kubelet's allocations for which it is known whether they are used: the GPU answers, and the exporter follows
     the API server, without which it could not assign processes to pods."""
     return (
-        f"(gpu_allocation_info{{{select}}} and on (cluster, instance, uuid) gpu_up == 1"
-        " and on (cluster, instance) vram_exporter_kubernetes_api_up == 1)"
+        f"(gpu_allocation_info{{{select}}} and on (cluster, instance, uuid) gpu_up{{{NODE}}} == 1"
+        f" and on (cluster, instance) vram_exporter_kubernetes_api_up{{{NODE}}} == 1)"
     )
 
 
 def unused_allocations(select):
     """The known allocations (see `allocations`) whose container has no process on any GPU."""
-    return f"({of_workload(allocations(select))} unless on ({POD_KEY}) gpu_workload_processes)"
+    return f"({of_workload(allocations(select))} unless on ({POD_KEY}) gpu_workload_processes{{{NODE}}})"
 
 
 def count_unused(select):
     """0 if every allocation to a selected workload is used, absent if no allocation is known."""
     known = of_workload(allocations(select))
-    return f"count({known}) - (count({known} and on ({POD_KEY}) gpu_workload_processes) or vector(0))"
+    return f"count({known}) - (count({known} and on ({POD_KEY}) gpu_workload_processes{{{NODE}}}) or vector(0))"
 
 
 def largest(family, select, by, number, time="$__range"):

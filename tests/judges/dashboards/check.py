@@ -15,6 +15,7 @@ import tempfile
 from pathlib import Path
 
 import dashboards
+import lint
 import machines
 import week
 
@@ -219,7 +220,7 @@ def main():
     parser.add_argument("--exporter", required=True, help="path of the exporter")
     exporter = parser.parse_args().exporter
     found = dashboards.read()
-    problems = [*freshness_problems(), *file_problems(found), *import_problems(found)]
+    problems = [*freshness_problems(), *file_problems(found), *lint.problems(found), *import_problems(found)]
     if not found:
         problems.append("no dashboard")
     queries = sum(len(panel["targets"]) for d in found.values() for panel in dashboards.panels(d))

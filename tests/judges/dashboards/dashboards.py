@@ -109,8 +109,14 @@ def link_problems(dashboards):
         yield "duplicate uid"
     for name, dashboard in dashboards.items():
         others = {link["url"] for link in dashboard["links"] if link["includeVars"] and link["keepTime"]}
-        if others != {f"/d/{uid}" for uid in names if uid != dashboard["uid"]}:
+        # GPU shows one node at first, so the link to it does not keep the node.
+        expected = {f"/d/{uid}" for uid in names if uid not in (dashboard["uid"], "vram-exporter-gpu")}
+        if others != expected:
             yield f"{name}: links, with variables and time, to {sorted(others)}"
+        to_gpu = [link["url"] for link in dashboard["links"] if link["keepTime"] and not link["includeVars"]]
+        kept = "?${datasource:queryparam}&${cluster:queryparam}&${job:queryparam}"
+        if to_gpu != ([] if name == "gpu.json" else ["/d/vram-exporter-gpu" + kept]):
+            yield f"{name}: links, with time, to {to_gpu}"
         for url in set(every("url", dashboard["panels"])):
             if url == EXPORTERS_PAGE:
                 continue
