@@ -80,10 +80,10 @@ ON_WORKLOADS = [
     p.series(
         "Time over budget",
         "Share of time in which a workload held more than its lowest memory budget, on the GPU where it was highest. "
-        "The exporter measures the time, so a peak between two scrapes counts.",
+        "The exporter measures the time, so a peak between two scrapes counts. Workloads within their budgets have no line.",
         [
             p.ranged(
-                f"topk($top, max by (cluster, instance, workload) (rate({OVER_FAMILY}{{{WORKLOAD}}}[$__rate_interval])))",
+                f"max by ({OWNER}) (rate({OVER_FAMILY}{{{WORKLOAD}}}[$__rate_interval])) > 0",
                 "{{instance}} · {{workload}}",
             )
         ],
@@ -92,7 +92,7 @@ ON_WORKLOADS = [
         size=(24, 7),
         legend="right",
         calcs=p.LAST_AND_MAX,
-        empty=NO_BUDGET,
+        empty="No workload was over its budget, or none has one.",
     ),
 ]
 

@@ -103,6 +103,7 @@ TROUBLED = [
             p.column("Value #A", "Silent for", p.SECONDS, width=110, decimals=0),
         ],
         size=(24, 5),
+        interval="1m",
         empty="Every exporter that was scraped in the last 6 hours is scraped now.",
         sort="Silent for",
     ),

@@ -18,11 +18,6 @@ def near_limit(expression):
     return f"max by ({DEVICE}) ({expression}) and on ({DEVICE_KEY}) {FULLEST}"
 
 
-def band(low, high):
-    upper = f" * ({DRAWN} < bool {high})" if high else ""
-    return f"sum(({DRAWN} >= bool {low}){upper})"
-
-
 def issue(expression, text):
     """Puts `text` into the `issue` label; $1 in the text stands for the Xid code."""
     return f'label_replace({expression}, "issue", "{text}", "xid", "(.*)")'
@@ -180,25 +175,25 @@ OVER_TIME = [
     ),
     p.series(
         "GPUs by memory use",
-        "Number of GPUs, or of their MIG devices if there are any, by the highest window peak as a share of "
-        "allocatable memory.",
+        "Number of GPUs, or of their MIG devices if there are any, whose peak since the previous point was at least this "
+        "share of allocatable memory. Each area contains the ones below it.",
         [
-            p.ranged(band(0, 0.5), "below 50 %"),
-            p.ranged(band(0.5, p.HIGH), "50 to 85 %"),
-            p.ranged(band(p.HIGH, p.CRITICAL), "85 to 90 %"),
-            p.ranged(band(p.CRITICAL, None), "90 % or more"),
+            p.ranged(f"count({DRAWN})", "all"),
+            p.ranged(f"sum({DRAWN} >= bool 0.5)", "50 % or more"),
+            p.ranged(f"sum({DRAWN} >= bool {p.HIGH})", "85 % or more"),
+            p.ranged(f"sum({DRAWN} >= bool {p.CRITICAL})", "90 % or more"),
         ],
         unit=p.COUNT,
-        stack=True,
+        fill=45,
         decimals=0,
         size=(12, 8),
         interval="1m",
         overrides=[
             p.colored(name, color)
             for name, color in (
-                ("below 50 %", "blue"),
-                ("50 to 85 %", "green"),
-                ("85 to 90 %", "orange"),
+                ("all", "blue"),
+                ("50 % or more", "green"),
+                ("85 % or more", "orange"),
                 ("90 % or more", "red"),
             )
         ],

@@ -144,6 +144,14 @@ WORKLOAD = query_variable(
     f'label_values(gpu_workload_memory_peak_bytes{{{NODE},namespace=~"$namespace"}}, workload)',
     "Workload that held memory in the time range: container of a pod, other container, batch job, systemd unit or user.",
 )
+def hidden_list(name, series, label, description):
+    """A variable that the user does not see: the values of a label of a few series. "All" stands for exactly these, so that the
+    queries that use it read only them, however many there are."""
+    listed = query_variable(name, name, f"query_result({series})", description, f'/{label}="([^"]+)"/')
+    del listed["allValue"]
+    return {**listed, "sort": 0, "hide": 2, "skipUrlSync": True}
+
+
 SIZE = choice_variable(
     "size",
     "Job size",

@@ -79,8 +79,9 @@ def by_query(reference, **properties):
     return {**by_name("", **properties), "matcher": {"id": "byFrameRefID", "options": reference}}
 
 
-def stat(title, description, query, unit=COUNT, thresholds=PLAIN, empty="no data", size=(6, 3), **defaults):
+def stat(title, description, query, unit=COUNT, thresholds=PLAIN, empty="no data", size=(6, 3), interval=None, **defaults):
     defaults = {"thresholds": thresholds, **defaults}
+    step = {"interval": interval} if interval else {}
     options = {
         "reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False},
         "colorMode": "value",
@@ -90,7 +91,7 @@ def stat(title, description, query, unit=COUNT, thresholds=PLAIN, empty="no data
         "textMode": "value",
         "wideLayout": True,
     }
-    return panel("stat", title, description, size, [instant(query)], unit, empty, defaults, options=options)
+    return panel("stat", title, description, size, [instant(query)], unit, empty, defaults, options=options, **step)
 
 
 def series(title, description, queries, unit=BYTES, size=(12, 9), empty="no data", fill=8, **rest):
@@ -211,7 +212,7 @@ MEMORY_COLORS = [
 MIG_COLUMNS = [column("profile", "MIG", width=80), column("gpu_instance", "Inst.", width=50)]
 
 
-def table(title, description, queries, columns, size=(24, 9), empty="no data", sort=None, ascending=False):
+def table(title, description, queries, columns, size=(24, 9), empty="no data", sort=None, ascending=False, interval=None):
     """Joins the queries into one table on their common labels. It has the fields in `columns` and also `cluster`, which
     exists only if Prometheus sets it."""
     frames = [{**instant(query), "format": "table"} for query in queries]
@@ -244,6 +245,7 @@ def table(title, description, queries, columns, size=(24, 9), empty="no data", s
         options=options,
         overrides=overrides,
         transformations=transformations,
+        **({"interval": interval} if interval else {}),
     )
 
 

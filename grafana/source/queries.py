@@ -12,6 +12,11 @@ NODE = 'cluster=~"$cluster",job=~"$job",instance=~"$instance"'
 BOARD = NODE + ',uuid=~"$gpu"'
 GPU = BOARD + ',mig_uuid=~"$mig"'
 WORKLOAD = NODE + ',namespace=~"$namespace",workload=~"$workload"'
+# Of the selected workloads, those with the highest peaks, those that grew the most, and the nodes of the former. The dashboard finds
+# them once, so that queries over time read only them.
+RUN = WORKLOAD + ',workload=~"$run"'
+GROWING = WORKLOAD + ',workload=~"$growing"'
+AT = NODE + ',instance=~"$at"'
 NAMESPACE = NODE + ',namespace=~"$namespace"'
 
 # Labels that identify a GPU or a device (a GPU or a MIG device), and all labels that are shown for a device.

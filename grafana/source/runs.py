@@ -1,11 +1,24 @@
 """One workload from its start to its end, on the Workloads dashboard: capacity, peak and its time, the ladder, the neighbours."""
 
-from . import panels as p, queries as q
-from .queries import HOLDER, NODE, PEAK_BY, USED_BY, WORKLOAD
+from . import budgets, grid, panels as p, queries as q
+from .queries import AT, HOLDER, PEAK_BY, RUN, USED_BY, WORKLOAD
 
+# The workloads with the highest peaks, by name, and their nodes.
+LISTED = grid.hidden_list(
+    "run",
+    f"topk(20, max by (workload) ({q.highest(PEAK_BY, WORKLOAD, '$__range')}))",
+    "workload",
+    "The 20 selected workloads with the highest peaks in the time range.",
+)
+NODES = grid.hidden_list(
+    "at",
+    f"group by (instance) (max_over_time({USED_BY}{{{RUN}}}[$__range]))",
+    "instance",
+    "The nodes of these workloads.",
+)
 HEIGHT = 8
 NUMBER = p.rows(HEIGHT)
-HIGHEST = f"max by ({HOLDER}) ({q.highest(PEAK_BY, WORKLOAD, '$__range')})"
+HIGHEST = f"max by ({HOLDER}) ({q.highest(PEAK_BY, RUN, '$__range')})"
 # The workloads with the highest peaks, each on its device.
 ROWS = f"topk({NUMBER}, {HIGHEST})"
 PLACE = "cluster, instance, uuid, mig_uuid"
@@ -16,17 +29,17 @@ def of_row(expression):
 
 
 # The times of the readings in the time range, at the resolution of a graph.
-TIMES = f"timestamp({USED_BY}{{{WORKLOAD}}})[$__range:$__interval]"
+TIMES = f"timestamp({USED_BY}{{{RUN}}})[$__range:$__interval]"
 # The first reading whose window holds the peak.
 AT_PEAK = (
-    f"min_over_time((timestamp({PEAK_BY}{{{WORKLOAD}}}) and {q.highest(PEAK_BY, WORKLOAD, q.STEP)}"
-    f" >= max_over_time({PEAK_BY}{{{WORKLOAD}}}[$__range] @ end()))[$__range:$__interval])"
+    f"min_over_time((timestamp({PEAK_BY}{{{RUN}}}) and {q.highest(PEAK_BY, RUN, q.STEP)}"
+    f" >= max_over_time({PEAK_BY}{{{RUN}}}[$__range] @ end()))[$__range:$__interval])"
 )
-CAPACITY = f"max by ({PLACE}) ({q.device_usable(NODE, '$__range')})"
-LAST = f"max by ({HOLDER}) (last_over_time({USED_BY}{{{WORKLOAD}}}[$__range]))"
+CAPACITY = f"max by ({PLACE}) ({q.device_usable(AT, '$__range')})"
+LAST = f"max by ({HOLDER}) (last_over_time({USED_BY}{{{RUN}}}[$__range]))"
 STARTED = (
-    f"min by ({HOLDER}) ({q.processes('gpu_process_start_time_seconds', NODE, '$__range')}"
-    f" {q.owner('workload, kind', WORKLOAD, '$__range')})"
+    f"min by ({HOLDER}) ({q.processes('gpu_process_start_time_seconds', AT, '$__range')}"
+    f" {q.owner('workload, kind', RUN, '$__range')})"
 )
 RUNS = [
     p.table(
@@ -35,7 +48,7 @@ RUNS = [
         "ended. Started: start of the oldest process that is known. Last seen: last reading with memory. Capacity: allocatable "
         "memory of the GPU or MIG device. Peak: the highest use that the exporter sampled, and when it was first scraped.",
         [
-            f"1 + 0 * ({HIGHEST} and on ({HOLDER}) {ROWS} unless on ({HOLDER}) {USED_BY}{{{WORKLOAD}}}) or"
+            f"1 + 0 * ({HIGHEST} and on ({HOLDER}) {ROWS} unless on ({HOLDER}) {USED_BY}{{{RUN}}}) or"
             f" 0 * ({ROWS})",
             f"1000 * ({STARTED} and on ({HOLDER}) {ROWS})",
             f"1000 * ({of_row(f'max_over_time({TIMES})')})",
@@ -43,7 +56,7 @@ RUNS = [
             ROWS,
             f"{ROWS} / on ({PLACE}) group_left () {CAPACITY}",
             f"1000 * ({of_row(AT_PEAK)})",
-            q.named_device(ROWS, NODE),
+            q.named_device(ROWS, AT),
         ],
         [
             p.column("workload", "Workload", links=p.detail("workloads", "instance", "workload")),
@@ -65,14 +78,14 @@ RUNS = [
 
 NAME = "{{instance}} · {{workload}}"
 # The devices on which the selected workloads held memory in the time range.
-THEIR_DEVICES = f"group by ({PLACE}) (max_over_time({USED_BY}{{{WORKLOAD}}}[$__range] @ end()))"
-THEIR_GPUS = f"group by (cluster, instance, uuid) (max_over_time({USED_BY}{{{WORKLOAD}}}[$__range]))"
+THEIR_DEVICES = f"group by ({PLACE}) (max_over_time({USED_BY}{{{RUN}}}[$__range] @ end()))"
+THEIR_GPUS = f"group by (cluster, instance, uuid) (max_over_time({USED_BY}{{{RUN}}}[$__range]))"
 LARGEST = (
-    f"topk(12, sum by (workload) (max_over_time({USED_BY}{{{NODE}}}[$__range] @ end())"
+    f"topk(12, sum by (workload) (max_over_time({USED_BY}{{{AT}}}[$__range] @ end())"
     f" and on ({PLACE}) {THEIR_DEVICES}))"
 )
-PEAKS = f"sum by ({q.OWNER}) (max by ({HOLDER}) ({q.highest(PEAK_BY, WORKLOAD, q.STEP)}))"
-TOP = f"and on ({q.OWNER}) {q.largest(PEAK_BY, WORKLOAD, q.OWNER, 8)}"
+PEAKS = f"sum by ({q.OWNER}) (max by ({HOLDER}) ({q.highest(PEAK_BY, RUN, q.STEP)}))"
+TOP = f"and on ({q.OWNER}) {q.largest(PEAK_BY, RUN, q.OWNER, 8)}"
 
 
 def rung(expression):
@@ -80,7 +93,7 @@ def rung(expression):
 
 
 def reported(kind):
-    return f"max_over_time(gpu_workload_allocator_{kind}_bytes{{{WORKLOAD}}}[$__range])"
+    return f"max_over_time(gpu_workload_allocator_{kind}_bytes{{{RUN}}}[$__range])"
 
 
 LADDER = p.bars(
@@ -90,8 +103,9 @@ LADDER = p.bars(
     "reserved and of what they had allocated, if they report it (docs/needed.md). Choose one workload.",
     [
         p.instant(rung(f"{CAPACITY} and on ({PLACE}) {THEIR_DEVICES}"), "capacity"),
-        p.instant(rung(q.highest(PEAK_BY, WORKLOAD, "$__range")), "peak"),
-        p.instant(rung(q.highest(USED_BY, WORKLOAD, "$__range")), "used at a scrape"),
+        p.instant(rung(budgets.lowest(RUN, "$__range")), "budget"),
+        p.instant(rung(q.highest(PEAK_BY, RUN, "$__range")), "peak"),
+        p.instant(rung(q.highest(USED_BY, RUN, "$__range")), "used at a scrape"),
         p.instant(rung(reported("reserved")), "reserved"),
         p.instant(rung(reported("allocated")), "allocated"),
     ],
@@ -121,7 +135,7 @@ OVER_TIME = [
         "at the moment that the pointer marks in every graph.",
         [
             p.ranged(
-                f"sum by (workload) (max by ({HOLDER}) ({USED_BY}{{{NODE}}}) and on ({PLACE}) {THEIR_DEVICES})"
+                f"sum by (workload) (max by ({HOLDER}) ({USED_BY}{{{AT}}}) and on ({PLACE}) {THEIR_DEVICES})"
                 f" and on (workload) {LARGEST}",
                 "{{workload}}",
             )

@@ -5,7 +5,7 @@ from .queries import DEVICE, DEVICE_KEY, HOLDER as KEY, NODE, PEAK_BY as PEAK_FA
 
 # For each size of MIG profile, its smallest share of GPU memory on any model, taken from its shares on the H200 and the A100.
 EIGHTH, QUARTER, HALF = 0.11, 0.23, 0.49
-SIZE = q.device_usable(NODE, "$__range")
+SIZE = q.device_usable(NODE)
 NEEDED = f"max by ({KEY}) ({q.looked_back('device', PEAK_FAMILY, WORKLOAD)})"
 # The workloads with the most unused memory first.
 UNNEEDED = f"topk({p.rows(10)}, {SIZE} - on ({DEVICE_KEY}) group_right () {NEEDED})"
@@ -21,18 +21,13 @@ def of_devices(expression):
     levels = {q.WHOLE: "gpu", q.PART: "mig"}
     return q.each_device(
         lambda prefix: expression(
-            f"max by ({DEVICE}) ({q.usable(NODE, '$__range', prefix)})", looked_back(prefix, levels[prefix])
+            f"max by ({DEVICE}) ({q.usable(NODE, prefix=prefix)})", looked_back(prefix, levels[prefix])
         ),
         NODE,
     )
 
 
 DEVICE_SHARE = of_devices(lambda size, peak: f"({peak} / {size})")
-
-
-def between(low, high):
-    upper = f" * ({DEVICE_SHARE} <= bool {high})" if high else ""
-    return f"sum(({DEVICE_SHARE} > bool {low}){upper})"
 
 
 SIZES = [
@@ -80,17 +75,12 @@ SIZES = [
         empty="No workload held memory.",
         sort="Never used",
     ),
-    p.bars(
+    p.ranking(
         "Right-sizing: devices by highest peak",
-        "Number of GPUs, or of their MIG devices if there are any, grouped by the highest total memory use of all "
-        "their workloads within `Lookback`.",
-        [
-            p.instant(between(-1, EIGHTH), "up to an eighth"),
-            p.instant(between(EIGHTH, QUARTER), "up to a quarter"),
-            p.instant(between(QUARTER, HALF), "up to a half"),
-            p.instant(between(HALF, p.CRITICAL), "up to 90 %"),
-            p.instant(between(p.CRITICAL, None), "above 90 %"),
-        ],
+        "Number of GPUs, or of their MIG devices if there are any, by the highest total memory use of all their workloads "
+        "within `Lookback`, in eighths of the device: 25 means more than 12.5 % and up to 25 %.",
+        f'count_values("percent", clamp_min(ceil(8 * {DEVICE_SHARE}), 1) * 12.5)',
+        [p.column("percent", "Peak up to (%)")],
         unit=p.COUNT,
         decimals=0,
         size=(12, 8),

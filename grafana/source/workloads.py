@@ -1,14 +1,14 @@
 """Workloads: who holds what and wastes what, each workload from its start to its end, growth, and right-sizing."""
 
-from . import activity, grid, incidents, panels as p, queries as q, runs
-from .queries import DEVICE_KEY, HOLDER, NAMESPACE, NODE, OWNER, PEAK_BY, POD_KEY, USED_BY, WORKLOAD
+from . import activity, budgets, grid, incidents, panels as p, queries as q, runs
+from .queries import AT, DEVICE_KEY, GROWING as GROW, HOLDER, NAMESPACE, OWNER, PEAK_BY, POD_KEY, RUN, USED_BY, WORKLOAD
 from .sizing import SIZES
 
 USED = f"{USED_BY}{{{WORKLOAD}}}"
 NAME = "{{instance}} · {{workload}}"
 SMALL = (4, 3)
 # An idle workload is one whose processes have all been idle for $idle seconds. The rule's series exists every four minutes.
-IDLE_RULE = f"workload:gpu_process_idle_seconds:min{{{WORKLOAD}}} >= $idle"
+IDLE_RULE = f"workload:gpu_process_idle_seconds:min{{{RUN}}} >= $idle"
 OVERVIEW = [
     p.stat(
         "Workloads",
@@ -65,6 +65,7 @@ OVERVIEW = [
         unit=p.GIB_HOURS,
         size=SMALL,
         decimals=0,
+        interval="5m",
         empty="none",
     ),
 ]
@@ -128,8 +129,9 @@ NAMESPACES = [
 PROCESS_USED = q.processes("gpu_process_memory_used_bytes", NAMESPACE)
 OF_USER = q.owner("user", WORKLOAD)
 LISTED = p.rows(9)
+USED_BY_RUN = f"{USED_BY}{{{RUN}}}"
 # The workloads with the highest peaks, each on its device.
-ROWS = f"topk({LISTED}, max by ({HOLDER}) ({q.highest(PEAK_BY, WORKLOAD, '$__range')}))"
+ROWS = f"topk({LISTED}, max by ({HOLDER}) ({q.highest(PEAK_BY, RUN, '$__range')}))"
 
 
 def of_row(expression):
@@ -143,13 +145,13 @@ HOLDERS = [
         "has ended. Slack: what its allocators reserved and do not use, if they report it. Idle for: time since the workload "
         "last worked, from the recording rules. Held, Held idle: memory times time in the range.",
         [
-            of_row(USED),
+            of_row(USED_BY_RUN),
             ROWS,
-            of_row(q.slack(WORKLOAD)),
-            of_row(f"last_over_time(workload:gpu_process_idle_seconds:min{{{WORKLOAD}}}[5m])"),
-            of_row(q.gib_hours(USED)),
-            of_row(q.gib_hours(f"{USED} and on ({DEVICE_KEY}, workload) {IDLE_RULE}")),
-            q.named_device(ROWS, NODE),
+            of_row(q.slack(RUN)),
+            of_row(f"last_over_time(workload:gpu_process_idle_seconds:min{{{RUN}}}[5m])"),
+            of_row(q.gib_hours(USED_BY_RUN)),
+            of_row(q.gib_hours(f"{USED_BY_RUN} and on ({DEVICE_KEY}, workload) {IDLE_RULE}")),
+            q.named_device(ROWS, AT),
         ],
         [
             p.column("workload", "Workload", links=p.detail("workloads", "instance", "workload")),
@@ -164,6 +166,7 @@ HOLDERS = [
             p.column("Value #F", "Held idle", p.GIB_HOURS, width=95, decimals=0),
         ],
         size=(24, 9),
+        interval="5m",
         empty="No workload held memory in the selected time range.",
         sort="Peak",
     ),
@@ -240,19 +243,19 @@ UNUSED = [
 ]
 
 GROWTH = f"deriv({USED_BY}{{{WORKLOAD}}}[$__range])"
-FLOOR = f"sum by ({OWNER}) (max by ({HOLDER}) (min_over_time({USED_BY}{{{WORKLOAD}}}[5m])))"
+FASTEST = grid.hidden_list(
+    "growing",
+    f"topk(8, max by (workload) ({GROWTH}) > 0)",
+    "workload",
+    "The 8 selected workloads that grew the most in the time range.",
+)
+FLOOR = f"sum by ({OWNER}) (max by ({HOLDER}) (min_over_time({USED_BY}{{{GROW}}}[5m])))"
 GROWING = [
     p.series(
         "Lowest use of the fastest-growing workloads",
         "Lowest use in the last 5 minutes. A value that only rises indicates a leak. The value of a training loop is "
         "constant.",
-        [
-            p.ranged(
-                f"{FLOOR} and on ({OWNER}) topk(8, sum by ({OWNER}) "
-                f"(deriv({USED_BY}{{{WORKLOAD}}}[$__range] @ end())) > 0)",
-                NAME,
-            )
-        ],
+        [p.ranged(FLOOR, NAME)],
         size=(12, 8),
         fill=0,
         interval="1m",
@@ -280,7 +283,7 @@ GROWING = [
 DASHBOARD = grid.dashboard(
     "workloads",
     "Who holds and wastes memory, each workload from its start to its end, growth, and right-sizing.",
-    [grid.NAMESPACE, grid.WORKLOAD, grid.IDLE, grid.LOOKBACK, grid.PORT],
+    [grid.NAMESPACE, grid.WORKLOAD, grid.IDLE, grid.LOOKBACK, grid.PORT, runs.LISTED, runs.NODES, FASTEST],
     # Two of these alerts have no `gpu` label.
     grid.alerts(
         "GpuProcessMemoryLeak|GpuMemoryHeldIdle|GpuMemoryOverReserved|GpuAllocatedUnused|GpuMemoryImbalance"
@@ -295,7 +298,7 @@ DASHBOARD = grid.dashboard(
         *runs.RUNS,
         grid.row("Held over time, and the neighbours"),
         *runs.OVER_TIME,
-        incidents.incidents(NODE, (12, 8), "Incidents on these GPUs", f" and on (cluster, instance, uuid) {runs.THEIR_GPUS}"),
+        incidents.incidents(AT, (12, 8), "Incidents on these GPUs", f" and on (cluster, instance, uuid) {runs.THEIR_GPUS}"),
         grid.row("Who holds what"),
         *HOLDERS,
         grid.row("Waste"),

@@ -60,7 +60,9 @@ def values_of(dashboard, choice, prometheus):
         name = variable["name"]
         if variable["type"] == "query":
             values[name] = choice.get(name, ".*")
-            if values[name] == "first":
+            if dashboards.listed(variable):
+                values[name] = "|".join(map(escaped, variable_values(variable, values, prometheus)))
+            elif values[name] == "first":
                 found = variable_values(variable, values, prometheus)
                 values[name] = escaped(found[0]) if found else ".*"
             elif name == "gpu" and values[name] != ".*":
@@ -87,14 +89,13 @@ def variable_values(variable, values, prometheus):
     if not of_series:
         selector, label = re.fullmatch(r"label_values\((.*), (\w+)\)", query).groups()
         return prometheus.label_values(label, filled(selector, values))
-    # Grafana matches the text of a series, in which the labels are in alphabetical order.
-    found = []
+    found = set()
     for series in prometheus.instant(filled(of_series.group(1), values)):
-        text = "{" + ",".join(f'{label}="{value}"' for label, value in sorted(series["metric"].items())) + "}"
+        text = dashboards.series_text(series["metric"])
         match = named_groups(variable["regex"]).search(text)
-        if not match or not match["text"].strip(" ·#"):
+        if not match or not match[1].strip(" ·#"):
             raise ValueError(f"the variable {variable['name']} takes no text and value from {text}")
-        found.append(match["value"])
+        found.add(match.groupdict().get("value", match[1]))
     return sorted(found)
 
 

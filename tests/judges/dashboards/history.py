@@ -210,8 +210,8 @@ def serving(folder):
         f"--web.listen-address=127.0.0.1:{port}",
         "--log.level=warn",
     ]
-    with open(folder / "log", "w+b") as log, machines.started(command, log):
-        prometheus = machines.Prometheus(port)
+    with open(folder / "log", "w+b") as log, machines.started(command, log) as process:
+        prometheus = machines.Prometheus(port, process.pid)
 
         def ready():
             with contextlib.suppress(OSError, ValueError):

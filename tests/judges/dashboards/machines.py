@@ -65,15 +65,15 @@ def eager_rules():
 
 
 class Prometheus:
-    def __init__(self, port):
-        self.port = port
+    def __init__(self, port, pid=None):
+        self.port, self.pid = port, pid
         self.base = f"http://127.0.0.1:{port}/api/v1/"
 
     def ask(self, path, **parameters):
         """The data in the response. An error from Prometheus is raised as a ValueError with the error text."""
         query = urllib.parse.urlencode(parameters)
         try:
-            with urllib.request.urlopen(f"{self.base}{path}?{query}", timeout=10) as answer:
+            with urllib.request.urlopen(f"{self.base}{path}?{query}", timeout=60) as answer:
                 return json.load(answer)["data"]
         except urllib.error.HTTPError as error:
             raise ValueError(json.load(error).get("error", str(error))) from None

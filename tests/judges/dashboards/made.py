@@ -42,7 +42,7 @@ def node_a():
     name, where = kubernetes("training", "evaluate-28811")
     ended = between(growing(1, 40, 80 * MINUTE), 75 * MINUTE, 40 * MINUTE)
     node.workload(name, 2, ended, user="mira", needed=0.93, started=75 * MINUTE, **where)
-    node.workload("slurm:48220", 2, growing(3, 15, 35 * MINUTE), kind="slurm", user="ada", started=35 * MINUTE)
+    node.workload("slurm:48220", 2, growing(3, 15, 35 * MINUTE), kind="slurm", user="ada", limit=40, started=35 * MINUTE)
     name, where = kubernetes("team-b", "notebook-7", "jupyter")
     node.workload(name, 3, lambda before: 31 * GIB, user="jonas", idle=14 * HOUR, needed=0.04, limit=60, started=14 * HOUR, **where)
     name, where = kubernetes("vision", "defects-0", "trainer")

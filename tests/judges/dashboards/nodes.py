@@ -58,6 +58,7 @@ class Node:
         self.series = []
         self.used = {}
         self.boards = {}
+        self.promised = {}
         self.add("vram_exporter_build_info", 1, version="1.0.0")
         self.add("up", 1)
         self.add("vram_exporter_nvml_up", 1)
@@ -117,6 +118,7 @@ class Node:
         labels = {**place, "workload": name, "kind": kind, **pod}
         top = times(used, peak)
         self.used[number, index].append((used, top, needed))
+        self.promised[number] = self.promised.get(number, 0) + (limit or 0)
         self.add("gpu_workload_memory_used_bytes", used, **labels)
         self.add("gpu_workload_memory_window_peak_bytes", top, **labels)
         self.add("gpu_workload_processes", present(1), **labels)
@@ -175,7 +177,8 @@ class Node:
         yield f"{prefix}_unattributed_bytes", labels, int(0.4 * GIB), False
         if prefix == "gpu_mig_memory":
             return
-        yield "gpu_memory_promised_bytes", labels, int(sum((high(0) or 0) for _, high, _ in held) * 1.2), False
+        if self.promised.get(int(place["gpu"])):
+            yield "gpu_memory_promised_bytes", labels, self.promised[int(place["gpu"])] * GIB, False
         if any(needed for _, _, needed in held):
             yield "gpu_memory_needed_bytes", labels, lambda before: min(total, used(before)) - slack(before), False
         full = used(0) / total
