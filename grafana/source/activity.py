@@ -90,20 +90,22 @@ COLORS = [
         ("memory bandwidth", "orange", 0, {}),
     )
 ]
+# If a MIG device is selected, there are no series of whole GPUs.
+KINDS = (q.WHOLE, q.PART)
 NEEDED = f"gpu_memory_needed_bytes{{{GPU}}}"
 ON_GPU = [
     p.series(
         "Memory and activity",
         "Memory used and needed as a share of the allocatable memory; needed memory is only known if a process reports "
         "about its allocator (docs/needed.md). Utilization: share of time in which any kernel ran, as in nvidia-smi. SMs, "
-        "tensor cores, memory bandwidth: how much of them was active. All are means over the selected GPUs that report "
-        "the value. High utilization with little activity: the GPU is mostly waiting.",
+        "tensor cores, memory bandwidth: how much of them was active. All are means over the selected GPUs, or the selected MIG "
+        "device, that report the value. High utilization with little activity: the GPU is mostly waiting.",
         [
-            p.ranged(f"sum(gpu_memory_used_bytes{{{GPU}}}) / sum({q.usable(GPU)})", "memory used"),
+            p.ranged(" or ".join(f"sum({kind}_used_bytes{{{GPU}}}) / sum({q.usable(GPU, prefix=kind)})" for kind in KINDS), "memory used"),
             p.ranged(f"sum({NEEDED}) / sum({q.usable(GPU)} and on (cluster, instance, uuid) {NEEDED})", "memory needed"),
             p.ranged(f"avg(gpu_utilization_ratio{{{GPU}}})", "utilization"),
             *(
-                p.ranged(f"avg({active(counter, GPU)})", name)
+                p.ranged(f"avg({active(counter, GPU)}) or avg({active(counter, GPU, prefix='gpu_mig')})", name)
                 for name, counter in (("SMs", SM), ("tensor cores", TENSOR), ("memory bandwidth", BANDWIDTH))
             ),
         ],

@@ -242,7 +242,7 @@ ALLOCATORS = [
         "Needed: used memory without what allocators reserved and do not use. Reserved and allocated: the sums over the "
         "processes that report about their allocators (docs/needed.md). Without such a process there is only used memory.",
         [
-            p.ranged(q.total(f"gpu_memory_used_bytes{{{GPU}}}"), "used"),
+            p.ranged(rest("used"), "used"),
             p.ranged(q.total(f"gpu_memory_needed_bytes{{{GPU}}}"), "needed"),
             p.ranged(q.total(f"gpu_process_allocator_reserved_bytes{{{GPU}}}", key=PROCESS), "reserved by allocators"),
             p.ranged(q.total(f"gpu_process_allocator_allocated_bytes{{{GPU}}}", key=PROCESS), "allocated"),
@@ -294,7 +294,7 @@ PRESSURE = [
             p.by_name(ratio, displayName=f"at or above {float(ratio) * 100:.0f} %")
             for ratio in ("0.5", "0.7", "0.75", "0.8", "0.85", "0.9", "0.95", "0.97", "0.98", "0.99")
         ],
-        empty="No selected GPU reports its memory.",
+        empty="Not reported for a MIG device; otherwise no selected GPU reports its memory.",
     ),
     p.series(
         "Allocation churn",
@@ -307,7 +307,7 @@ PRESSURE = [
         unit=p.RATE,
         min=None,
         size=(8, 9),
-        empty="No selected GPU reports its memory.",
+        empty="Not reported for a MIG device; otherwise no selected GPU reports its memory.",
     ),
 ]
 

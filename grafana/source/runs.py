@@ -99,8 +99,8 @@ def reported(kind):
 LADDER = p.bars(
     "Ladder",
     "From the device to what was needed, for the selected workload on the device where it is highest: capacity is the "
-    "allocatable memory of the device, peak the highest use in the time range, then the highest of what its allocators "
-    "reserved and of what they had allocated, if they report it (docs/needed.md). Choose one workload.",
+    "allocatable memory of the device, budget its lowest budget, peak the highest use in the time range, then the highest of "
+    "what its allocators reserved and of what they had allocated, if they report it (docs/needed.md). Choose one workload.",
     [
         p.instant(rung(f"{CAPACITY} and on ({PLACE}) {THEIR_DEVICES}"), "capacity"),
         p.instant(rung(budgets.lowest(RUN, "$__range")), "budget"),

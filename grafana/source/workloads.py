@@ -79,7 +79,8 @@ def named(expression, label, instead):
 def recorded(name, minutes):
     """GiB-hours of a recorded namespace series that is evaluated every `minutes` minutes."""
     series = f'namespace:{name}{{cluster=~"$cluster",job=~"$job",namespace=~"$namespace"}}'
-    return f"max by (namespace) (sum_over_time({series}[$__range])) * {minutes} / 60 / {q.GIB}"
+    selected = f"group by (namespace) ({q.highest(PEAK_BY, WORKLOAD, '$__range')})"
+    return f"max by (namespace) (sum_over_time({series}[$__range])) * {minutes} / 60 / {q.GIB} and on (namespace) {selected}"
 
 
 def in_namespace(expression):
@@ -91,8 +92,8 @@ NAMESPACES = [
         "By namespace",
         "Allocated: devices and shares that the kubelet allocated. GPUs: devices in use. Taken: memory held now. Needed: taken "
         "without the slack that allocators report. Peak: highest use of one device by one workload in the time range. Idle: "
-        "held by processes that have not worked for `Idle after`. Held, Held idle: memory times time in the range, of all "
-        "nodes; they need the recording rules, in which a workload is idle after an hour.",
+        "held by processes that have not worked for `Idle after`. Held, Held idle: memory times time in the range, of the "
+        "whole namespace; they need the recording rules, in which a workload is idle after an hour.",
         [
             in_namespace(q.total(USED, "namespace", HOLDER)),
             in_namespace(

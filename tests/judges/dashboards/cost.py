@@ -2,8 +2,9 @@
 
     python3 tests/judges/dashboards/cost.py [--workloads=100,500] [--minutes=370] [--step=30]
 
-The data is that of made.py: machines with eight GPUs, and one workload on each GPU. Every query runs once to warm up and then three
-times, with all variables set to All and the range that the dashboard opens with; the median of Prometheus' processor time counts. For 1000 machines, the time is
+The data is that of made.py: machines with eight GPUs, and one workload on each GPU. Every query runs once to warm up and then
+three times, with all variables set to All and the range that the dashboard opens with. The median of Prometheus' processor time
+counts, because it does not depend on what else runs on the machine. For 1000 machines, the time is
 extrapolated in a straight line through the two measured points, and never below the larger one. Nothing here is a limit that a check
 enforces, because times depend on the machine.
 """

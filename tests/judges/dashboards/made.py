@@ -33,7 +33,8 @@ def node_a():
     """Eight H200 in Kubernetes: a full GPU, a job that ended for lack of memory, a notebook, and a leak."""
     node = Node("node-a")
     for number in range(8):
-        node.gpu(number)
+        # nvidia-smi would show GPUs 4 and 5 as busy. GPU 4 waits for its data.
+        node.gpu(number, profiled={4: (0.11, 0.02, 0.05), 5: (0.93, 0.58, 0.64)}.get(number, (0.63, 0.36, 0.45)))
     for number in (0, 1):
         name, where = kubernetes("training", "llama-13b-0", "trainer")
         node.workload(name, number, steady(66, 94, f"llama{number}"), needed=0.86, user="mira", limit=110, **where)
@@ -80,7 +81,7 @@ def node_c():
     """Eight A100 of a batch system, without Kubernetes and without counters of activity."""
     node = Node("node-c", kubernetes=False)
     for number in range(8):
-        node.gpu(number, A100, profiled=False)
+        node.gpu(number, A100, profiled=None)
     for number, (job, user, low, high) in enumerate(
         [("51201", "ada", 60, 72), ("51201", "ada", 58, 70), ("51207", "sven", 11, 14), ("51209", "iris", 3, 4), ("51210", "iris", 20, 24)]
     ):

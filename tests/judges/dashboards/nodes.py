@@ -88,7 +88,8 @@ class Node:
         """`relative`: the value is a time in seconds before the end, negative; it is written as a Unix time."""
         self.series.append((family, {**self.labels, **labels}, value, relative))
 
-    def gpu(self, number, model=H200, mig=(), lost=False, profiled=True):
+    def gpu(self, number, model=H200, mig=(), lost=False, profiled=(0.63, 0.36, 0.45)):
+        """`profiled`: the activity of the SMs, the tensor cores and the memory bandwidth; None without these counters."""
         name, size, reserved = model
         board = {"gpu": str(number), "uuid": f"GPU-{self.labels['instance']}-{number}"}
         self.boards[number] = (board, size, profiled)
@@ -101,7 +102,7 @@ class Node:
         for index, (profile, part) in enumerate(mig):
             device = {**board, "mig_uuid": f"MIG-{self.labels['instance']}-{number}-{index}"}
             device |= {"gpu_instance": str(index + 1), "compute_instance": "0", "profile": profile}
-            self.boards[number, index] = (device, part, False)
+            self.boards[number, index] = (device, part, None)
             self.used[number, index] = []
         if lost:
             self.used.pop((number, None))
@@ -186,7 +187,7 @@ class Node:
             yield "gpu_memory_pressure_seconds_total", {**labels, "ratio": ratio}, counter(0.97 if full > float(ratio) else 0), False
         busy = 0.9 if held else 0.0
         name = place["uuid"]
-        yield "gpu_utilization_ratio", labels, lambda before: busy * (0.8 + 0.2 * noise(name, before)), False
+        yield "gpu_utilization_ratio", labels, lambda before: busy * (1.08 + 0.03 * noise(name, before)), False
         yield "gpu_temperature_celsius", labels, lambda before: 34 + 30 * busy * noise(name, before), False
         yield "gpu_power_watts", labels, lambda before: 80 + 500 * busy * noise(name, before), False
         yield "gpu_power_limit_watts", labels, 700, False
@@ -200,6 +201,7 @@ class Node:
         yield "gpu_xid_errors_total", {**labels, "xid": "48"}, 0, False
         yield "gpu_recovery_action", {**labels, "action": "none"}, 1, False
         if profiled:
-            yield "gpu_engine_active_seconds_total", {**labels, "engine": "sm"}, counter(busy * 0.7), False
-            yield "gpu_pipe_active_seconds_total", {**labels, "pipe": "tensor"}, counter(busy * 0.4), False
-            yield "gpu_memory_bandwidth_active_seconds_total", labels, counter(busy * 0.5), False
+            sm, tensor, bandwidth = profiled if held else (0, 0, 0)
+            yield "gpu_engine_active_seconds_total", {**labels, "engine": "sm"}, counter(sm), False
+            yield "gpu_pipe_active_seconds_total", {**labels, "pipe": "tensor"}, counter(tensor), False
+            yield "gpu_memory_bandwidth_active_seconds_total", labels, counter(bandwidth), False
