@@ -91,6 +91,7 @@ ON_WORKLOADS = [
         max=1,
         size=(24, 7),
         legend="right",
+        interval="5m",
         calcs=p.LAST_AND_MAX,
         empty="No workload was over its budget, or none has one.",
     ),

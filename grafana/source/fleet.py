@@ -23,13 +23,18 @@ def issue(expression, text):
     return f'label_replace({expression}, "issue", "{text}", "xid", "(.*)")'
 
 
+def counted(increase):
+    """The increase of a counter, if there was any, as a whole number: increase() extrapolates to the ends of the range."""
+    return f"clamp_min(round({increase} > 0), 1)"
+
+
 KNOWN = f"group by (cluster, instance) (last_over_time(vram_exporter_build_info{{{NODE}}}[6h]))"
 PRESENT = f"group by (cluster, instance) (vram_exporter_build_info{{{NODE}}})"
 ISSUES = " or ".join(
     [
         issue(f"1 - gpu_up{{{NODE}}} > 0", "GPU down"),
-        issue(f"increase(gpu_xid_errors_total{{{NODE}}}[$__range]) > 0", "Xid $1"),
-        issue(f'increase(gpu_ecc_errors_total{{{NODE},type="uncorrected"}}[$__range]) > 0', "uncorrected ECC errors"),
+        issue(counted(f"increase(gpu_xid_errors_total{{{NODE}}}[$__range])"), "Xid $1"),
+        issue(counted(f'increase(gpu_ecc_errors_total{{{NODE},type="uncorrected"}}[$__range])'), "uncorrected ECC errors"),
         issue(f"gpu_row_remap_pending{{{NODE}}} > 0", "row remapping waits for a reset"),
         issue(f"gpu_row_remap_failed{{{NODE}}} > 0", "row remapping failed"),
         f'label_replace(gpu_recovery_action{{{NODE},action!="none"}} > 0, "issue", "requires $1", "action", "(.*)")',
@@ -160,7 +165,7 @@ OVER_TIME = [
         max=1,
         size=(12, 8),
         fill=0,
-        interval="1m",
+        interval="90s",
         overrides=[
             p.colored(name, color, **more)
             for name, color, more in (
@@ -187,7 +192,7 @@ OVER_TIME = [
         fill=45,
         decimals=0,
         size=(12, 8),
-        interval="1m",
+        interval="90s",
         overrides=[
             p.colored(name, color)
             for name, color in (
@@ -250,7 +255,7 @@ UNUSED = [
             p.ranged(f"sum({q.unattributed(NODE)})", "unattributed"),
         ],
         size=(12, 8),
-        interval="1m",
+        interval="90s",
         overrides=p.MEMORY_COLORS,
         empty="No GPU reports its memory.",
     ),
@@ -305,7 +310,7 @@ HEALTH = [
             p.column("issue", "Issue"),
             p.column("instance", "Node", links=p.detail("exporter", "instance"), width=150),
             p.column("gpu", "GPU", width=50, links=p.detail("gpu", "instance", gpu="uuid", mig="mig")),
-            p.column("Value #A", "Count or share", p.COUNT, width=120, decimals=2),
+            p.column("Value #A", "Count or share", p.COUNT, width=120),
             p.hidden("uuid"),
             p.hidden("mig"),
         ],

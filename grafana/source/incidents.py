@@ -48,7 +48,7 @@ ACTIONS = {
     "VramExporterProcessesInvisible": "Give it the host's pid namespace",
     "VramExporterPeakWindowTooShort": "Scrape more often",
 }
-LABELS = f"alertname, {q.DEVICE_KEY}, device, owner, mig"
+LABELS = f"rank, alertname, todo, {q.DEVICE_KEY}, device, owner, mig"
 
 
 def owned(expression):
@@ -60,24 +60,29 @@ def owned(expression):
 
 def firing(names, select, size, title="Firing alerts", links=True, owners=True):
     """The alerts with these names, the most severe first, and what to do about each."""
-    chosen = f'{select},alertname=~"{names}",alertstate="firing"'
-    fires = " or ".join(f'{rank} * ALERTS{{{chosen},severity="{name}"}}' for name, rank in RANKS.items())
-    since = f'ALERTS_FOR_STATE{{{select},alertname=~"{names}"}}'
+    chosen = f'{select},alertname=~"{names}"'
+    fires = f'ALERTS{{{chosen},alertstate="firing"}}'
+    # A ruler that does not write ALERTS_FOR_STATE still lists its alerts.
+    active = (
+        f"time() - (ALERTS_FOR_STATE{{{chosen}}} and ignoring (alertstate) {fires})"
+        f" or ignoring (alertstate) 0 * {fires}"
+    )
+    for severity, rank in RANKS.items():
+        active = f'label_replace({active}, "rank", "{rank}", "severity", "{severity}")'
+    copied = f'label_replace({active}, "todo", "$1", "alertname", "(.*)")'
     columns = [
-        p.words("Value #A", "Severity", SEVERITY, width=95),
+        p.words("rank", "Severity", SEVERITY, width=95),
         p.column("alertname", "Alert", width=220),
         *(p.device_columns(100) if links else [p.column("instance", "Node", width=110)]),
         *([p.column("owner", "Workload", width=150)] if owners else []),
-        p.column("Value #B", "Active", p.SECONDS, width=75, decimals=0),
+        p.column("Value #A", "Active", p.SECONDS, width=75, decimals=0),
         p.words("todo", "What to do", {name: (text, "text") for name, text in ACTIONS.items()}),
     ]
-    ranked = f"max by ({LABELS}) ({owned(f'({fires})')})"
-    copied = f'label_replace({ranked}, "todo", "$1", "alertname", "(.*)")'
     return p.table(
         title,
         "Alerts of the shipped rules that fire at the end of the selected time range. Active: time since the condition "
         "became true. What to do: the first step; docs/runbook.md has a section for each alert.",
-        [copied, f"time() - max by ({LABELS}) ({owned(since)})"],
+        [f"max by ({LABELS}) ({owned(copied)})"],
         columns,
         size=size,
         empty="No alert fires, or the shipped rules are not loaded.",

@@ -24,7 +24,7 @@ import week
 
 MACHINES, GPUS = 1000, 8
 # The smallest steps that panels set.
-INTERVALS = {"1m": 60, "5m": 300}
+INTERVALS = {"1m": 60, "90s": 90, "2m": 120, "5m": 300}
 RUNS = 3
 
 
