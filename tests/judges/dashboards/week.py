@@ -13,7 +13,8 @@ STEPS = [1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1200, 1800, 3600, 7200
 PIXELS, COLUMNS = 1400, 24
 # Families for which a graph must show the highest value between two points.
 PEAKING = "window_peak|gpu_throttle_active|vram_exporter_sample_age_seconds"
-RANGES = {"1 h": HOUR, "24 h": DAY, "7 d": 7 * DAY}
+# The data is a week long; in a month, it is the last quarter of a graph.
+RANGES = {"1 h": HOUR, "24 h": DAY, "7 d": 7 * DAY, "30 d": 30 * DAY}
 
 
 def rounded(seconds):
@@ -74,6 +75,9 @@ def undrawn(prometheus, dashboard, panel, target, span, end):
     out, lost = set(), []
     for peak in (peak for peak in history.PEAKS if peak < span - step):
         at = end - peak
+        # A peak after the last point of a graph is drawn with the next point.
+        if at + history.WINDOW > stop:
+            continue
         calm = {shown(one["metric"]): float(one["value"][1]) for one in prometheus.instant(fine, time=at - 10 * MINUTE)}
         # The sample whose window contains the peak.
         for one in prometheus.instant(fine, time=at + history.WINDOW):
