@@ -81,9 +81,9 @@ PANELS = [
         [
             p.column("name", "Model"),
             p.column("Value #A", "GPUs", p.COUNT, width=80, decimals=0),
-            p.column("Value #B", "Held", p.COUNT, width=70, decimals=0),
-            p.column("Value #C", "Needed", p.COUNT, width=80, decimals=0),
-            p.column("Value #D", "Sum of peaks", p.BYTES, width=110, decimals=0),
+            p.column("Value #B", "Held", p.COUNT, width=55, decimals=0),
+            p.column("Value #C", "Needed", p.COUNT, width=72, decimals=0),
+            p.column("Value #D", "Sum of peaks", p.BYTES, width=102, decimals=0),
         ],
         size=(12, 9),
         empty="No GPU reports its memory.",

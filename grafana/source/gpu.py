@@ -126,7 +126,7 @@ NOW = [
         ],
         fill=0,
         overrides=[*BY_INDEX, *LINES],
-        size=(12, HOLDERS_HEIGHT),
+        size=(10, HOLDERS_HEIGHT),
         empty="No selected GPU reports its memory.",
     ),
     p.table(
@@ -148,7 +148,7 @@ NOW = [
             p.column("Value #C", "Grew", p.BYTES, width=70, decimals=0),
             p.column("Value #D", "Slack", p.BYTES, width=70, decimals=0),
         ],
-        size=(12, HOLDERS_HEIGHT),
+        size=(14, HOLDERS_HEIGHT),
         empty="No workload held memory.",
         sort="Peak",
     ),

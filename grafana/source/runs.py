@@ -28,15 +28,15 @@ def of_row(expression):
     return f"max by ({HOLDER}) ({expression}) and on ({HOLDER}) {ROWS}"
 
 
-# The times of the readings in the time range, at the resolution of a graph.
-TIMES = f"timestamp({USED_BY}{{{RUN}}})[$__range:$__interval]"
-# The first reading whose window holds the peak.
-AT_PEAK = (
-    f"min_over_time((timestamp({PEAK_BY}{{{RUN}}}) and {q.highest(PEAK_BY, RUN, q.STEP)}"
-    f" >= max_over_time({PEAK_BY}{{{RUN}}}[$__range] @ end()))[$__range:$__interval])"
+# The last reading: now, or at the resolution of a graph.
+LAST_SEEN = f"timestamp({USED_BY}{{{RUN}}}) or max_over_time(timestamp({USED_BY}{{{RUN}}})[$__range:$__interval])"
+# The first reading whose window holds the peak. A subquery does not see what is newer than its last step.
+HOLDS_PEAK = (
+    f"(timestamp({PEAK_BY}{{{RUN}}}) and {q.highest(PEAK_BY, RUN, q.STEP)}"
+    f" >= max_over_time({PEAK_BY}{{{RUN}}}[$__range] @ end()))"
 )
+AT_PEAK = f"min_over_time({HOLDS_PEAK}[$__range:$__interval]) or {HOLDS_PEAK}"
 CAPACITY = f"max by ({PLACE}) ({q.device_usable(AT, '$__range')})"
-LAST = f"max by ({HOLDER}) (last_over_time({USED_BY}{{{RUN}}}[$__range]))"
 STARTED = (
     f"min by ({HOLDER}) ({q.processes('gpu_process_start_time_seconds', AT, '$__range')}"
     f" {q.owner('workload, kind', RUN, '$__range')})"
@@ -51,7 +51,7 @@ RUNS = [
             f"1 + 0 * ({HIGHEST} and on ({HOLDER}) {ROWS} unless on ({HOLDER}) {USED_BY}{{{RUN}}}) or"
             f" 0 * ({ROWS})",
             f"1000 * ({STARTED} and on ({HOLDER}) {ROWS})",
-            f"1000 * ({of_row(f'max_over_time({TIMES})')})",
+            f"1000 * ({of_row(LAST_SEEN)})",
             f"{CAPACITY} * on ({PLACE}) group_right () ({ROWS} ^ 0)",
             ROWS,
             f"{ROWS} / on ({PLACE}) group_left () {CAPACITY}",
