@@ -1,6 +1,7 @@
 """Fleet: what fires, which GPUs are near the limit, what is wasted, and where there is room."""
 
-from . import activity, capacity, grid, incidents, panels as p, queries as q
+from . import activity, budgets, capacity, grid, imbalance, incidents, panels as p, queries as q
+from .imbalance import BY_NODE, BY_OWNER, WORKLOAD_COLUMNS
 from .queries import DEVICE, DEVICE_KEY, GPU_KEY, NODE, usable
 
 # The sampled value, the window peak, and the highest window peak in a step of a graph and in the selected time range.
@@ -108,11 +109,6 @@ OVERVIEW = [
     ),
 ]
 
-WORKLOAD_COLUMNS = [
-    p.column("workload", "Workload", links=p.detail("workloads", "instance", "workload")),
-    p.column("instance", "Node", links=p.detail("gpu", "instance")),
-]
-
 FULL = [
     p.table(
         "Fullest devices",
@@ -203,38 +199,6 @@ OVER_TIME = [
             )
         ],
         empty="No GPU reports its memory.",
-    ),
-]
-
-BY_NODE = "cluster, instance"
-BY_OWNER = q.OWNER
-# Whole GPUs only: MIG devices of different sizes are not an imbalance.
-GPU_USED = f"max by ({GPU_KEY}) (gpu_memory_used_bytes{{{NODE}}} / {usable(NODE)})"
-HELD = f"sum by ({BY_OWNER}, gpu) (max by ({q.HOLDER}) ({q.USED_BY}{{{NODE}}}))"
-IMBALANCE = [
-    p.ranking(
-        "Imbalance within nodes",
-        "Difference between the highest and the lowest memory use of the GPUs of a node. A large difference means "
-        "that jobs could be packed better, or that one job reaches the limit while other GPUs of the node are empty.",
-        f"topk({p.rows(7)}, max by ({BY_NODE}) ({GPU_USED}) - min by ({BY_NODE}) ({GPU_USED})"
-        f" and on ({BY_NODE}) count by ({BY_NODE}) ({GPU_USED}) > 1)",
-        [p.column("instance", "Node", links=p.detail("gpu", "instance"))],
-        unit=p.RATIO,
-        max=1,
-        decimals=0,
-        thresholds=p.bad_from(0.5, "orange"),
-        size=(12, 7),
-        empty="No node with several GPUs.",
-    ),
-    p.ranking(
-        "Imbalance within workloads",
-        "For each workload on several GPUs of a node: difference between its memory on the GPU where it holds the "
-        "most and on the GPU where it holds the least.",
-        f"topk({p.rows(7)}, max by ({BY_OWNER}) ({HELD}) - min by ({BY_OWNER}) ({HELD})"
-        f" and on ({BY_OWNER}) count by ({BY_OWNER}) ({HELD}) > 1)",
-        WORKLOAD_COLUMNS,
-        size=(12, 7),
-        empty="No workload runs on several GPUs.",
     ),
 ]
 
@@ -356,6 +320,6 @@ DASHBOARD = grid.dashboard(
         grid.row("Issues and inventory"),
         *HEALTH,
         grid.row("Imbalance"),
-        *IMBALANCE,
+        *imbalance.ON_FLEET,
     ],
 )

@@ -1,9 +1,10 @@
 """GPU: one GPU, a MIG device, or the GPUs of a node: what fires, memory and true peaks, owners, activity, churn and health."""
 
-from . import activity, grid, incidents, panels as p, queries as q
+from . import activity, budgets, grid, incidents, needed, panels as p, queries as q
 from .activity import MIG_NAME
-from .gpu_health import HEALTH, NAME, each
-from .queries import BOARD, DEVICE, DEVICE_KEY, GPU, HOLDER, PART, PEAK_BY, USED_BY, WHOLE
+from .gpu_health import HEALTH, each
+from .needed import PROCESS
+from .queries import BOARD, DEVICE, GPU, HOLDER, PART, PEAK_BY, USED_BY, WHOLE
 
 
 def each_part(expression):
@@ -164,18 +165,12 @@ REST = [
         ("reserved", "rgb(60, 62, 68)", 60),
     )
 ]
-PROCESS = f"{DEVICE_KEY}, pid, process"
 PARTS = f"group by (cluster, instance, uuid, mig_uuid, gpu_instance, profile) (gpu_mig_memory_total_bytes{{{GPU}}})"
 LARGEST = q.largest(USED_BY, GPU, "workload", 12)
 # Both sums come from the same reading, so changes between readings do not affect the difference.
 NO_WORKLOAD = (
     f"{q.total(f'gpu_process_memory_used_bytes{{{GPU}}}', key=PROCESS)} - ({q.total(HELD, key=HOLDER)} or vector(0)) > 1048576"
 )
-
-
-def rest(kind):
-    """The memory of this kind of the selected GPUs or, if one is chosen, of the MIG device."""
-    return f"{q.total(f'gpu_memory_{kind}_bytes{{{GPU}}}')} or {q.total(f'gpu_mig_memory_{kind}_bytes{{{GPU}}}')}"
 
 
 MEMORY = [
@@ -189,9 +184,9 @@ MEMORY = [
             p.ranged(f"{q.total(HELD, 'workload')} and on (workload) {LARGEST}", "{{workload}}"),
             p.ranged(f"{q.total(f'{HELD} unless on (workload) {LARGEST}', key=HOLDER)}", "other workloads"),
             p.ranged(NO_WORKLOAD, "processes without a workload"),
-            p.ranged(rest("unattributed"), "unattributed"),
-            p.ranged(rest("free"), "free"),
-            p.ranged(rest("reserved"), "reserved"),
+            p.ranged(needed.rest("unattributed"), "unattributed"),
+            p.ranged(needed.rest("free"), "free"),
+            p.ranged(needed.rest("reserved"), "reserved"),
         ],
         stack=True,
         size=(24, 10),
@@ -232,31 +227,6 @@ MEMORY = [
         ],
         empty="No process holds memory, or the series with a PID are disabled (--process.series=false).",
         sort="Used",
-    ),
-]
-
-SLACK = " - ".join(f"gpu_process_allocator_{kind}_bytes{{{GPU}}}" for kind in ("reserved", "allocated"))
-ALLOCATORS = [
-    p.series(
-        "Used and needed",
-        "Needed: used memory without what allocators reserved and do not use. Reserved and allocated: the sums over the "
-        "processes that report about their allocators (docs/needed.md). Without such a process there is only used memory.",
-        [
-            p.ranged(rest("used"), "used"),
-            p.ranged(q.total(f"gpu_memory_needed_bytes{{{GPU}}}"), "needed"),
-            p.ranged(q.total(f"gpu_process_allocator_reserved_bytes{{{GPU}}}", key=PROCESS), "reserved by allocators"),
-            p.ranged(q.total(f"gpu_process_allocator_allocated_bytes{{{GPU}}}", key=PROCESS), "allocated"),
-        ],
-        overrides=p.MEMORY_COLORS,
-        calcs=p.LAST_AND_MAX,
-        empty="No selected GPU reports its memory.",
-    ),
-    p.series(
-        "Slack by process",
-        "Memory that an allocator reserved and does not use, of the processes that report it.",
-        [p.ranged(f"topk(10, max by ({PROCESS}, framework) ({SLACK}))", f"{NAME} · {{{{process}}}} {{{{pid}}}} {{{{framework}}}}")],
-        calcs=p.LAST_AND_MAX,
-        empty="No process reports about its allocator.",
     ),
 ]
 
@@ -354,7 +324,7 @@ DASHBOARD = grid.dashboard(
         grid.row("Memory pressure and allocation churn"),
         *PRESSURE,
         grid.row("What the allocators need"),
-        *ALLOCATORS,
+        *needed.ON_GPU,
         grid.row(activity.TITLE),
         *activity.ON_GPU,
         grid.row("MIG devices", MIG),
