@@ -1,27 +1,72 @@
-"""Memory budgets: promised memory on the GPU dashboard; budgets, headroom and unneeded memory on the Workloads dashboard."""
+"""Memory budgets on the Fleet, GPU and Workloads dashboards: promised memory, workloads over their budget, unneeded budgets."""
 
 from . import panels as p, queries as q
 from .gpu_health import NAME, each
-from .queries import GPU, WORKLOAD
-from .sizing import KEY, NEEDED, PEAK_FAMILY
+from .queries import BOARD, GPU_KEY, HOLDER, NODE, OWNER, PEAK_BY, WORKLOAD
+from .sizing import NEEDED
 
-# The lowest budget of each workload on each device, as in the rules: a share of time-slicing is not a budget.
-LIMIT = f'min by ({KEY}) (gpu_workload_memory_limit_bytes{{{WORKLOAD},source!="time_slicing"}})'
-PEAK = f"max by ({KEY}) ({PEAK_FAMILY}{{{WORKLOAD}}})"
-HEADROOM = f"({LIMIT} - {PEAK})"
+# A share of time-slicing is not a budget.
+BUDGET = "gpu_workload_memory_limit_bytes"
 OVER_FAMILY = "gpu_workload_memory_over_limit_seconds_total"
-# The workloads with the least headroom.
-CLOSEST = f"and on ({KEY}) bottomk($top, {HEADROOM})"
-NO_BUDGET = "No workload has a memory budget."
+PROMISED = "gpu_memory_promised_bytes"
 
+
+def lowest(select, time=None):
+    """The lowest budget of each workload on each device, as in the rules."""
+    declared = f'{select},source!="time_slicing"'
+    return f"min by ({HOLDER}) ({q.newest(BUDGET, declared, time)})"
+
+
+def in_namespaces():
+    """The same with the namespace."""
+    return lowest(WORKLOAD).replace(f"({HOLDER})", f"({HOLDER}, namespace)", 1)
+
+
+LIMIT = lowest(WORKLOAD)
+PEAK = f"max by ({HOLDER}) ({PEAK_BY}{{{WORKLOAD}}})"
+HEADROOM = f"({LIMIT} - {PEAK})"
+HEIGHT = 8
+# The workloads with the least headroom.
+CLOSEST = f"and on ({HOLDER}) bottomk({p.rows(HEIGHT)}, {HEADROOM})"
+NO_BUDGET = "No workload has a memory budget."
 WORKLOAD_COLUMNS = [
-    p.column("workload", "Workload"),
-    p.column("instance", "Node", links=p.detail("gpu", "instance", "gpu")),
-    p.column("gpu", "GPU", width=55),
-    p.column("mig_uuid", "MIG device"),
+    p.column("workload", "Workload", links=p.detail("workloads", "instance", "workload")),
+    *p.device_columns(100),
 ]
 
-PROMISED = "gpu_memory_promised_bytes"
+
+def allocatable(select):
+    return f"max by ({GPU_KEY}) ({q.usable(select)})"
+
+
+def promised(select):
+    return f"max by ({GPU_KEY}) ({PROMISED}{{{select}}})"
+
+
+MOST = f"topk({p.rows(HEIGHT)}, {promised(NODE)} - on ({GPU_KEY}) {allocatable(NODE)})"
+ON_FLEET = [
+    p.table(
+        "Promised against allocatable",
+        "GPUs with memory budgets: the sum of the budgets of all containers, whether or not they have started, against what the "
+        "driver can allocate (total minus reserved). Beyond: what is promised beyond it; then a workload can run out of memory "
+        "within its budget. Negative: what can still be promised.",
+        [
+            q.linked(MOST),
+            f"{promised(NODE)} and on ({GPU_KEY}) {MOST}",
+            f"{allocatable(NODE)} and on ({GPU_KEY}) {MOST}",
+        ],
+        [
+            *p.device_columns(),
+            p.column("Value #B", "Promised", p.BYTES, width=90, decimals=0),
+            p.column("Value #C", "Allocatable", p.BYTES, width=95, decimals=0),
+            p.column("Value #A", "Beyond", p.BYTES, width=90, thresholds=p.bad_from(1 << 20), decimals=0),
+        ],
+        size=(12, HEIGHT),
+        empty="Nothing is promised on any GPU: there are no memory budgets.",
+        sort="Beyond",
+    ),
+]
+
 ON_GPU = [
     p.series(
         "Promised against allocatable",
@@ -29,43 +74,39 @@ ON_GPU = [
         "the driver can allocate on it (total minus reserved). If more is promised than can be allocated, a workload "
         "can run out of memory within its budget. GPUs without budgets are left out.",
         [
-            p.ranged(each(f"{PROMISED}{{{GPU}}}"), f"{NAME} promised"),
-            p.ranged(each(f"{q.usable(GPU)} and on ({q.GPU_KEY}) {PROMISED}{{{GPU}}}"), f"{NAME} allocatable"),
+            p.ranged(promised(BOARD), f"{NAME} promised"),
+            p.ranged(each(f"{q.usable(BOARD)} and on ({GPU_KEY}) {PROMISED}{{{BOARD}}}"), f"{NAME} allocatable"),
         ],
-        overrides=[
-            p.by_query(
-                "B",
-                custom__fillOpacity=0,
-                custom__lineWidth=2,
-                custom__lineStyle={"fill": "dash", "dash": [6, 4]},
-            )
-        ],
-        size=(24, 8),
+        overrides=[p.by_query("B", custom__fillOpacity=0, custom__lineStyle=p.DASHES)],
+        size=(24, 7),
+        legend="right",
         calcs=p.LAST_AND_MAX,
         empty="Nothing is promised on the selected GPUs.",
     ),
 ]
 
+OVERVIEW = p.stat(
+    "Over budget",
+    "Number of workloads whose highest use in the exporter's last peak window is above their lowest memory "
+    "budget, counted for each device.",
+    f"sum({LIMIT} < bool {PEAK})",
+    thresholds=p.bad_from(1),
+    size=(4, 3),
+    decimals=0,
+    empty="no budgets",
+)
 ON_WORKLOADS = [
-    p.stat(
-        "Workloads over budget",
-        "Number of workloads whose highest use in the exporter's last peak window is above their lowest memory "
-        "budget, counted for each GPU.",
-        f"sum({LIMIT} < bool {PEAK})",
-        thresholds=p.bad_from(1),
-        size=(4, 9),
-        empty="no budgets",
-    ),
     p.table(
         "Budgets",
         "Workloads with the least memory left of their lowest budget. Headroom: budget minus window peak, negative "
-        "above the budget. Over budget: time above it in the selected time range. The exporter enforces no budget "
+        "above the budget. Time over: time above it in the selected time range. The exporter enforces no budget "
         "(docs/budgets.md).",
         [
             f"{LIMIT} {CLOSEST}",
             f"{PEAK} {CLOSEST}",
             f"{HEADROOM} {CLOSEST}",
-            f"max by ({KEY}) (increase({OVER_FAMILY}{{{WORKLOAD}}}[$__range])) {CLOSEST}",
+            f"max by ({HOLDER}) (increase({OVER_FAMILY}{{{WORKLOAD}}}[$__range])) {CLOSEST}",
+            q.named_device(f"({LIMIT} {CLOSEST})", NODE),
         ],
         [
             *WORKLOAD_COLUMNS,
@@ -74,8 +115,10 @@ ON_WORKLOADS = [
             p.column("Value #C", "Headroom", p.BYTES, width=115, thresholds=p.good_from(0), decimals=1),
             p.column("Value #D", "Time over", p.SECONDS, width=100, thresholds=p.bad_from(1), decimals=0),
         ],
-        size=(20, 9),
+        size=(24, HEIGHT),
         empty=NO_BUDGET,
+        sort="Headroom",
+        ascending=True,
     ),
     p.series(
         "Time over budget",
@@ -97,7 +140,7 @@ ON_WORKLOADS = [
     ),
 ]
 
-UNNEEDED = f"topk($top, {LIMIT} - {NEEDED} > 0)"
+UNNEEDED = f"topk({p.rows(HEIGHT)}, {LIMIT} - {NEEDED} > 0)"
 TO_GIVE_BACK = [
     p.table(
         "Budgets that could be smaller",
@@ -106,8 +149,9 @@ TO_GIVE_BACK = [
         "peak. The memory of a MIG device can only be given back with a smaller profile.",
         [
             UNNEEDED,
-            f"{LIMIT} and on ({KEY}) {UNNEEDED}",
-            f"{NEEDED} and on ({KEY}) {UNNEEDED}",
+            f"{LIMIT} and on ({HOLDER}) {UNNEEDED}",
+            f"{NEEDED} and on ({HOLDER}) {UNNEEDED}",
+            q.named_device(UNNEEDED, NODE),
         ],
         [
             *WORKLOAD_COLUMNS,
@@ -115,7 +159,7 @@ TO_GIVE_BACK = [
             p.column("Value #B", "Budget", p.BYTES, width=95, decimals=1),
             p.column("Value #C", "Peak", p.BYTES, width=95, decimals=1),
         ],
-        size=(24, 8),
+        size=(24, HEIGHT),
         empty=NO_BUDGET,
         sort="Not needed",
     ),

@@ -315,6 +315,7 @@ DASHBOARD = grid.dashboard(
         *OVER_TIME,
         grid.row("Capacity"),
         *capacity.PANELS,
+        *budgets.ON_FLEET,
         grid.row("Waste"),
         *UNUSED,
         grid.row("Issues and inventory"),

@@ -321,6 +321,7 @@ DASHBOARD = grid.dashboard(
         incidents.incidents(BOARD, (24, 5)),
         grid.row("Owners"),
         *MEMORY,
+        *budgets.ON_GPU,
         grid.row("Memory pressure and allocation churn"),
         *PRESSURE,
         grid.row("What the allocators need"),

@@ -28,16 +28,7 @@ OVERVIEW = [
         empty="none",
         decimals=1,
     ),
-    p.stat(
-        "Slack",
-        "Memory that the allocators of the selected workloads reserved and do not use now, as far as they report it.",
-        q.total(q.slack(WORKLOAD), key=HOLDER),
-        unit=p.BYTES,
-        thresholds=p.bad_from(1 << 30, "orange"),
-        size=SMALL,
-        empty="unknown",
-        decimals=1,
-    ),
+    budgets.OVERVIEW,
     p.stat(
         "Idle",
         "Memory of processes that have not worked on the GPU for at least the time in `Idle after`.",
@@ -90,7 +81,8 @@ def in_namespace(expression):
 NAMESPACES = [
     p.table(
         "By namespace",
-        "Allocated: devices and shares that the kubelet allocated. GPUs: devices in use. Taken: memory held now. Needed: taken "
+        "Allocated: devices and shares that the kubelet allocated. GPUs: devices in use. Budget: sum of the "
+        "lowest budgets. Taken: memory held now. Needed: taken "
         "without the slack that allocators report. Peak: highest use of one device by one workload in the time range. Idle: "
         "held by processes that have not worked for `Idle after`. Held, Held idle: memory times time in the range, of the "
         "whole namespace; they need the recording rules, in which a workload is idle after an hour.",
@@ -110,11 +102,14 @@ NAMESPACES = [
             in_namespace(f"sum by (namespace) ({q.idle_holders(NAMESPACE)} {q.owner('namespace', WORKLOAD)})"),
             in_namespace(recorded("gpu_workload_memory_used_bytes:sum", 1)),
             in_namespace(recorded("gpu_workload_memory_idle_bytes:sum", 4)),
+            # The budgets without a namespace are those outside of Kubernetes.
+            in_namespace(f"sum by (namespace) ({budgets.in_namespaces()})"),
         ],
         [
             p.column("namespace", "Namespace", links=p.detail("workloads", "namespace")),
             p.column("Value #B", "Allocated", p.COUNT, width=85, decimals=0),
             p.column("Value #C", "GPUs", p.COUNT, width=60, decimals=0),
+            p.column("Value #I", "Budget", p.BYTES, width=95, decimals=1),
             p.column("Value #A", "Taken", p.BYTES, width=95, decimals=1),
             p.column("Value #D", "Needed", p.BYTES, width=95, decimals=1),
             p.column("Value #E", "Peak", p.BYTES, width=95, decimals=1),
@@ -302,12 +297,15 @@ DASHBOARD = grid.dashboard(
         incidents.incidents(AT, (12, 8), "Incidents on these GPUs", f" and on (cluster, instance, uuid) {runs.THEIR_GPUS}"),
         grid.row("Who holds what"),
         *HOLDERS,
+        grid.row("Budgets"),
+        *budgets.ON_WORKLOADS,
         grid.row("Waste"),
         *UNUSED,
         grid.row("Memory growth"),
         *GROWING,
         grid.row("Right-sizing"),
         *SIZES,
+        *budgets.TO_GIVE_BACK,
         grid.row(activity.TITLE, activity.ON_WORKLOADS),
     ],
     time="now-6h",
