@@ -9,7 +9,7 @@ shift
 [ $# -gt 0 ] || set -- prometheus promtool otelcol victoria-metrics vmagent telegraf
 export CGO_ENABLED=0 GOFLAGS="-buildvcs=false ${GOFLAGS:-}" GOWORK=off
 
-prometheus=0.315.1 victoria=1.151.0 telegraf=1.37.2 otelcol=0.165.0 thanos=0.42.5
+prometheus=0.315.1 victoria=1.151.0 telegraf=1.37.2 otelcol=0.165.0 thanos=0.42.4
 
 # The sources of MODULE@VERSION in a folder of their own: `go install MODULE@VERSION` refuses a module that replaces or excludes others.
 sources() { # NAME MODULE VERSION

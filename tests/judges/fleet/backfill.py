@@ -1,0 +1,170 @@
+"""Writes hours or weeks of the fleet into a server that accepts Prometheus' remote write, as fast as the server takes it.
+
+    backfill.py --recordings FOLDER --machines 10 --mix 8x64 --hours 24 --url http://127.0.0.1:9090/api/v1/write [--until UNIX]
+
+Every machine repeats its recording: gauges take the recorded values in turn, and counters rise by the recorded amount in each round.
+Invariant: all servers that are given the same arguments get the same samples, each series in the order of time.
+"""
+
+import argparse
+import dataclasses
+import re
+import struct
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import record
+from machine import Machine, Owners, Plan
+from serve import mix_of
+from template import Template, labels_of, lines_of
+
+# Prometheus refuses samples that are older than its newest one by more than an hour.
+PIECE = 1800
+# Series in one request.
+BATCH = 2000
+JOB = "vram-exporter"
+
+
+def varint(number):
+    out = bytearray()
+    while number > 127:
+        out.append(number & 127 | 128)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def field(number, content):
+    """A field of a protobuf message that has a length."""
+    return varint(number << 3 | 2) + varint(len(content)) + content
+
+
+def block(content):
+    """A snappy block that stores its content uncompressed."""
+    out = [varint(len(content))]
+    for at in range(0, len(content), 1 << 24):
+        piece = content[at : at + (1 << 24)]
+        out += [b"\xf8", (len(piece) - 1).to_bytes(3, "little"), piece]
+    return b"".join(out)
+
+
+def post(url, body, timeout=120):
+    headers = {
+        "Content-Encoding": "snappy",
+        "Content-Type": "application/x-protobuf",
+        "X-Prometheus-Remote-Write-Version": "0.1.0",
+    }
+    with urllib.request.urlopen(urllib.request.Request(url, body, headers), timeout=timeout) as answer:
+        answer.read()
+
+
+ESCAPED = re.compile(r'\\(["\\n])')
+
+
+def encoded_labels(name, labels):
+    plain = {label: ESCAPED.sub(lambda m: "\n" if m[1] == "n" else m[1], value) for label, value in labels.items() if value}
+    pairs = sorted({**plain, "__name__": name}.items())
+    return b"".join(field(1, field(1, label.encode()) + field(2, value.encode())) for label, value in pairs)
+
+
+@dataclasses.dataclass
+class Series:
+    """The labels as in a request; the value at each moment of the recording (None: absent) and how much it rises in each round."""
+
+    labels: bytes
+    values: list
+    rises: list
+
+    def samples(self, moments):
+        """`moments` as (round, moment of the recording, time as in a request)."""
+        values, rises, pack = self.values, self.rises, SAMPLE.pack
+        if any(rises):
+            found = ((values[at], turn * rises[at], stamp) for turn, at, stamp in moments)
+            return b"".join(pack(b"\x12\x10\x09", value + more, b"\x10", stamp) for value, more, stamp in found if value is not None)
+        packed = [None if value is None else b"\x12\x10\x09" + struct.pack("<d", value) + b"\x10" for value in values]
+        return b"".join([packed[at] + stamp for _, at, stamp in moments if packed[at]])
+
+
+SAMPLE = struct.Struct("<3sd1s6s")
+
+
+def series_of(machine, instance, start, wanted, extra):
+    """The series of a machine. `wanted` tells by its name whether a family is written."""
+    template = machine.template
+    count, found = len(template.frames), {}
+    for turn in range(2):
+        for at in range(count):
+            for _, sample in lines_of(machine.text((turn * count + at + 0.5) * template.every, start)):
+                if sample and wanted(sample[0]):
+                    values = found.setdefault(sample[:2], [[None] * count, [None] * count])
+                    values[turn][at] = float(sample[2])
+    for (name, labels), (first, second) in found.items():
+        rises = [b - a if a is not None and b is not None else 0 for a, b in zip(first, second)]
+        yield Series(encoded_labels(name, dict(labels_of(labels)) | extra | {"job": JOB, "instance": instance}), first, rises)
+    if wanted("up"):
+        yield Series(encoded_labels("up", extra | {"job": JOB, "instance": instance}), [1.0] * count, [0] * count)
+
+
+class Past:
+    """All series of the fleet. Machine N begins N moments later in its recording, so that not all of them do the same at once."""
+
+    def __init__(self, recordings, mix, machines, start, wanted=lambda name: True, extra=None):
+        turns = [shape for shape, weight in mix for _ in range(weight)]
+        prepared = {shape: Template(recordings[shape]) for shape in dict.fromkeys(turns)}
+        owners = {shape: Owners(template) for shape, template in prepared.items()}
+        self.every = int(next(iter(prepared.values())).every)
+        self.machines = []
+        for at in range(machines):
+            shape = turns[at % len(turns)]
+            machine = Machine(at, prepared[shape], Plan(), owners[shape])
+            series = list(series_of(machine, f"node-{at:05}", start, wanted, extra or {}))
+            self.machines.append((at, len(machine.template.frames), series))
+
+    @property
+    def series(self):
+        return sum(len(series) for _, _, series in self.machines)
+
+    def requests(self, begin, end):
+        """The bodies for the time from `begin` to before `end`, in the order in which they must be sent."""
+        for piece in range(begin, end, PIECE):
+            times = range(piece, min(piece + PIECE, end), self.every)
+            stamps = [varint(t * 1000) for t in times]
+            for at, count, series in self.machines:
+                steps = [(t - begin) // self.every + at for t in times]
+                moments = [(step // count, step % count, stamp) for step, stamp in zip(steps, stamps)]
+                for first in range(0, len(series), BATCH):
+                    batch = ((one.labels, one.samples(moments)) for one in series[first : first + BATCH])
+                    yield block(b"".join(field(1, labels + samples) for labels, samples in batch if samples))
+
+    def write(self, urls, begin, end):
+        for body in self.requests(begin, end):
+            for url in urls:
+                post(url, body)
+
+
+def past(folder, mix, machines, start, **more):
+    recordings = {shape: record.read(folder / f"{shape}.json.gz") for shape, _ in mix}
+    return Past(recordings, mix, machines, start, **more)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--recordings", required=True, type=Path, help="the folder that record.py wrote")
+    parser.add_argument("--machines", type=int, default=10)
+    parser.add_argument("--mix", type=mix_of, default="8x64", help="shapes with weights")
+    parser.add_argument("--hours", type=float, default=1)
+    parser.add_argument("--until", type=int, default=int(time.time()), help="Unix time at which the data end; now when absent")
+    parser.add_argument("--url", action="append", required=True, help="where to write; may be repeated")
+    given = parser.parse_args()
+    end = given.until
+    begin = end - int(given.hours * 3600)
+    written = past(given.recordings, given.mix, given.machines, begin)
+    written.write(given.url, begin, end)
+    print(f"{written.series} series, {(end - begin) // written.every} samples each")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
