@@ -9,6 +9,7 @@ import json
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.parse
 import urllib.request
 from pathlib import Path
@@ -44,12 +45,25 @@ def until(ready, what, log=None, limit=READY):
         time.sleep(0.2)
 
 
+class Api(Prometheus):
+    """Prometheus' API of any engine, with time for long answers. An error of the engine is a ValueError with its text."""
+
+    def ask(self, path, **parameters):
+        body = urllib.parse.urlencode(parameters).encode()
+        try:
+            with urllib.request.urlopen(self.base + path, body, timeout=300) as answer:
+                return json.load(answer)["data"]
+        except urllib.error.HTTPError as error:
+            text = error.read().decode(errors="replace")
+            raise ValueError(text[:500]) from None
+
+
 class Engine:
     """A running program and what is known about it."""
 
-    def __init__(self, process, port, folder, api=None):
+    def __init__(self, process, port, folder):
         self.process, self.port, self.folder = process, port, folder
-        self.api = api or Prometheus(port)
+        self.api = Api(port)
 
     def own(self, name):
         """A sample of its own metrics, without labels."""
@@ -57,9 +71,12 @@ class Engine:
         return float(found[0].split()[1]) if found else None
 
     def cpu(self):
-        """Processor seconds of the process."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(") ")[2].split()
-        return (int(fields[11]) + int(fields[12])) / 100
+        """Processor seconds of the process. Unlike the time that passes, these hardly depend on what else runs on the machine."""
+        total = 0
+        for task in Path(f"/proc/{self.process.pid}/task").iterdir():
+            with contextlib.suppress(OSError):
+                total += int((task / "schedstat").read_text().split()[0])
+        return total / 1e9
 
     def memory(self, key="VmRSS"):
         found = [line for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines() if line.startswith(key)]
@@ -119,7 +136,7 @@ def groups():
         yield from yaml.safe_load(path.read_text())["groups"]
 
 
-def configuration(port, every="15s", rules=None, shard=None, shards=1, relabel=(), write=None, external=None, sd="/sd"):
+def configuration(port, every="15s", rules=None, shard=None, shards=1, relabel=(), write=None, external=None, sd="/sd", past=None):
     """The shipped scrape job for a fleet on `port`; one of `shards` by the name of the node, so that the
     division does not depend on the port."""
     job = {key: value for key, value in JOB.items() if key != "static_configs"}
@@ -142,6 +159,8 @@ def configuration(port, every="15s", rules=None, shard=None, shards=1, relabel=(
         whole["global"]["external_labels"] = external
     if rules:
         whole["rule_files"] = [rules]
+    if past:
+        whole["storage"] = {"tsdb": {"out_of_order_time_window": past}}
     if write:
         whole["remote_write"] = [{"url": url, "queue_config": {"max_shards": 4}} for url in write]
     return whole

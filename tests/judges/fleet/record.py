@@ -3,8 +3,8 @@
     record.py --exporter target/release/vram-exporter --out FOLDER [--every 15] [--frames 10] [--flag=--process.series=false] SHAPE…
 
 The shapes are those of scenarios.py; all of them are recorded at the same time. A recording is a compressed JSON file: the texts of
-/metrics (`frames`) and of the listener of dcgm-exporter's families (`dcgm`) at each moment, and the text while the driver is replaced
-(`down`). Invariant: the texts are exactly what the exporter sent.
+/metrics (`frames`) and of the listener of dcgm-exporter's families (`dcgm`) at each moment, the sizes of both with gzip (`compressed`), and
+the text while the driver is replaced (`down`). Invariant: the texts are exactly what the exporter sent.
 """
 
 import argparse
@@ -27,6 +27,15 @@ from machines import free_port, started, wait_until  # noqa: E402
 def get(port):
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
         return answer.read().decode()
+
+
+def compressed(port):
+    """The size of the exporter's own compressed answer."""
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/metrics", headers={"Accept-Encoding": "gzip"})
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        if answer.headers["Content-Encoding"] != "gzip":
+            raise SystemExit("the exporter does not compress its answer")
+        return len(answer.read())
 
 
 def answers(port, text):
@@ -76,6 +85,7 @@ def record(program, shapes, every, frames, flags=(), settle=2):
                 recordings[shape]["frames"].append(get(live[shape].port))
                 recordings[shape]["dcgm"].append(get(live[shape].dcgm))
         for shape in shapes:
+            recordings[shape]["compressed"] = compressed(live[shape].port), compressed(live[shape].dcgm)
             recordings[shape]["down"] = live[shape].without_driver()
         return recordings
 

@@ -1,0 +1,156 @@
+"""Asks several engines every query of the dashboards and every rule about the same data, and compares the answers with those of Prometheus.
+
+    compare.py --recordings FOLDER [--victoria-metrics FILE] [--thanos FILE] [--prometheus3 FILE]
+
+tests/judges/collectors/build.sh builds the engines. The data are three hours of three machines, written into all engines by the same
+requests. A difference is explained only by the same query in a form without the cause that is suspected: if the answers are equal then,
+that cause is the whole difference. Exit status 1 if one is left unexplained.
+
+Invariant: the samples and the times of the questions never coincide, as they never do in practice: whether the first moment of a range
+belongs to it differs between Prometheus 2 and 3.
+"""
+
+import argparse
+import collections
+import contextlib
+import dataclasses
+import re
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import answers
+import backfill
+import engines
+import queries
+import stored
+import stores
+
+MIX = [("8x8r", 1), ("8mig", 1), ("demo", 1)]
+SPAN = 3 * 3600
+# Seconds by which samples and recorded samples are later than full minutes.
+SHIFT, RECORDED_SHIFT = 7, 49
+# VictoriaMetrics stores decimal numbers, which are not quite those that were sent (docs/collectors.md), and the quotient of small
+# differences of counters makes more of it.
+DECIMAL = 1e-7
+# VictoriaMetrics shows new samples and series after a moment.
+VISIBLE = 10
+
+
+def without_ties(expression):
+    """Of series with equal values, topk takes any."""
+    return re.sub(r"\btopk\(\s*(\d+|\$top)\s*,", "topk(100000,", expression)
+
+
+RATE = re.compile(r"\b(rate|increase)\((\w+(?:\{[^}]*\})?)\[(\d+)([smhd])\]\)")
+
+
+def difference(found):
+    function, selector, number, unit = found.groups()
+    lasts = int(engines.seconds(number + unit))
+    risen = f"({selector} - {selector} offset {lasts}s)"
+    return risen if function == "increase" else f"({risen} / {lasts})"
+
+
+def without_extrapolation(expression):
+    """Prometheus extrapolates a counter to the ends of the range; VictoriaMetrics subtracts the values that were known at them. The
+    counters of the fleet are never reset, and every range is a multiple of the time between scrapes, so this is the same."""
+    return RATE.sub(difference, expression)
+
+
+# Cause → (the reference's form of the query, the other engine's form).
+CAUSES = {
+    "ties of topk": (without_ties, without_ties),
+    "extrapolation of rate and increase": (without_extrapolation, str),
+    "both": (lambda text: without_extrapolation(without_ties(text)), without_ties),
+}
+
+
+def judged(reference, engine, query, end, ignored, rounding, causes):
+    """(cause, verdict): the cause is "equal", one of CAUSES, or None."""
+
+    def ask(forms):
+        left, right = (dataclasses.replace(query, expression=form(query.expression)) for form in forms)
+        return answers.compared(left.ask(reference.api, end), right.ask(engine.api, end), ignored, rounding)
+
+    first = ask((str, str))
+    if first.equal:
+        return "equal", first
+    for name in causes:
+        if ask(CAUSES[name]).equal:
+            return name, first
+    return None, first
+
+
+def questions(spans):
+    yield from (query for _, query in queries.of_rules())
+    for span in spans:
+        yield from queries.of_dashboards(span)
+
+
+def fill(reference, others, recordings, end):
+    urls = [one.write_url for one in (reference, *others)]
+    written = backfill.past(recordings, MIX, len(MIX), end - SPAN)
+    written.write(urls, end - SPAN + SHIFT, end)
+    rules = [rule for _, rule in stored.recording_rules()]
+    late = end - 60 + RECORDED_SHIFT
+    backfill.write_rules(reference.api, urls, rules, late - stored.RECORDED, late, 60)
+    time.sleep(VISIBLE)
+    return written.series
+
+
+def compare(reference, engine, end, spans, ignored, rounding, causes):
+    """Counts by cause, and the queries without one."""
+    counts, left = collections.Counter(), []
+    for query in questions(spans):
+        try:
+            cause, verdict = judged(reference, engine, query, end, ignored, rounding, causes)
+        except ValueError as error:
+            cause, verdict = None, error
+        counts[cause or "unexplained"] += 1
+        if cause is None:
+            left.append(f"{query.page}: {query.panel}: {str(verdict)[:300]}: {query.expression[:200]}")
+    return counts, left
+
+
+def started(rig, given):
+    """Name → (engine, labels that are not compared, the largest deviation by rounding, causes of differences)."""
+    if given.victoria_metrics:
+        engine = stores.victoria_metrics(rig, given.victoria_metrics)
+        # Its functions keep the name of a series where Prometheus drops it.
+        yield "VictoriaMetrics", (engine, ("__name__",), DECIMAL, list(CAUSES))
+    if given.thanos:
+        engine = stores.Thanos(rig, given.thanos).query
+        yield "Thanos", (engine, engine.extra, answers.ROUNDING, ["ties of topk"])
+    if given.prometheus3:
+        engine = stores.prometheus(rig, given.prometheus3, "prometheus3")
+        yield "Prometheus 3", (engine, (), answers.ROUNDING, ["ties of topk"])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--recordings", required=True, type=Path, help=f"the folder that record.py wrote, with {', '.join(s for s, _ in MIX)}")
+    for name in ("victoria-metrics", "thanos", "prometheus3"):
+        parser.add_argument(f"--{name}", help="the program")
+    given = parser.parse_args()
+    failed = False
+    with contextlib.ExitStack() as stack:
+        rig = engines.Rig(stack, stack.enter_context(tempfile.TemporaryDirectory()))
+        reference = stores.prometheus(rig)
+        others = dict(started(rig, given))
+        if not others:
+            parser.error("give at least one engine")
+        count = fill(reference, [one for one, *_ in others.values()], given.recordings, stored.END)
+        print(f"{count} series for {SPAN // 3600} hours; the reference is {engines.run('prometheus', '--version').splitlines()[0]}")
+        for name, (engine, *rest) in others.items():
+            counts, left = compare(reference, engine, stored.END, [3600, SPAN - 900], *rest)
+            print(f"{name}: {sum(counts.values())} queries: " + ", ".join(f"{count} {cause}" for cause, count in counts.most_common()))
+            for one in left:
+                print(f"{name}: {one}", file=sys.stderr)
+            failed = failed or bool(left)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

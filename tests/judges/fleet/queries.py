@@ -1,0 +1,56 @@
+"""The queries of the dashboards and of the rules, as they are sent for the whole fleet.
+
+Invariant: nothing is left out; each panel, variable's selector and rule yields its queries exactly as shipped, with "All" selected.
+"""
+
+import dataclasses
+
+import engines
+
+import dashboards
+import week
+
+SCRAPE = 15
+SPANS = {"1 h": 3600, "24 h": 86400, "14 d": 14 * 86400}
+
+
+@dataclasses.dataclass(frozen=True)
+class Query:
+    page: str
+    panel: str
+    expression: str
+    span: int
+    # None: an instant query at the end of the span.
+    step: int | None = None
+
+    def ask(self, api, end):
+        """The result at `end` in seconds; ranges are aligned to their step, as Grafana does."""
+        if self.step is None:
+            return api.ask("query", query=self.expression, time=end)["result"]
+        start, stop = (end - self.span) // self.step * self.step, end // self.step * self.step
+        return api.ask("query_range", query=self.expression, start=start, end=stop, step=self.step)["result"]
+
+
+def step_of(panel, span):
+    return max(SCRAPE, week.rounded(span * week.COLUMNS / week.PIXELS / panel["gridPos"]["w"]))
+
+
+def of_dashboards(span, pages=None, **chosen):
+    """Every query of the dashboards over `span` seconds. `chosen` sets variables; the others select everything."""
+    for name, dashboard in dashboards.read().items():
+        page = name.removesuffix(".json")
+        if pages is not None and page not in pages:
+            continue
+        for panel in dashboards.panels(dashboard):
+            for target in panel["targets"]:
+                step = step_of(panel, span)
+                interval = f"{max(step + SCRAPE, 4 * SCRAPE)}s"
+                text = week.filled(target["expr"], dashboard, span, step, **{"__rate_interval": interval} | chosen)
+                yield Query(page, panel["title"], text, span, step if target["range"] else None)
+
+
+def of_rules():
+    """(group, Query) of every rule, recording rules first: the others read their results."""
+    found = [(group, rule) for group in engines.groups() for rule in group["rules"]]
+    for group, rule in sorted(found, key=lambda one: "alert" in one[1]):
+        yield group, Query(group["name"], rule.get("record") or rule["alert"], rule["expr"], 0)
