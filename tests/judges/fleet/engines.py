@@ -65,6 +65,16 @@ class Engine:
         self.process, self.port, self.folder = process, port, folder
         self.api = Api(port)
 
+    def stop(self, number):
+        """Ends the process with a signal."""
+        self.process.send_signal(number)
+        self.process.wait(60)
+
+    def resume(self):
+        """Starts it again, with the same command, ports and data."""
+        self.process = self.restarted()
+        self.ready()
+
     def own(self, name):
         """A sample of its own metrics, without labels."""
         found = [line for line in get(f"http://127.0.0.1:{self.port}/metrics").splitlines() if line.startswith(name + " ")]
@@ -97,9 +107,11 @@ class Rig:
         folder.mkdir(parents=True, exist_ok=True)
         log = folder / "log"
         output = self.stack.enter_context(open(log, "ab"))
-        process = self.stack.enter_context(started([str(word) for word in command], output))
-        engine = kind(process, port, folder)
-        until(lambda: get(f"http://127.0.0.1:{port}{path}") is not None, name, log)
+        words = [str(word) for word in command]
+        engine = kind(self.stack.enter_context(started(words, output)), port, folder)
+        engine.restarted = lambda: self.stack.enter_context(started(words, output))
+        engine.ready = lambda: until(lambda: get(f"http://127.0.0.1:{port}{path}") is not None, name, log)
+        engine.ready()
         return engine
 
     def fleet(self, recordings, machines, mix, *flags):

@@ -21,7 +21,8 @@ class Window:
     SAMPLES = "prometheus_tsdb_head_samples_appended_total"
 
     def __init__(self, engine):
-        self.engine, self.begin = engine, self.now()
+        self.engine = engine
+        self.begin = self.now()
 
     def now(self):
         # Debian's 2.42 has one counter, Prometheus 3 one for each type of sample.

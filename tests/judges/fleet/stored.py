@@ -72,11 +72,11 @@ def rule_costs(engine, end=END):
     """Processor seconds of one evaluation of each group. The ranges are as full as the stored data are long."""
     groups = {}
     for group, query in queries.of_rules():
-        one = groups.setdefault(group["name"], {"interval": engines.seconds(group["interval"]), "cpu": 0, "wall": 0, "rules": 0})
+        one = groups.setdefault(group["name"], {"interval": engines.seconds(group["interval"]), "cpu": 0, "wall": 0, "rules": []})
         found = cost(engine, query, end)
         one["cpu"] += found["cpu"]
         one["wall"] += found["wall"]
-        one["rules"] += 1
+        one["rules"].append({"name": query.panel, "cpu": found["cpu"], "series": found["series"]})
     return groups
 
 

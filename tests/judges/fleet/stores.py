@@ -47,9 +47,9 @@ def vmalert(rig, program, store, rules, name="vmalert"):
     port = free_port()
     base = f"http://127.0.0.1:{store.port}"
     command = [program, f"-rule={rules}", f"-datasource.url={base}", f"-remoteWrite.url={base}", f"-remoteRead.url={base}"]
-    command += ["-notifier.blackhole", f"-httpListenAddr=127.0.0.1:{port}", "-remoteWrite.flushInterval=200ms"]
-    # Its default leaves the newest 30 s out; without remote write delays, nothing is missing in them.
-    return rig.start(name, [*command, "-rule.evalDelay=0s"], port, "/health", Store)
+    # It evaluates the rules for a moment 30 s ago, at which all samples have arrived: -rule.evalDelay.
+    command += ["-notifier.blackhole", f"-httpListenAddr=127.0.0.1:{port}"]
+    return rig.start(name, command, port, "/health", Store)
 
 
 class Thanos:
@@ -76,7 +76,7 @@ class Thanos:
     def ask(self, stores):
         port, grpc = free_port(), free_port()
         command = [self.program, "query", f"--http-address=127.0.0.1:{port}", f"--grpc-address=127.0.0.1:{grpc}"]
-        command += ["--query.replica-label=receive_replica", "--query.replica-label=replica", "--log.level=warn"]
+        command += ["--query.replica-label=receive_replica", "--query.replica-label=prometheus_replica", "--log.level=warn"]
         command += [f"--endpoint=127.0.0.1:{one}" for one in stores]
         engine = self.rig.start(f"{self.name}-query", command, port, "/-/ready", Store)
         engine.extra = ()
@@ -91,7 +91,8 @@ class Thanos:
         write.write_text(json.dumps({"remote_write": [{"url": self.query.write_url}]}))
         command = [self.program, "rule", f"--data-dir={folder / 'data'}", f"--rule-file={pattern}", "--label=rule_replica=\"0\""]
         command += [f"--query=127.0.0.1:{self.query.port}", f"--http-address=127.0.0.1:{port}", f"--grpc-address=127.0.0.1:{grpc}"]
-        command += [f"--remote-write.config-file={write}", "--log.level=warn"]
+        # Samples that agents write arrive late.
+        command += [f"--remote-write.config-file={write}", "--rule-query-offset=30s", "--log.level=warn"]
         return self.rig.start(f"{self.name}-rule", command, port, "/-/ready", Store)
 
 
