@@ -126,7 +126,7 @@ def dcgm_problems():
 
 def static_problems():
     """Checks the plain files with promtool, without the block that Debian's promtool does not support."""
-    for file in sorted(FOLDER.glob("*.yml")):
+    for file in sorted([*FOLDER.glob("*.yml"), *FOLDER.glob("fleet/*.yml")]):
         config = yaml.safe_load(file.read_text())
         for job in config["scrape_configs"]:
             if job.pop("kubernetes_sd_configs", None):

@@ -49,9 +49,11 @@ class Api(Prometheus):
     """Prometheus' API of any engine, with time for long answers. An error of the engine is a ValueError with its text."""
 
     def ask(self, path, **parameters):
-        body = urllib.parse.urlencode(parameters).encode()
+        text = urllib.parse.urlencode(parameters)
+        # Some queries are too long for a URL.
+        request = (self.base + path, text.encode()) if path.startswith("query") else (f"{self.base}{path}?{text}",)
         try:
-            with urllib.request.urlopen(self.base + path, body, timeout=300) as answer:
+            with urllib.request.urlopen(*request, timeout=300) as answer:
                 return json.load(answer)["data"]
         except urllib.error.HTTPError as error:
             text = error.read().decode(errors="replace")

@@ -44,6 +44,18 @@ def fill(engine, recordings, mix, machines, span, end=END, **more):
     return written
 
 
+def settle(engine):
+    """Waits for the compaction that follows a lot of new samples: Prometheus looks for it once a minute."""
+    time.sleep(65)
+    before = engine.cpu()
+    while True:
+        time.sleep(3)
+        now = engine.cpu()
+        if now - before < 0.1:
+            return
+        before = now
+
+
 def cost(engine, query, end, repeats=3):
     """Processor seconds, seconds and samples read of a query: medians. The samples are None if the engine does not tell them."""
     spent, waited, count = [], [], 0
@@ -85,6 +97,7 @@ def measure(folder, recordings, mix, machines, span, pages=None, rules=False):
         rig = engines.Rig(stack, folder)
         engine = receiver(rig, f"stored-{machines}-{span}")
         written = fill(engine, recordings, mix, machines, span)
+        settle(engine)
         result = {"machines": machines, "span": span, "series": written.series, "samples": written.series * (span // written.every)}
         result["queries"] = list(dashboard_costs(engine, span, pages=pages))
         if rules:

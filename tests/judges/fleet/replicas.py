@@ -1,0 +1,173 @@
+"""Runs deploy/prometheus/fleet/shard.yml for two clusters with equal node names, one of them with two replicas, and checks the server that
+keeps their series for a year, and Alertmanager.
+
+    replicas.py --exporter target/release/vram-exporter [--victoria-metrics FILE] [--thanos FILE]
+
+Without an engine, the long-term server is a Prometheus. Only addresses, intervals and the label by which machines are divided are replaced
+in the file. Exit status 1 if a node or GPU is counted twice or not at all, if an alert is there twice, or if a series is stored that the
+file does not keep.
+"""
+
+import argparse
+import contextlib
+import json
+import re
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import engines
+import record
+import stores
+import yaml
+from machines import free_port
+
+CONFIGURATION = yaml.safe_load((engines.ROOT / "deploy/prometheus/fleet/shard.yml").read_text())
+SHAPES = ["1x4", "2mig"]
+PER_CLUSTER = 4
+EVERY, RULES_EVERY = "2s", "4s"
+# Cluster, replica: cluster-0 has a pair of replicas of each shard, cluster-1 a single server of each.
+SERVERS = [("cluster-0", "a"), ("cluster-0", "b"), ("cluster-1", "a")]
+SHARDS = 2
+# Fires at once for every node.
+ALERT = {"alert": "NodeIsThere", "expr": "instance:gpu_up:count > 0", "labels": {"severity": "info"}}
+
+
+def configuration(fleet, cluster, replica, shard, url, alertmanager, rules, labels_dropped=True):
+    """The shipped file for one server."""
+    config = json.loads(json.dumps(CONFIGURATION))
+    config["global"] |= {"scrape_interval": EVERY, "evaluation_interval": RULES_EVERY}
+    config["global"]["external_labels"] = {"cluster": cluster, "prometheus_replica": replica}
+    config["rule_files"] = [rules]
+    config["alerting"]["alertmanagers"] = [{"static_configs": [{"targets": [f"127.0.0.1:{alertmanager}"]}]}]
+    [write] = config["remote_write"]
+    write["url"] = url
+    if not labels_dropped:
+        write["write_relabel_configs"] = [one for one in write["write_relabel_configs"] if one["action"] != "labeldrop"]
+    [job] = config["scrape_configs"]
+    job |= {"scrape_interval": EVERY, "scrape_timeout": EVERY}
+    del job["static_configs"]
+    job["http_sd_configs"] = [{"url": f"http://127.0.0.1:{fleet.port}/sd", "refresh_interval": "5s"}]
+    hashed, kept = job["relabel_configs"]
+    # All machines of the simulated fleet have one address; its service discovery names the cluster.
+    hashed["source_labels"] = ["instance"]
+    kept["regex"] = str(shard)
+    own = {"source_labels": ["cluster"], "regex": cluster, "action": "keep"}
+    job["relabel_configs"] = [own, hashed, kept, {"regex": "cluster", "action": "labeldrop"}]
+    return config
+
+
+def rules(rig):
+    pattern = engines.shipped_rules(rig.folder / "rules", RULES_EVERY)
+    group = {"name": "check", "interval": RULES_EVERY, "rules": [ALERT]}
+    (rig.folder / "rules/check.yml").write_text(json.dumps({"groups": [group]}))
+    return pattern
+
+
+def alertmanager(rig):
+    port = free_port()
+    path = rig.folder / "alertmanager.yml"
+    path.write_text(json.dumps({"route": {"receiver": "nobody"}, "receivers": [{"name": "nobody"}]}))
+    command = ["prometheus-alertmanager", f"--config.file={path}", f"--web.listen-address=127.0.0.1:{port}"]
+    command += [f"--storage.path={rig.folder / 'alertmanager'}", "--cluster.listen-address="]
+    return rig.start("alertmanager", command, port, "/-/ready")
+
+
+def servers(rig, fleet, store, dropped, alerts, pattern):
+    for cluster, replica in SERVERS:
+        for shard in range(SHARDS):
+            name = f"{cluster}-{replica}-{shard}"
+            config = configuration(fleet, cluster, replica, shard, store.write_url, alerts.port, pattern, dropped)
+            port, path = free_port(), rig.folder / f"{name}.yml"
+            path.write_text(json.dumps(config))
+            command = ["prometheus", f"--config.file={path}", f"--web.listen-address=127.0.0.1:{port}", "--log.level=warn"]
+            yield rig.start(name, [*command, f"--storage.tsdb.path={rig.folder / name / 'data'}"], port, "/-/ready")
+
+
+def counted(store, expression):
+    return {one["metric"].get("cluster"): int(float(one["value"][1])) for one in store.api.instant(expression)}
+
+
+def gpus_of(fleet):
+    """How many GPUs each cluster has, from the machines themselves."""
+    found = {}
+    for at in range(2 * PER_CLUSTER):
+        text = engines.get(f"http://127.0.0.1:{fleet.port}/machine/{at}/metrics?at=1")
+        cluster = f"cluster-{at // PER_CLUSTER}"
+        found[cluster] = found.get(cluster, 0) + len(re.findall(r"^gpu_up\{", text, re.M))
+    return found
+
+
+def store_problems(name, store, fleet):
+    nodes, gpus = {one: PER_CLUSTER for one in ("cluster-0", "cluster-1")}, gpus_of(fleet)
+    for expression, expected in (
+        ("count by (cluster) (instance:gpu_up:count)", nodes),
+        ("sum by (cluster) (instance:gpu_up:sum)", gpus),
+        ("count by (cluster) (gpu_info)", gpus),
+        ("count by (cluster) (vram_exporter_build_info)", nodes),
+    ):
+        found = counted(store, expression)
+        print(f"{name}: {expression}: {found}")
+        if found != expected:
+            yield f"{name}: {expression}: {found}, not {expected}"
+    kept = re.compile(CONFIGURATION["remote_write"][0]["write_relabel_configs"][0]["regex"])
+    names = store.api.label_values("__name__", '{job="vram-exporter"}')
+    for one in names:
+        if not kept.fullmatch(one):
+            yield f"{name}: {one} is stored"
+    if not any(one.endswith(":max1h") for one in names):
+        yield f"{name}: no hourly peak is stored"
+
+
+def alert_problems(alerts):
+    found = json.loads(engines.get(f"http://127.0.0.1:{alerts.port}/api/v2/alerts"))
+    firing = sorted((one["labels"]["cluster"], one["labels"]["instance"]) for one in found if one["labels"]["alertname"] == ALERT["alert"])
+    expected = [(f"cluster-{at // PER_CLUSTER}", f"node-{at % PER_CLUSTER:05}") for at in range(2 * PER_CLUSTER)]
+    print(f"Alertmanager: {len(firing)} alerts of {len(expected)} nodes")
+    if firing != expected:
+        yield f"Alertmanager has {firing}"
+
+
+def started(rig, given):
+    """(name, engine, whether the replicas' label is removed before it)."""
+    if given.victoria_metrics:
+        flags = [f"-dedup.minScrapeInterval={RULES_EVERY}"]
+        return "VictoriaMetrics", stores.victoria_metrics(rig, given.victoria_metrics, flags=flags), True
+    if given.thanos:
+        return "Thanos", stores.Thanos(rig, given.thanos).query, False
+    return "Prometheus", stores.prometheus(rig), True
+
+
+def problems(rig, given):
+    recordings = rig.folder / "recordings"
+    recordings.mkdir()
+    for shape, recording in record.record(given.exporter, SHAPES, 2, 5).items():
+        record.write(recording, recordings / f"{shape}.json.gz")
+    name, store, dropped = started(rig, given)
+    alerts, pattern = alertmanager(rig), rules(rig)
+    fleet = rig.fleet(recordings, 2 * PER_CLUSTER, ",".join(SHAPES), "--clusters=2")
+    running = list(servers(rig, fleet, store, dropped, alerts, pattern))
+    engines.until(lambda: sum(engines.count(one.api, "instance:gpu_up:sum") for one in running) == 3 * PER_CLUSTER, "all scrapes")
+    # The rules that read others, the delay of remote write, and the engine's own delay.
+    time.sleep(30)
+    yield from store_problems(name, store, fleet)
+    yield from alert_problems(alerts)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--exporter", required=True, help="path of the exporter")
+    parser.add_argument("--victoria-metrics", help="the program, as the long-term server")
+    parser.add_argument("--thanos", help="the program, as the long-term server")
+    given = parser.parse_args()
+    with contextlib.ExitStack() as stack:
+        rig = engines.Rig(stack, Path(stack.enter_context(tempfile.TemporaryDirectory())))
+        found = list(problems(rig, given))
+    for problem in found:
+        print(problem, file=sys.stderr)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
