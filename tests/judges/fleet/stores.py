@@ -68,6 +68,7 @@ class Thanos:
         command = [self.program, "receive", f"--tsdb.path={folder / 'data'}", '--label=receive_replica="0"', "--log.level=warn"]
         command += [f"--grpc-address=127.0.0.1:{self.grpc}", f"--http-address=127.0.0.1:{self.web}"]
         command += [f"--remote-write.address=127.0.0.1:{self.remote}", "--tsdb.retention=10y", "--tsdb.out-of-order.time-window=30d"]
+        command += [f"--receive.capnproto-address=127.0.0.1:{free_port()}"]
         engine = self.rig.start(f"{self.name}-receive", command, self.web, "/-/ready", Store)
         # It says that it is ready before it listens for remote write.
         engines.until(lambda: listens(self.remote), "the receiver")
