@@ -36,11 +36,16 @@ RECORDINGS = {
     "defaults": (SHAPE, []),
     "process.series=false": (SHAPE, ["--process.series=false"]),
     "one process on each GPU": ("8x1", []),
+    "eight processes on each GPU": ("8x8", []),
 }
 PIDS_PER_HOUR, PROCESSES = 10_000, 512
 RULE_SPAN = 3 * 3600
-# The samples of a span are its machines × its series × its scrapes; a size beyond --samples is left out.
-SIZES = {3600: [10, 30, 100], 86400: [1, 3, 10], 14 * 86400: [1, 2, 3]}
+# Span → the machines and their numbers. The samples are machines × series × scrapes; a size beyond --samples is left out.
+SIZES = {
+    3600: ("defaults", [10, 30, 100]),
+    86400: ("defaults", [1, 3, 10]),
+    14 * 86400: ("eight processes on each GPU", [1, 3]),
+}
 
 
 def environment(exporter):
@@ -81,7 +86,7 @@ def variants(folder, places, machines, minutes):
     read = readers.readers()
     known = set(readers.families(record.read(place / f"{mix[0][0]}.json.gz")["frames"][-1]))
     needed = {name for name in known if read.get(name, set()) & {"alerts", "recording rules", "fleet"}}
-    lifetime = machines * PROCESSES * 3600 / PIDS_PER_HOUR
+    lifetime = machines * PROCESSES * 3600 // PIDS_PER_HOUR
     cases = {
         "defaults": (*places["defaults"], {}),
         "process.series=false": (*places["process.series=false"], {}),
@@ -101,12 +106,12 @@ def variants(folder, places, machines, minutes):
 
 
 def stored_parts(folder, places, limit, sizes):
-    place, mix = places["defaults"]
-    series = next(sent(place, mix))["series"]
-    for span, counts in SIZES.items():
+    for span, (variant, counts) in SIZES.items():
+        place, mix = places[variant]
+        series = next(sent(place, mix))["series"]
         for machines in sizes or counts:
             if machines * series * span / EVERY <= limit:
-                yield stored.measure(folder, place, mix, machines, span)
+                yield stored.measure(folder, place, mix, machines, span) | {"variant": variant}
                 print(f"queries over {span / 3600:.0f} h of {machines} machines: done", flush=True)
 
 

@@ -97,16 +97,16 @@ def rule_problems(name, engine, ignored, end):
 
 
 def started(rig, given):
-    """Name → (what is asked, the processes that are stopped, labels that are not compared)."""
+    """Name → (what is asked, the processes that are stopped, labels that are not compared, what evaluates the rules)."""
     if given.victoria_metrics:
-        engine = stores.victoria_metrics(rig, given.victoria_metrics)
-        yield "VictoriaMetrics", (engine, [engine], ())
+        engine, evaluator = stores.victoria_metrics(rig, given.victoria_metrics), None
+        if given.vmalert:
+            evaluator = stores.vmalert(rig, given.vmalert, engine, engines.shipped_rules(rig.folder / "vm-rules", RULES_EVERY))
+        yield "VictoriaMetrics", (engine, [engine], (), evaluator)
     if given.thanos:
         thanos = stores.Thanos(rig, given.thanos)
-        yield "Thanos", (thanos.query, [thanos.receiver], thanos.query.extra)
-        thanos.rules(engines.shipped_rules(rig.folder / "thanos-rules", RULES_EVERY))
-    if given.vmalert:
-        stores.vmalert(rig, given.vmalert, engine, engines.shipped_rules(rig.folder / "vm-rules", RULES_EVERY))
+        evaluator = thanos.rules(engines.shipped_rules(rig.folder / "thanos-rules", RULES_EVERY))
+        yield "Thanos", (thanos.query, [thanos.receiver], thanos.query.extra, evaluator)
 
 
 def problems(rig, given):
@@ -122,7 +122,7 @@ def problems(rig, given):
     begin = time.time()
     agent = stores.agent(rig, fleet, urls, every=f"{EVERY}s")
     time.sleep(BEFORE)
-    stopped = [process for _, processes, _ in others.values() for process in processes]
+    stopped = [process for _, processes, *_ in others.values() for process in processes]
     gap = time.time()
     for process in stopped:
         process.stop(given.signal)
@@ -136,10 +136,12 @@ def problems(rig, given):
     time.sleep(AFTER)
     # The newest samples may still be on their way.
     end = int(time.time()) - 15 + 0.5
-    for name, (engine, _, ignored) in others.items():
+    for name, (engine, _, ignored, evaluator) in others.items():
         yield from sample_problems(name, engine, reference, ignored, end, int(end - begin))
         yield from peak_problems(name, engine, reference, ignored, over + 10, int(over - gap) + 20)
-        yield from rule_problems(name, engine, ignored, end)
+        if evaluator:
+            yield from rule_problems(name, engine, ignored, end)
+            yield from (f"{name}: {problem}" for problem in engines.rule_problems(evaluator.api))
     for line in engines.get(f"http://127.0.0.1:{agent.port}/metrics").splitlines():
         if re.match(r"prometheus_remote_storage_samples_(dropped|failed)_total\{.*\} [^0]", line):
             yield f"the agent has lost samples: {line}"

@@ -140,7 +140,7 @@ def queries(folder, machines):
                 cells["p95"].append((one["machines"], quantile(costs, 0.95)))
             fits = [f"{at(cells[key], machines):.3g} s" for key in ("p95", "sum")]
             measured = ", ".join(f"{n}: {p:.3f} s / {s:.2f} s" for (n, p), (_, s) in zip(cells["p95"], cells["sum"]))
-            rows.append([page, f"{span / 3600:.0f} h", measured, *fits, refused or "-"])
+            rows.append([page, f"{span / 3600:.0f} h, {sizes[0]['variant']}", measured, *fits, refused or "-"])
     head = ["dashboard", "range", "machines: p95 of its queries / all of them", f"{machines} machines: p95", "all", "refused"]
     yield from table(head, rows)
 
