@@ -27,7 +27,9 @@ SHAPES = ["1x4", "2mig", "demo"]
 FRAMES, EVERY = 20, 2
 RULES_EVERY = "10s"
 SAMPLES = '{job="vram-exporter", __name__!~".*:.*|ALERTS.*"}'
-BEFORE, AFTER = 45, 75
+BEFORE, AFTER = 45, 105
+# The rules are evaluated 30 s late, and their newest results may still be on their way.
+RULES_LATE = 45
 PEAKS = "gpu_memory_window_peak_bytes|gpu_mig_memory_window_peak_bytes|gpu_workload_memory_window_peak_bytes|gpu_process_memory_window_peak_bytes"
 
 
@@ -140,7 +142,7 @@ def problems(rig, given):
         yield from sample_problems(name, engine, reference, ignored, end, int(end - begin))
         yield from peak_problems(name, engine, reference, ignored, over + 10, int(over - gap) + 20)
         if evaluator:
-            yield from rule_problems(name, engine, ignored, end)
+            yield from rule_problems(name, engine, ignored, end - RULES_LATE)
             yield from (f"{name}: {problem}" for problem in engines.rule_problems(evaluator.api))
     for line in engines.get(f"http://127.0.0.1:{agent.port}/metrics").splitlines():
         if re.match(r"prometheus_remote_storage_samples_(dropped|failed)_total\{.*\} [^0]", line):
