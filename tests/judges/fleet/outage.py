@@ -125,10 +125,11 @@ def problems(rig, given):
     agent = stores.agent(rig, fleet, urls, every=f"{EVERY}s")
     time.sleep(BEFORE)
     stopped = [process for _, processes, *_ in others.values() for process in processes]
-    gap = time.time()
+    gap, kept = time.time(), agent.disk("data")
     for process in stopped:
         process.stop(given.signal)
     time.sleep(given.down)
+    print(f"the agent has written {(agent.disk('data') - kept) / given.down / 1000:.1f} kB/s to its disk")
     for process in stopped:
         process.resume()
     over = time.time()
