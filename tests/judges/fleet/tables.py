@@ -141,6 +141,11 @@ def queries(folder, machines):
             fits = [f"{at(cells[key], machines):.3g} s" for key in ("p95", "sum")]
             measured = ", ".join(f"{n}: {p:.3f} s / {s:.2f} s" for (n, p), (_, s) in zip(cells["p95"], cells["sum"]))
             rows.append([page, f"{span / 3600:.0f} h, {sizes[0]['variant']}", measured, *fits, refused or "-"])
+    written = [one["blocks"] for one in results if one["blocks"]["samples"]]
+    if written:
+        size, samples = (sum(one[key] for one in written) for key in ("bytes", "samples"))
+        yield f"Blocks on disk: {size / samples:.2f} bytes for each sample, of {samples / 1e6:.0f} million."
+        yield ""
     head = ["dashboard", "range", "machines: p95 of its queries / all of them", f"{machines} machines: p95", "all", "refused"]
     yield from table(head, rows)
 
