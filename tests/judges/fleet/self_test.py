@@ -2,6 +2,7 @@
 
     self_test.py"""
 
+import re
 import struct
 import sys
 
@@ -13,8 +14,11 @@ import live
 import queries
 import readers
 import tables
+import yaml
 from machine import Machine, Owners, Plan
 from template import Template
+
+import dashboards
 
 START = 1_700_000_000
 TEXT = """# HELP gpu_up Whether it answers.
@@ -149,6 +153,18 @@ def profiles():
     assert live.unread({"b", "a"})[0]["regex"] == "a|b"
 
 
+def dropped():
+    """What docs/fleet.md drops in the scrape job is read by the GPU dashboard at most."""
+    page = (compare.engines.ROOT / "docs/fleet.md").read_text()
+    [block] = re.findall(r"```yaml\n(\s+metric_relabel_configs:.*?)```", page, re.S)
+    [rule] = yaml.safe_load(block)["metric_relabel_configs"]
+    known = readers.readers()
+    found = [name for name in dashboards.known_families() if re.fullmatch(rule["regex"], name)]
+    assert len(found) > 20 and rule["action"] == "drop", found
+    for name in found:
+        assert known.get(name, set()) <= {"gpu"}, (name, known[name])
+
+
 def lines():
     assert tables.line([(10, 25), (20, 45), (30, 65)]) == (5, 2)
     assert tables.at([(10, 20)], 1000) == 2000
@@ -156,7 +172,7 @@ def lines():
 
 
 def main():
-    for check in (texts, writes, comparisons, causes, profiles, lines):
+    for check in (texts, writes, comparisons, causes, profiles, dropped, lines):
         check()
         print(f"{check.__name__}: ok")
     return 0
