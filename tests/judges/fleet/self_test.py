@@ -13,6 +13,7 @@ import equality
 import live
 import queries
 import readers
+import replicas
 import tables
 import yaml
 from machine import Machine, Owners, Plan
@@ -165,6 +166,17 @@ def dropped():
         assert known.get(name, set()) <= {"gpu"}, (name, known[name])
 
 
+def kept():
+    """The server for the past has what the panels for right-sizing read, but for the raw peaks, instead of which they take the hourly ones."""
+    keep = replicas.CONFIGURATION["remote_write"][0]["write_relabel_configs"][0]["regex"]
+    page = dashboards.read()["workloads.json"]
+    panels = [panel for panel in dashboards.panels(page) if panel["title"].startswith("Right-sizing")]
+    read = {name for panel in panels for target in panel["targets"] for name in dashboards.families(target["expr"])}
+    assert len(read) > 5 and any(name.endswith(":max1h") for name in read), read
+    missing = {name for name in read if not re.fullmatch(keep, name)}
+    assert all(f":{name}:max1h" in " ".join(read) for name in missing), missing
+
+
 def lines():
     assert tables.line([(10, 25), (20, 45), (30, 65)]) == (5, 2)
     assert tables.at([(10, 20)], 1000) == 2000
@@ -172,7 +184,7 @@ def lines():
 
 
 def main():
-    for check in (texts, writes, comparisons, causes, profiles, dropped, lines):
+    for check in (texts, writes, comparisons, causes, profiles, dropped, kept, lines):
         check()
         print(f"{check.__name__}: ok")
     return 0
