@@ -22,6 +22,7 @@ import record
 import stores
 import yaml
 from machines import free_port
+from template import labels_of
 
 CONFIGURATION = yaml.safe_load((engines.ROOT / "deploy/prometheus/fleet/shard.yml").read_text())
 SHAPES = ["1x4", "2mig"]
@@ -34,17 +35,19 @@ SHARDS = 2
 ALERT = {"alert": "NodeIsThere", "expr": "instance:gpu_up:count > 0", "labels": {"severity": "info"}}
 
 
-def configuration(fleet, cluster, replica, shard, url, alertmanager, rules, labels_dropped=True):
+def configuration(fleet, cluster, replica, shard, store, alertmanager, rules):
     """The shipped file for one server."""
     config = json.loads(json.dumps(CONFIGURATION))
     config["global"] |= {"scrape_interval": EVERY, "evaluation_interval": RULES_EVERY}
-    config["global"]["external_labels"] = {"cluster": cluster, "prometheus_replica": replica}
+    config["global"]["external_labels"] = {"cluster": cluster, "shard": str(shard), "prometheus_replica": replica}
     config["rule_files"] = [rules]
     config["alerting"]["alertmanagers"] = [{"static_configs": [{"targets": [f"127.0.0.1:{alertmanager}"]}]}]
     [write] = config["remote_write"]
-    write["url"] = url
-    if not labels_dropped:
+    write["url"] = store.write_url
+    if store.kind == "Thanos":
         write["write_relabel_configs"] = [one for one in write["write_relabel_configs"] if one["action"] != "labeldrop"]
+    if store.kind == "Prometheus" and replica != "a":
+        del config["remote_write"]
     [job] = config["scrape_configs"]
     job |= {"scrape_interval": EVERY, "scrape_timeout": EVERY}
     del job["static_configs"]
@@ -74,11 +77,11 @@ def alertmanager(rig):
     return rig.start("alertmanager", command, port, "/-/ready")
 
 
-def servers(rig, fleet, store, dropped, alerts, pattern):
+def servers(rig, fleet, store, alerts, pattern):
     for cluster, replica in SERVERS:
         for shard in range(SHARDS):
             name = f"{cluster}-{replica}-{shard}"
-            config = configuration(fleet, cluster, replica, shard, store.write_url, alerts.port, pattern, dropped)
+            config = configuration(fleet, cluster, replica, shard, store, alerts.port, pattern)
             port, path = free_port(), rig.folder / f"{name}.yml"
             path.write_text(json.dumps(config))
             command = ["prometheus", f"--config.file={path}", f"--web.listen-address=127.0.0.1:{port}", "--log.level=warn"]
@@ -89,23 +92,37 @@ def counted(store, expression):
     return {one["metric"].get("cluster"): int(float(one["value"][1])) for one in store.api.instant(expression)}
 
 
-def gpus_of(fleet):
-    """How many GPUs each cluster has, from the machines themselves."""
-    found = {}
+def devices_of(fleet):
+    """How many GPUs each cluster has, and how many devices its namespaces use, from the machines themselves."""
+    gpus, used = {}, {}
     for at in range(2 * PER_CLUSTER):
         text = engines.get(f"http://127.0.0.1:{fleet.port}/machine/{at}/metrics?at=1")
         cluster = f"cluster-{at // PER_CLUSTER}"
-        found[cluster] = found.get(cluster, 0) + len(re.findall(r"^gpu_up\{", text, re.M))
-    return found
+        gpus[cluster] = gpus.get(cluster, 0) + len(re.findall(r"^gpu_up\{", text, re.M))
+        workloads = [dict(labels_of(line)) for line in text.splitlines() if line.startswith("gpu_workload_processes{")]
+        users = {(one["uuid"], one.get("mig_uuid"), one["namespace"]) for one in workloads if one.get("namespace")}
+        used[cluster] = used.get(cluster, 0) + len(users)
+    return gpus, used
+
+
+def sent_problems(running):
+    """A refused sample takes the whole request with it, and nothing sends it again."""
+    for engine in running:
+        for line in engines.get(f"http://127.0.0.1:{engine.port}/metrics").splitlines():
+            if re.match(r"prometheus_remote_storage_samples_failed_total\{.*\} [^0]", line):
+                yield f"{engine.folder.name}: the long-term server has refused samples: {line}"
 
 
 def store_problems(name, store, fleet):
-    nodes, gpus = {one: PER_CLUSTER for one in ("cluster-0", "cluster-1")}, gpus_of(fleet)
+    nodes, (gpus, used) = {one: PER_CLUSTER for one in ("cluster-0", "cluster-1")}, devices_of(fleet)
+    # The newest samples of 30 s: on a busy machine, a single scrape may come too late.
     for expression, expected in (
-        ("count by (cluster) (instance:gpu_up:count)", nodes),
-        ("sum by (cluster) (instance:gpu_up:sum)", gpus),
-        ("count by (cluster) (gpu_info)", gpus),
-        ("count by (cluster) (vram_exporter_build_info)", nodes),
+        ("count by (cluster) (last_over_time(instance:gpu_up:count[30s]))", nodes),
+        ("sum by (cluster) (last_over_time(instance:gpu_up:sum[30s]))", gpus),
+        # Each shard has its own part of a namespace.
+        ("sum by (cluster) (last_over_time(namespace:gpu_workload_devices:count[30s]))", used),
+        ("count by (cluster) (last_over_time(gpu_info[30s]))", gpus),
+        ("count by (cluster) (last_over_time(vram_exporter_build_info[30s]))", nodes),
     ):
         found = counted(store, expression)
         print(f"{name}: {expression}: {found}")
@@ -130,13 +147,17 @@ def alert_problems(alerts):
 
 
 def started(rig, given):
-    """(name, engine, whether the replicas' label is removed before it)."""
+    """The long-term server, and what kind of server it is."""
     if given.victoria_metrics:
-        flags = [f"-dedup.minScrapeInterval={RULES_EVERY}"]
-        return "VictoriaMetrics", stores.victoria_metrics(rig, given.victoria_metrics, flags=flags), True
-    if given.thanos:
-        return "Thanos", stores.Thanos(rig, given.thanos).query, False
-    return "Prometheus", stores.prometheus(rig), True
+        store = stores.victoria_metrics(rig, given.victoria_metrics, flags=[f"-dedup.minScrapeInterval={RULES_EVERY}"])
+        store.kind = "VictoriaMetrics"
+    elif given.thanos:
+        store = stores.Thanos(rig, given.thanos).query
+        store.kind = "Thanos"
+    else:
+        store = stores.prometheus(rig)
+        store.kind = "Prometheus"
+    return store
 
 
 def problems(rig, given):
@@ -144,14 +165,16 @@ def problems(rig, given):
     recordings.mkdir()
     for shape, recording in record.record(given.exporter, SHAPES, 2, 5).items():
         record.write(recording, recordings / f"{shape}.json.gz")
-    name, store, dropped = started(rig, given)
+    store = started(rig, given)
     alerts, pattern = alertmanager(rig), rules(rig)
     fleet = rig.fleet(recordings, 2 * PER_CLUSTER, ",".join(SHAPES), "--clusters=2")
-    running = list(servers(rig, fleet, store, dropped, alerts, pattern))
-    engines.until(lambda: sum(engines.count(one.api, "instance:gpu_up:sum") for one in running) == 3 * PER_CLUSTER, "all scrapes")
+    running = list(servers(rig, fleet, store, alerts, pattern))
+    seen = "last_over_time(instance:gpu_up:sum[1m])"
+    engines.until(lambda: sum(engines.count(one.api, seen) for one in running) == len(SERVERS) * PER_CLUSTER, "all scrapes")
     # The rules that read others, the delay of remote write, and the engine's own delay.
     time.sleep(30)
-    yield from store_problems(name, store, fleet)
+    yield from store_problems(store.kind, store, fleet)
+    yield from sent_problems(running)
     yield from alert_problems(alerts)
 
 
