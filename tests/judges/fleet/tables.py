@@ -58,7 +58,8 @@ def sent(folder):
     for name, kinds in found.items():
         for kind, label in zip(kinds, (name, f"{name}: dcgm-exporter's default families")):
             rate = [kind[key] * 1000 / 15 / 1e6 * 8 for key in ("bytes", "compressed")]
-            rows.append([label, kind["series"], f"{kind['bytes'] / 1000:.0f} kB", f"{kind['compressed'] / 1000:.0f} kB", *(f"{r:.0f} Mbit/s" for r in rate)])
+            sizes = [f"{kind[key] / 1000:.0f} kB" for key in ("bytes", "compressed")]
+            rows.append([label, kind["series"], *sizes, *(f"{one:.0f} Mbit/s" for one in rate)])
     yield from table(["one scrape of a machine", "series", "plain", "gzip", "1000 machines every 15 s, plain", "with gzip"], rows)
 
 
@@ -110,7 +111,8 @@ def rules(folder, machines):
         share = at(points, machines) / 1000 / group["interval"]
         shares.append(share)
         cells = [f"{y:.1f} ms" for _, y in points]
-        rows.append([f"`{name}`", f"{group['interval']:.0f} s", *cells, f"{fixed:.2f} + {slope:.3f} n ms", f"{at(points, machines) / 1000:.2f} s", f"{share:.2%}"])
+        fit = [f"{fixed:.2f} + {slope:.3f} n ms", f"{at(points, machines) / 1000:.2f} s", f"{share:.2%}"]
+        rows.append([f"`{name}`", f"{group['interval']:.0f} s", *cells, *fit])
     rows.append(["all", "", *("" for _ in results), "", "", f"{sum(shares):.1%}"])
     head = ["group", "interval", *(f"{one['machines']} machines" for one in results), "line", f"{machines} machines", "of a core"]
     yield from table(head, rows)
