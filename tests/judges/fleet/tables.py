@@ -43,7 +43,7 @@ def read(folder, pattern):
 
 
 def number(value):
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    return f"{value:,.0f}" if abs(value) >= 100 or abs(value) < 1e-6 else f"{value:.3g}"
 
 
 def fitted(label, results, value, machines, unit=1):
