@@ -86,7 +86,7 @@ fn scale(suffix: &str) -> Result<(u128, i32), &'static str> {
     }
     let exponent = suffix.strip_prefix(['e', 'E']).and_then(|digits| digits.parse::<i32>().ok());
     let exponent = exponent.ok_or("has no suffix that Kubernetes knows")?;
-    if exponent.abs() > LARGEST_EXPONENT {
+    if !(-LARGEST_EXPONENT..=LARGEST_EXPONENT).contains(&exponent) {
         return Err("has an exponent below -30 or above 30");
     }
     Ok((1, exponent))
@@ -153,6 +153,7 @@ mod tests {
             ("1e1.5", "has no suffix"),
             ("1e31", "has an exponent below -30 or above 30"),
             ("1e-31", "has an exponent"),
+            ("1e-2147483648", "has an exponent"),
             ("16Ei", "is too large"),
             ("18446744073709551616", "is too large"),
             ("99999999999999999999999999999999999999999999", "is too large"),

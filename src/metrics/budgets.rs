@@ -32,7 +32,7 @@ static PROMISED: Family = Family::gauge(
     Unit::Bytes,
     When::Scrape,
     &["gpu", "uuid"],
-    "Bytes of the GPU's memory that are promised: the sum of the lowest limits of all containers that the kubelet or a scheduler has placed on it, started or not, and of all other workloads that run on it. A container whose GPU is not known counts once it runs. Shares and MIG devices promise nothing. Absent where nothing is promised, and while the kubelet does not answer although a budget depends on it.",
+    "Bytes of the GPU's memory that are promised: the sum of the lowest limits of all containers that the kubelet or a scheduler has placed on it, started or not, and of all other workloads that run on it; each with at most the GPU's memory. The annotation and the environment count where no scheduler and no driver sets a limit. A container whose GPU is not known counts once it runs; workloads beyond process.series-limit count only if their GPU is known from Kubernetes. Shares and MIG devices promise nothing. Absent where nothing is promised, and while the API server or the kubelet does not answer although a budget depends on it.",
 );
 
 pub(super) static SECTION: Section = Section {

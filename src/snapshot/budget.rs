@@ -49,6 +49,11 @@ impl BudgetSource {
         matches!(self, Self::TimeSlicing)
     }
 
+    /// Whether the user of the workload writes it. It can lower a limit, but not what a scheduler has promised.
+    pub fn is_users(self) -> bool {
+        matches!(self, Self::Annotation | Self::Environment)
+    }
+
     /// Whether the source promises memory of a whole GPU. A share is not promised, and the memory of a MIG device is a
     /// part that the GPU has set aside.
     pub fn is_promise(self) -> bool {

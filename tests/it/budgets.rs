@@ -32,7 +32,7 @@ fn environment(limit: &str) -> String {
 /// A machine with one H200, and its cluster.
 struct Node {
     machine: Machine,
-    _runtime: Runtime,
+    runtime: Runtime,
     api: ApiServer,
     kubelet: Option<Kubelet>,
 }
@@ -43,7 +43,7 @@ impl Node {
         let machine = Machine::new(&(gpu + &processes.concat()));
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let api = runtime.block_on(ApiServer::start());
-        Self { machine, _runtime: runtime, api, kubelet: None }
+        Self { machine, runtime, api, kubelet: None }
     }
 
     /// Adds or replaces a pod with the container `main`, which runs if it is named by a digit.
@@ -130,8 +130,8 @@ fn every_source_of_a_pod_is_a_limit_of_its_workload() {
     assert_eq!(limit("both", "environment"), Some(2.0 * GIB));
     assert_eq!(scrape.all(LIMIT).count(), 6);
     assert!(scrape.all(OVER).count() == 6 && scrape.all(OVER).all(|series| series.value == 0.0), "all are within");
-    let lowest = 20.0 * GIB + (total(&scrape) / 4.0).floor() + 3000.0 * GIB / 1024.0 + 2.0 * GIB;
-    assert_eq!((scrape.value(PROMISED, &[("uuid", GPU)]), faults(&scrape)), (Some(lowest), 0.0));
+    let promised = 20.0 * GIB + (total(&scrape) / 4.0).floor() + (3000.0 + 4000.0) * GIB / 1024.0;
+    assert_eq!((scrape.value(PROMISED, &[("uuid", GPU)]), faults(&scrape)), (Some(promised), 0.0));
 }
 
 #[test]
@@ -239,6 +239,15 @@ fn what_is_promised_is_known_before_any_process_starts() {
     node.api.delete("team-b", "first");
     let left = exporter.scrape_until("one fraction", |s| promised(s).is_some_and(|bytes| bytes < total(s) / 2.0));
     assert_eq!(promised(&left), Some((total(&left) * 0.4).floor()));
+    // What a user writes does not lower what the scheduler has promised, and no pod counts with more than the GPU.
+    let own = json!({"gpu-fraction": "0.4", "vram-exporter/gpu-memory-limit": "1"});
+    node.put("second", None, &group(own), &json!({}));
+    node.annotate("huge", None, &json!({"hami.io/vgpu-devices-allocated": format!("{GPU},NVIDIA,99999999,0:;")}));
+    let capped = exporter.scrape_until("the huge one", |s| promised(s).is_some_and(|bytes| bytes > total(s)));
+    assert_eq!(promised(&capped), Some((total(&capped) * 0.4).floor() + total(&capped)));
+    // While the API server does not answer, pods may have gone or come.
+    node.runtime.block_on(node.api.stop());
+    exporter.scrape_until("no sum", |s| promised(s).is_none());
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! The memory that is promised on each GPU: the sum of what its containers and workloads may hold, whether they have
 //! started or not.
 //!
-//! Invariants: each container and each workload counts once for each GPU, with the lowest of its limits there; a share
-//! and the memory of a MIG device are not promised. If a part of the sum is unknown, there is no sum.
+//! Invariants: each container and each workload counts once for each GPU, with the lowest of its limits there, and with
+//! at most the GPU's memory; what a user writes does not lower what a scheduler has promised; a share and the memory of a
+//! MIG device are not promised. If a part of the sum is unknown, there is no sum.
 
 use std::collections::{HashMap, HashSet};
 
@@ -17,6 +18,8 @@ pub(super) struct Promises<'a> {
     declared: Vec<(&'a PodContainer, &'a [Budget])>,
     /// The indices of the whole GPUs that are allocated to each container; `None` if the kubelet does not answer.
     allocated: Option<HashMap<&'a PodContainer, Vec<u32>>>,
+    /// Whether the declarations are those of now: the API server answers, or no pod declares anything.
+    followed: bool,
 }
 
 impl<'a> Promises<'a> {
@@ -24,7 +27,8 @@ impl<'a> Promises<'a> {
         let declared: Vec<_> = parts.pods.budgets.iter().map(|(holder, budgets)| (holder, &budgets[..])).collect();
         // Where no pod declares anything, nothing has to be looked up.
         let allocated = if declared.is_empty() { Some(HashMap::new()) } else { allocated(parts, settings) };
-        Self { declared, allocated }
+        let followed = declared.is_empty() || parts.pods.up != Some(false);
+        Self { declared, allocated, followed }
     }
 
     /// The bytes that are promised on a GPU. `total`: all memory of the GPU. `None` if nothing is promised, or if a part
@@ -35,12 +39,19 @@ impl<'a> Promises<'a> {
         if self.declared.is_empty() && limited.is_empty() {
             return None;
         }
+        if !self.followed {
+            return None;
+        }
         let mut counted = HashSet::new();
         let mut promised: Option<u64> = None;
-        let mut add = |bytes: u64| promised = Some(promised.unwrap_or(0).saturating_add(bytes));
+        let mut add = |promise: Promise| {
+            // Texts of users can name any number.
+            let bytes = promise.bytes.min(total.unwrap_or(u64::MAX));
+            promised = Some(promised.unwrap_or(0).saturating_add(bytes));
+        };
         for &(holder, budgets) in &self.declared {
             let own = limited.iter().find(|(workload, _)| workload.workload.pod.as_deref() == Some(holder));
-            let mut lowest = own.map(|(_, bytes)| *bytes);
+            let mut promise = own.map(|(_, promise)| *promise);
             for budget in budgets {
                 let applies = match budget.place {
                     BudgetPlace::EachGpu => own.is_some() || self.is_allocated(holder, gpu)?,
@@ -51,17 +62,18 @@ impl<'a> Promises<'a> {
                         BudgetAmount::Bytes(bytes) => bytes,
                         amount @ BudgetAmount::Millionths(_) => amount.bytes(total?),
                     };
-                    lowest = Some(lowest.map_or(bytes, |lowest| lowest.min(bytes)));
+                    let other = Promise { is_users: budget.source.is_users(), bytes };
+                    promise = Some(promise.map_or(other, |promise| promise.min(other)));
                 }
             }
-            if let Some(bytes) = lowest {
+            if let Some(promise) = promise {
                 counted.insert(holder);
-                add(bytes);
+                add(promise);
             }
         }
-        for (workload, bytes) in limited {
+        for (workload, promise) in limited {
             if !workload.workload.pod.as_deref().is_some_and(|pod| counted.contains(pod)) {
-                add(bytes);
+                add(promise);
             }
         }
         promised
@@ -73,9 +85,18 @@ impl<'a> Promises<'a> {
     }
 }
 
-/// The lowest limit that is promised to a workload in bytes.
-fn promised_to(workload: &WorkloadUse) -> Option<u64> {
-    workload.limits.iter().filter(|limit| limit.source.is_promise()).filter_map(|limit| limit.bytes).min()
+/// What is promised to a workload or a container. The lesser of two promises counts: one of a scheduler or of the driver
+/// before one that the user of the workload writes, and otherwise the lower one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Promise {
+    is_users: bool,
+    bytes: u64,
+}
+
+/// What is promised to a workload.
+fn promised_to(workload: &WorkloadUse) -> Option<Promise> {
+    let promises = workload.limits.iter().filter(|limit| limit.source.is_promise());
+    promises.filter_map(|limit| Some(Promise { is_users: limit.source.is_users(), bytes: limit.bytes? })).min()
 }
 
 /// The whole GPUs of each container. `None` if the kubelet is queried and its response is too old; empty if it is not

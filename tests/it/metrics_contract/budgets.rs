@@ -135,7 +135,7 @@ fn what_the_kubelet_has_not_said_lately_is_unknown() {
 }
 
 #[test]
-fn each_container_counts_once_with_its_lowest_limit() {
+fn each_container_counts_once_with_what_its_scheduler_promised_or_else_with_its_own_lowest_limit() {
     let mut machine = machine();
     let here = |source, gib| bytes(source, gib, BudgetPlace::Index(0));
     declare(
@@ -143,9 +143,12 @@ fn each_container_counts_once_with_its_lowest_limit() {
         &[
             ("a", vec![here(BudgetSource::Annotation, 20), here(BudgetSource::Hami, 30)]),
             ("b", vec![here(BudgetSource::Hami, 10), bytes(BudgetSource::Kai, 1, BudgetPlace::Index(1))]),
+            ("c", vec![here(BudgetSource::Hami, 9), here(BudgetSource::Kai, 4)]),
+            ("d", vec![here(BudgetSource::Annotation, 3)]),
+            ("huge", vec![bytes(BudgetSource::Annotation, 1 << 30, BudgetPlace::Index(1))]),
         ],
     );
-    // Container a runs, with a still lower limit in its environment; a unit runs too.
+    // The containers a and d run, with a still lower limit in their environment; a unit runs too.
     let unit = Arc::new(Workload { name: "unit:x.service".to_owned(), kind: WorkloadKind::Systemd, pod: None });
     let share = WorkloadLimit { over: None, ..limit(BudgetSource::TimeSlicing, GIB, 0.0) };
     machine.processes[0].workloads = vec![
@@ -153,11 +156,12 @@ fn each_container_counts_once_with_its_lowest_limit() {
             "a",
             vec![limit(BudgetSource::Annotation, 20 * GIB, 0.0), limit(BudgetSource::Environment, 5 * GIB, 0.0)],
         ),
+        with_limits("d", vec![limit(BudgetSource::Environment, 2 * GIB, 0.0)]),
         WorkloadUse { limits: vec![limit(BudgetSource::Environment, 2 * GIB, 0.0), share], ..workload(unit, GIB) },
         with_limits("shared", vec![share]),
         WorkloadUse { processes: 0, ..with_limits("gone", vec![limit(BudgetSource::Environment, GIB, 0.0)]) },
     ];
-    assert_eq!(promised(machine), [Some(5.0 + 10.0 + 2.0), Some(1.0)]);
+    assert_eq!(promised(machine), [Some(30.0 + 10.0 + 4.0 + 2.0 + 2.0), Some(1.0 + 80.0)], "at most the GPU's 80 GiB");
 }
 
 #[test]
