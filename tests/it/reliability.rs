@@ -66,8 +66,9 @@ const WALL_CLOCK: [&str; 12] = [
 ];
 
 /// The files that use the wall clock only for the times since which counters count, which OpenMetrics shows.
-const COUNTED_SINCE: [&str; 17] = [
+const COUNTED_SINCE: [&str; 19] = [
     "src/lanes/memory/accumulator.rs",
+    "src/lanes/process/over_limit.rs",
     "src/lanes/telemetry/profiling/scope.rs",
     "src/lanes/xids.rs",
     "src/metrics/build_metrics.rs",
@@ -80,6 +81,7 @@ const COUNTED_SINCE: [&str; 17] = [
     "src/metrics/pushes.rs",
     "src/metrics/scrape.rs",
     "src/metrics/view.rs",
+    "src/snapshot/budget.rs",
     "src/snapshot/memory.rs",
     "src/snapshot/profiling.rs",
     "src/snapshot/recorder.rs",
