@@ -8,7 +8,7 @@ use serde::Deserialize;
 use vram_exporter::metrics::families;
 
 use crate::alerts::shipped;
-use crate::harness::{Exporter, Machine, Scrape, bare, eventually};
+use crate::harness::{Exporter, Machine, Scrape, bare, eventually, eventually_or};
 
 /// The names in the TYPE lines. Each has a HELP line too.
 fn served(scrape: &Scrape) -> BTreeSet<String> {
@@ -59,8 +59,12 @@ fn what_is_served_does_not_change_the_rest() {
     let machine = Machine::built_in("busy-h200");
     let exporter = machine.export(&["--metrics.include=gpu_up"]);
     assert_eq!(served(&exporter.scrape()), BTreeSet::from(["gpu_up".to_owned()]));
-    let gpus = exporter.get("/api/v1/gpus").unwrap().body;
-    assert!(gpus.contains("used_bytes") && gpus.contains("unattributed_bytes"), "{gpus}");
+    // The list of processes is read after the memory.
+    eventually_or("the memory and the processes", || {
+        let gpus = exporter.get("/api/v1/gpus").unwrap().body;
+        let is_whole = gpus.contains("used_bytes") && gpus.contains("unattributed_bytes");
+        if is_whole { Ok(()) } else { Err(gpus) }
+    });
     assert!(exporter.get("/").unwrap().body.contains("NVIDIA H200"));
     assert!(exporter.log().contains("metrics.include"), "{}", exporter.log());
 }
