@@ -42,12 +42,12 @@ ISSUES = " or ".join(
         issue(
             "max without (reason) (avg_over_time(gpu_throttle_active"
             f'{{{NODE},reason=~"hw_thermal_slowdown|sw_thermal_slowdown|hw_power_brake_slowdown"}}[$__range])) > 0',
-            "throttled by heat or power brake, share of time",
+            "throttled, share of time",
         ),
         f'label_replace(1 - vram_exporter_nvml_up{{{NODE}}} > 0, "issue", "no driver: NVML is not open", "", "")',
         f'label_replace({KNOWN} unless {PRESENT}, "issue", "exporter silent", "", "")',
         'label_replace(count by (cluster, instance) (group by (cluster, instance, job) '
-        f'(vram_exporter_build_info{{{NODE}}})) > 1, "issue", "scraped by several jobs: choose one in Job", "", "")',
+        f'(vram_exporter_build_info{{{NODE}}})) > 1, "issue", "two jobs scrape it: choose one in Job", "", "")',
     ]
 )
 SHIPPED = "(Gpu|Allocator|VramExporter).*"
@@ -272,9 +272,9 @@ HEALTH = [
         [q.linked(f"sum by ({GPU_KEY}, issue) ({ISSUES})")],
         [
             p.column("issue", "Issue"),
-            p.column("instance", "Node", links=p.detail("exporter", "instance"), width=150),
+            p.column("instance", "Node", links=p.detail("exporter", "instance"), width=100),
             p.column("gpu", "GPU", width=50, links=p.detail("gpu", "instance", gpu="uuid", mig="mig")),
-            p.column("Value #A", "Count or share", p.COUNT, width=120),
+            p.column("Value #A", "Count or share", p.COUNT, width=112),
             p.hidden("uuid"),
             p.hidden("mig"),
         ],
@@ -291,11 +291,11 @@ HEALTH = [
             f" * on ({BY_NODE}) group_left (driver_version) group by ({BY_NODE}, driver_version) (nvidia_driver_info{{{NODE}}}))",
         ],
         [
-            p.column("instance", "Node", links=p.detail("gpu", "instance")),
+            p.column("instance", "Node", width=100, links=p.detail("gpu", "instance")),
             p.column("name", "Model"),
-            p.column("Value #A", "GPUs", p.COUNT, width=60, decimals=0),
-            p.column("Value #B", "with MIG", p.COUNT, width=80, decimals=0),
-            p.column("driver_version", "Driver", width=110),
+            p.column("Value #A", "GPUs", p.COUNT, width=55, decimals=0),
+            p.column("Value #B", "with MIG", p.COUNT, width=75, decimals=0),
+            p.column("driver_version", "Driver", width=90),
         ],
         size=(12, 8),
         empty="No GPU is visible.",

@@ -33,12 +33,12 @@ RECOVERY = p.table(
         p.column("instance", "Node"),
         p.column("gpu", "GPU", width=50),
         p.column("action", "Action"),
-        p.column("Value #B", "Gen.", p.COUNT, width=55, decimals=0),
-        p.column("Value #C", "Highest gen.", p.COUNT, width=98, decimals=0),
+        p.column("Value #B", "Gen.", p.COUNT, width=52, decimals=0),
+        p.column("Value #C", "Max gen.", p.COUNT, width=76, decimals=0),
         p.column("Value #D", "Lanes", p.COUNT, width=58, decimals=0),
-        p.column("Value #E", "Most lanes", p.COUNT, width=88, decimals=0),
+        p.column("Value #E", "Max lanes", p.COUNT, width=82, decimals=0),
         *(
-            p.column(f"Value #{letter}", f"Rows: {left}", width=98)
+            p.column(f"Value #{letter}", f"Rows: {left}", width=105)
             for letter, left in zip("FGHIJ", SPARES)
         ),
     ],
@@ -55,12 +55,12 @@ HEALTH = [
             f" * on (cluster, instance) group_left (driver_version) nvidia_driver_info{{{q.NODE}}})",
         ],
         [
-            p.column("instance", "Node"),
-            p.column("gpu", "GPU", width=50),
-            p.column("name", "Model"),
-            p.column("driver_version", "Driver"),
-            p.column("mig_mode", "MIG", width=80),
-            p.column("pci_bus_id", "PCI"),
+            p.column("instance", "Node", width=110),
+            p.column("gpu", "GPU", width=45),
+            p.column("name", "Model", width=185),
+            p.column("driver_version", "Driver", width=100),
+            p.column("mig_mode", "MIG", width=75),
+            p.column("pci_bus_id", "PCI", width=125),
             p.column("simulated", "Simulated", width=85),
             p.column("uuid", "UUID"),
         ],

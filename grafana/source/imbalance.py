@@ -7,7 +7,7 @@ BY_NODE = "cluster, instance"
 BY_OWNER = q.OWNER
 WORKLOAD_COLUMNS = [
     p.column("workload", "Workload", links=p.detail("workloads", "instance", "workload")),
-    p.column("instance", "Node", links=p.detail("gpu", "instance")),
+    p.column("instance", "Node", width=85, links=p.detail("gpu", "instance")),
 ]
 
 # Whole GPUs only: MIG devices of different sizes are not an imbalance.

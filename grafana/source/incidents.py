@@ -75,11 +75,11 @@ def firing(names, select, size, title="Firing alerts", links=True, owners=True):
     copied = f'label_replace({active}, "todo", "$1", "alertname", "(.*)")'
     columns = [
         p.words("rank", "Severity", SEVERITY, width=95),
-        p.column("alertname", "Alert", width=220),
+        p.column("alertname", "Alert", width=215),
         *(p.device_columns(100) if links else [p.column("instance", "Node", width=110)]),
-        *([p.column("owner", "Workload", width=150)] if owners else []),
+        *([p.column("owner", "Workload")] if owners else []),
         p.column("Value #A", "Active", p.SECONDS, width=75, decimals=0),
-        p.words("todo", "What to do", {name: (text, "text") for name, text in ACTIONS.items()}),
+        p.words("todo", "What to do", {name: (text, "text") for name, text in ACTIONS.items()}, 275 if owners else None),
     ]
     return p.table(
         title,

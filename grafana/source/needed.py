@@ -24,7 +24,11 @@ ON_GPU = [
             p.ranged(q.total(f"gpu_process_allocator_reserved_bytes{{{GPU}}}", key=PROCESS), "reserved by allocators"),
             p.ranged(q.total(f"gpu_process_allocator_allocated_bytes{{{GPU}}}", key=PROCESS), "allocated"),
         ],
-        overrides=p.MEMORY_COLORS,
+        overrides=[
+            *p.MEMORY_COLORS,
+            p.colored("reserved by allocators", "#00bcd4", custom__fillOpacity=0),
+            p.colored("allocated", "#c0b283", custom__fillOpacity=0),
+        ],
         calcs=p.LAST_AND_MAX,
         empty="No selected GPU reports its memory.",
     ),

@@ -80,7 +80,9 @@ def by_query(reference, **properties):
 
 
 def stat(title, description, query, unit=COUNT, thresholds=PLAIN, empty="no data", size=(6, 3), interval=None, **defaults):
-    defaults = {"thresholds": thresholds, **defaults}
+    # Otherwise a missing value would have the colour of a low one.
+    missing = {"type": "special", "options": {"match": "null+nan", "result": {"text": empty, "color": GREY, "index": 99}}}
+    defaults = {"thresholds": thresholds, **defaults, "mappings": [*defaults.get("mappings", []), missing]}
     step = {"interval": interval} if interval else {}
     options = {
         "reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False},
@@ -209,7 +211,7 @@ MEMORY_COLORS = [
 
 
 # The MIG device. Grafana omits the columns if there is none.
-MIG_COLUMNS = [column("profile", "MIG", width=80), column("gpu_instance", "Inst.", width=50)]
+MIG_COLUMNS = [column("profile", "MIG", width=72), column("gpu_instance", "Inst.", width=48)]
 
 
 def table(title, description, queries, columns, size=(24, 9), empty="no data", sort=None, ascending=False, interval=None):

@@ -112,6 +112,17 @@ def problems(name, dashboard):
 EXPORTERS_PAGE = 'http://${__data.fields["instance"]}${port}/'
 
 
+def row_problems(panel):
+    """A link reads only fields that the table has, shown or hidden: another one would be an empty value of a variable."""
+    overrides = panel["fieldConfig"]["overrides"]
+    fields = {override["matcher"]["options"] for override in overrides}
+    for override in overrides:
+        for url in every("url", override):
+            missing = set(re.findall(r'\$\{__data\.fields\["([^"]+)"\]', url)) - fields
+            if missing:
+                yield f"the link of {override['matcher']['options']} reads fields that the table does not have: {sorted(missing)}"
+
+
 def link_problems(dashboards):
     """Links lead to existing dashboards and set only variables that those dashboards have."""
     names = {d["uid"]: {variable["name"] for variable in variables(d)} for d in dashboards.values()}
@@ -127,6 +138,8 @@ def link_problems(dashboards):
         kept = "?${datasource:queryparam}&${cluster:queryparam}&${job:queryparam}"
         if to_gpu != ([] if name == "gpu.json" else ["/d/vram-exporter-gpu" + kept]):
             yield f"{name}: links, with time, to {to_gpu}"
+        for panel in panels(dashboard):
+            yield from (f"{name}: {panel['title']}: {problem}" for problem in row_problems(panel))
         for url in set(every("url", dashboard["panels"])):
             if url == EXPORTERS_PAGE:
                 continue

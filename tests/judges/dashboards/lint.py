@@ -94,7 +94,8 @@ def height_problems(panel):
 def number_problems(panel):
     """Counts are whole numbers, and shares are per cent."""
     defaults = panel["fieldConfig"]["defaults"]
-    if panel["type"] == "stat" and defaults["unit"] == "short" and defaults.get("decimals") != 0 and not defaults.get("mappings"):
+    words = [mapping for mapping in defaults.get("mappings", []) if mapping["type"] != "special"]
+    if panel["type"] == "stat" and defaults["unit"] == "short" and defaults.get("decimals") != 0 and not words:
         yield "decimals", "a count with decimals"
     if "percent" in defaults["unit"] and defaults["unit"] != "percentunit":
         yield "percent", f"the unit {defaults['unit']}"

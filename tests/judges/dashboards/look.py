@@ -11,7 +11,7 @@ It needs Chromium and the websocket-client package.
 
 import argparse
 import base64
-import json
+import signal
 import sys
 import time
 import urllib.parse
@@ -19,11 +19,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "page"))
 
+import dashboards  # noqa: E402
 from browser import Browser, Tab, eventually  # noqa: E402
 
 HOUR, DAY = 3_600_000, 86_400_000
 PAGES = ("fleet", "gpu", "workloads", "exporter")
-NOTEBOOK = "team-b/notebook-7/jupyter"
 # Variables for each page, and the length of the time range. The GPU page shows one node, therefore `fleet` and `week` name it.
 CASES = {
     "idle": ({"instance": "node-d"}, HOUR),
@@ -113,14 +113,14 @@ def opened(browser, width, height=HIGH):
 class Looking(Browser):
     def page(self, width, height):
         tab = self.tab(width=width, height=height)
-        url = tab.call("Target.getTargetInfo")["targetInfo"]["targetId"]
+        target = tab.call("Target.getTargetInfo")["targetInfo"]["targetId"]
         tab.socket.close()
-        return Page(f"ws://127.0.0.1:{self.port}/devtools/page/{url}", width=width, height=height)
+        return Page(f"ws://127.0.0.1:{self.port}/devtools/page/{target}", width=width, height=height)
 
 
 def address(grafana, page, case, end, theme):
     chosen, span = CASES[case]
-    known = {v["name"] for v in json.loads((Path(__file__).resolve().parents[3] / f"grafana/dashboards/{page}.json").read_text())["templating"]["list"]}
+    known = {variable["name"] for variable in dashboards.variables(dashboards.read()[f"{page}.json"])}
     fields = {f"var-{name}": value for name, value in chosen.items() if name in known}
     fields |= {"from": end - span, "to": end, "theme": theme}
     return f"{grafana}/d/vram-exporter-{page}/x?{urllib.parse.urlencode(fields)}"
@@ -137,6 +137,8 @@ def main():
     parser.add_argument("--theme", action="append", choices=("dark", "light"))
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
+    # Ends the browser too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     found = {}
     with Looking() as browser:
         for case in options.case or CASES:

@@ -9,6 +9,8 @@ Invariant: the numbers depend only on the code and on the time before the end, s
 """
 
 import argparse
+import signal
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -39,11 +41,11 @@ def node_a():
         name, where = kubernetes("training", "llama-13b-0", "trainer")
         node.workload(name, number, steady(66, 94, f"llama{number}"), needed=0.86, user="mira", limit=110, **where)
     name, where = kubernetes("serving", "mistral-small-6c9d7", "vllm")
-    node.workload(name, 2, steady(118, 119, "vllm"), peak=1.01, needed=0.41, user="llm", limit=112, started=19 * HOUR, **where)
+    node.workload(name, 2, steady(118, 119, "vllm"), peak=1.01, needed=0.98, user="llm", limit=112, started=19 * HOUR, **where)
     name, where = kubernetes("training", "evaluate-28811")
     ended = between(growing(1, 40, 80 * MINUTE), 75 * MINUTE, 40 * MINUTE)
     node.workload(name, 2, ended, user="mira", needed=0.93, started=75 * MINUTE, **where)
-    node.workload("slurm:48220", 2, growing(3, 15, 35 * MINUTE), kind="slurm", user="ada", limit=40, started=35 * MINUTE)
+    node.workload("slurm:48220", 2, growing(8, 15, 35 * MINUTE), kind="slurm", user="ada", limit=24, started=19 * HOUR)
     name, where = kubernetes("team-b", "notebook-7", "jupyter")
     node.workload(name, 3, lambda before: 31 * GIB, user="jonas", idle=14 * HOUR, needed=0.04, limit=60, started=14 * HOUR, **where)
     name, where = kubernetes("vision", "defects-0", "trainer")
@@ -58,7 +60,7 @@ def node_a():
 
 
 def node_b():
-    """Four H100 in Kubernetes, two of them divided into MIG devices."""
+    """Four H100 in Kubernetes, two of them divided into MIG devices, one of which a job filled before it ended."""
     node = Node("node-b")
     node.gpu(0, H100, mig=[("1g.10gb", 10)] * 7)
     node.gpu(1, H100, mig=[("3g.40gb", 40), ("2g.20gb", 20), ("1g.10gb", 10)])
@@ -66,14 +68,18 @@ def node_b():
     node.gpu(3, H100)
     for index in range(6):
         name, where = kubernetes(f"tenant-{index}", f"app-{index}")
-        used = steady(8.1, 8.5, name) if index == 3 else steady(0.5 + index / 2, 1.2 + index, name)
+        used = steady(7.4, 7.6, name) if index == 3 else steady(0.5 + index / 2, 1.2 + index, name)
         node.workload(name, (0, index), used, peak=1.02, limit=9 if index == 3 else 6, **where)
     name, where = kubernetes("training", "rank-experiment-4", "trainer")
     node.workload(name, (1, 0), steady(20, 30, name), user="nora", **where)
     name, where = kubernetes("serving", "reranker-5d9", "server")
     node.workload(name, (1, 1), steady(5, 6, name), **where)
+    name, where = kubernetes("training", "finetune-7", "trainer")
+    filled = between(lambda before: int((1 + 7.6 * (110 * MINUTE - before) / HOUR) * GIB), 110 * MINUTE, 50 * MINUTE)
+    node.workload(name, (1, 2), filled, peak=1.0, user="nora", started=110 * MINUTE, **where)
+    node.incident(1, "out_of_memory", 50 * MINUTE)
     name, where = kubernetes("vision", "segment-1", "trainer")
-    node.workload(name, 2, steady(50, 58, name), user="tom", needed=0.7, limit=64, **where)
+    node.workload(name, 2, steady(50, 58, name), user="tom", needed=0.7, limit=90, **where)
     return node
 
 
@@ -132,7 +138,7 @@ def of_pod(namespace, name, container):
     return {"workload": f"{namespace}/{name}/{container}", "kind": "kubernetes", **pod(namespace, name, container)}
 
 
-# (alert, severity, minutes since it began, labels)
+# (alert, severity, minutes since it began, labels): what the shipped rules would say about these machines.
 FIRING = [
     ("GpuMemoryCritical", "critical", 12, on_gpu("node-a", 2)),
     ("GpuMemoryPeakNearLimit", "warning", 9, on_gpu("node-a", 2)),
@@ -147,7 +153,7 @@ FIRING = [
         33,
         {**on_gpu("node-b", 0), "mig_uuid": "MIG-node-b-0-3", "gpu_instance": "4", "profile": "1g.10gb"},
     ),
-    ("GpuMemoryReserved", "info", 260, on_gpu("node-c", 0)),
+    ("GpuMemoryOverpromised", "warning", 260, on_gpu("node-b", 2)),
     ("GpuXidError", "critical", 6, {**on_gpu("node-e", 0), "xid": "94"}),
     ("GpuRowRemapPending", "warning", 25, on_gpu("node-e", 0)),
     ("GpuLost", "critical", 44, on_gpu("node-e", 1)),
@@ -215,6 +221,8 @@ def main():
     parser.add_argument("--days", type=float, default=1, help="how many days of data (default: 1)")
     parser.add_argument("--folder", type=Path, help="where the data is kept; without it, in a folder that is removed at the end")
     options = parser.parse_args()
+    # Ends Prometheus too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.folder or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)

@@ -122,6 +122,8 @@ class Node:
         self.promised[number] = self.promised.get(number, 0) + (limit or 0)
         self.add("gpu_workload_memory_used_bytes", used, **labels)
         self.add("gpu_workload_memory_window_peak_bytes", top, **labels)
+        # The lists of workloads and namespaces are those of this family.
+        self.add("gpu_workload_memory_peak_bytes", top, **labels)
         self.add("gpu_workload_processes", present(1), **labels)
         process = {**place, "pid": str(4000 + zlib.crc32(name.encode()) % 9000), "process": name.split("/")[-1].split(":")[-1], **pod}
         self.add("gpu_process_memory_used_bytes", used, **process)
