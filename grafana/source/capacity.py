@@ -80,7 +80,7 @@ PANELS = [
         ],
         [
             p.column("name", "Model"),
-            p.column("Value #A", "GPUs", p.COUNT, width=68, decimals=0),
+            p.column("Value #A", "GPUs", p.COUNT, width=78, decimals=0),
             p.column("Value #B", "Held", p.COUNT, width=55, decimals=0),
             p.column("Value #C", "Needed", p.COUNT, width=72, decimals=0),
             p.column("Value #D", "Sum of peaks", p.BYTES, width=115, decimals=0),

@@ -274,7 +274,7 @@ HEALTH = [
             p.column("issue", "Issue"),
             p.column("instance", "Node", links=p.detail("exporter", "instance"), width=100),
             p.column("gpu", "GPU", width=50, links=p.detail("gpu", "instance", gpu="uuid", mig="mig")),
-            p.column("Value #A", "Count or share", p.COUNT, width=112),
+            p.column("Value #A", "Count or share", p.COUNT, width=120),
             p.hidden("uuid"),
             p.hidden("mig"),
         ],

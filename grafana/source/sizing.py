@@ -52,7 +52,7 @@ SIZES = [
             p.column("workload", "Workload", links=p.detail("workloads", "instance", "workload")),
             p.column("instance", "Node", width=90, links=p.detail("gpu", "instance")),
             *p.device_columns()[1:],
-            p.column("name", "Model", width=180),
+            p.column("name", "Model", width=185),
             p.column("Value #A", "Never used", p.BYTES, width=118, decimals=1),
             p.column("Value #B", "Peak", p.BYTES, width=72, decimals=0),
             p.column("Value #C", "Of", p.BYTES, width=72, decimals=0),
@@ -61,7 +61,7 @@ SIZES = [
             p.column(
                 "Value #E",
                 "Would suffice",
-                width=120,
+                width=115,
                 mappings=p.bands(
                     (EIGHTH, "an eighth (1g)", "blue"),
                     (QUARTER, "a quarter (2g)", "blue"),

@@ -65,6 +65,7 @@ BOTTOM = """
 Math.max(400, ...[...document.querySelectorAll('.react-grid-item, [data-testid^="dashboard-row-title"]')]
   .map((node) => node.getBoundingClientRect().bottom))
 """
+READY = """document.querySelector('.react-grid-item') && !document.querySelector('[aria-label="Panel loading bar"]')"""
 HIGH = 7000
 
 
@@ -84,13 +85,13 @@ class Page(Tab):
         super().note(message)
 
     def settled(self):
-        """Waits until nothing was requested for a second."""
+        """Waits until nothing was requested or loading for a second."""
         quiet = time.monotonic()
 
         def still():
             nonlocal quiet
-            panels = self.run("document.querySelectorAll('.react-grid-item').length")
-            if self.open_requests or not panels:
+            ready = self.run(READY)
+            if self.open_requests or not ready:
                 quiet = time.monotonic()
             return time.monotonic() - quiet > 1
 
