@@ -147,7 +147,7 @@ NOW = [
             *p.device_columns()[1:],
             p.column("Value #A", "Used", p.BYTES, width=70, decimals=0),
             p.column("Value #B", "Peak", p.BYTES, width=70, decimals=0),
-            p.column("Value #C", "Grew", p.BYTES, width=70, decimals=0),
+            p.column("Value #C", "Grew", p.BYTES, width=80, decimals=0),
             p.column("Value #D", "Slack", p.BYTES, width=70, decimals=0),
         ],
         size=(15, HOLDERS_HEIGHT),

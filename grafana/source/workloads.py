@@ -75,7 +75,9 @@ def recorded(name, minutes):
 
 
 def in_namespace(expression):
-    return named(expression, "namespace", "outside of Kubernetes")
+    """Adds the label `title`. The label `namespace` stays as it is, because links use it."""
+    copied = f'label_replace({expression}, "title", "$1", "namespace", "(.+)")'
+    return f'label_replace({copied}, "title", "outside of Kubernetes", "namespace", "")'
 
 
 NAMESPACES = [
@@ -106,7 +108,9 @@ NAMESPACES = [
             in_namespace(f"sum by (namespace) ({budgets.in_namespaces()})"),
         ],
         [
-            p.column("namespace", "Namespace", links=p.detail("workloads", "namespace")),
+            p.column("title", "Namespace", links=p.detail("workloads", "namespace")),
+            # Without a namespace the link has an empty value, which selects what is outside of Kubernetes.
+            ("namespace", {"custom__hidden": True, "noValue": ""}),
             p.column("Value #B", "Allocated", p.COUNT, width=85, decimals=0),
             p.column("Value #C", "GPUs", p.COUNT, width=60, decimals=0),
             p.column("Value #I", "Budget", p.BYTES, width=95, decimals=1),
