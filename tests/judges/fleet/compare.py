@@ -83,10 +83,10 @@ def judged(reference, engine, query, end, ignored, rounding, causes):
     return None, first
 
 
-def questions(spans):
+def questions(spans, lists=lambda *_: {}):
     yield from (query for _, query in queries.of_rules())
     for span in spans:
-        yield from queries.of_dashboards(span)
+        yield from queries.of_dashboards(span, lists=lists)
 
 
 def fill(reference, others, recordings, end):
@@ -101,17 +101,18 @@ def fill(reference, others, recordings, end):
 
 
 def compare(reference, engine, end, spans, ignored, rounding, causes):
-    """Counts by cause, and the queries without one."""
-    counts, left = collections.Counter(), []
-    for query in questions(spans):
+    """Counts by cause, the number of queries that have an answer at all, and the queries whose difference has no cause."""
+    counts, answered, left = collections.Counter(), 0, []
+    for query in questions(spans, queries.lists_at(reference.api, end)):
         try:
             cause, verdict = judged(reference, engine, query, end, ignored, rounding, causes)
+            answered += verdict.series > 0
         except ValueError as error:
             cause, verdict = None, error
         counts[cause or "unexplained"] += 1
         if cause is None:
             left.append(f"{query.page}: {query.panel}: {str(verdict)[:300]}: {query.expression[:200]}")
-    return counts, left
+    return counts, answered, left
 
 
 # The increase of a counter that appears with the value 2, in the last minutes of the range: function → value.
@@ -160,8 +161,9 @@ def main():
         count = fill(reference, [one for one, *_ in others.values()], given.recordings, stored.END)
         print(f"{count} series for {SPAN // 3600} hours; the reference is {engines.run('prometheus', '--version').splitlines()[0]}")
         for name, (engine, *rest) in others.items():
-            counts, left = compare(reference, engine, stored.END, [3600, SPAN - 900], *rest)
-            print(f"{name}: {sum(counts.values())} queries: " + ", ".join(f"{count} {cause}" for cause, count in counts.most_common()))
+            counts, answered, left = compare(reference, engine, stored.END, [3600, SPAN - 900], *rest)
+            shown = ", ".join(f"{count} {cause}" for cause, count in counts.most_common())
+            print(f"{name}: {sum(counts.values())} queries, {answered} with an answer: {shown}", flush=True)
             left += appearing_problems(name, engine, stored.END)
             for one in left:
                 print(f"{name}: {one}", file=sys.stderr)

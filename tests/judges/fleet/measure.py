@@ -7,7 +7,7 @@
 | live | scraping: samples, series, memory, processor time, with the shipped rules and without |
 | variants | the same with fewer series, with dcgm-exporter's families, and with short-lived processes |
 | rules | one evaluation of each group over three hours of stored data |
-| queries | every query of every dashboard over stored data: 1 h, 24 h and 14 d, as far as --samples allows |
+| queries | every query of every dashboard over stored data: 1 h, 6 h, 24 h and 14 d, as far as --samples allows |
 
 The machines are simulated and their values are recorded from the real exporter; Prometheus and its work are real. Costs are processor
 seconds, which hardly depend on what else the machine runs.
@@ -43,6 +43,7 @@ RULE_SPAN = 3 * 3600
 # Span → the machines and their numbers. The samples are machines × series × scrapes; a size beyond --samples is left out.
 SIZES = {
     3600: ("defaults", [10, 30, 100]),
+    6 * 3600: ("defaults", [3, 10]),
     86400: ("defaults", [1, 3, 10]),
     14 * 86400: ("eight processes on each GPU", [1, 3]),
 }

@@ -16,7 +16,11 @@ import queries
 # The data end here, so that a run can be repeated: a Wednesday.
 END = 1_795_600_800
 LAST_HOUR = 3600
-RECORDED = 1800
+FIRST_NODE = "node-00000"
+# Seconds at the end of the data for which all rules are recorded: the last hour without its first minutes, because rules read the past.
+RECORDED = 3300
+# How often the rules for right-sizing are evaluated.
+HALF_HOUR = 1800
 
 
 def receiver(rig, name="stored"):
@@ -40,7 +44,7 @@ def fill(engine, recordings, mix, machines, span, end=END, **more):
     rules = recording_rules()
     if span > LAST_HOUR:
         sizing = [rule for group, rule in rules if group["name"].endswith(".sizing")]
-        backfill.write_rules(engine.api, urls, sizing, end - span + LAST_HOUR, end, RECORDED)
+        backfill.write_rules(engine.api, urls, sizing, end - span + LAST_HOUR, end, HALF_HOUR)
     backfill.write_rules(engine.api, urls, [rule for _, rule in rules], end - RECORDED, end, 60)
     return written
 
@@ -81,9 +85,9 @@ def cost(engine, query, end, repeats=3):
 
 
 def dashboard_costs(engine, span, end=END, pages=None):
-    """The costs of each query of the dashboards, and the queries that the engine refused."""
-    for query in queries.of_dashboards(span, pages):
-        found = {"page": query.page, "panel": query.panel, "range": query.step is not None}
+    """The costs of each query of the dashboards, and the queries that the engine refused. GPU is opened with one node."""
+    for query in queries.of_dashboards(span, pages, queries.lists_at(engine.api, end), FIRST_NODE):
+        found = {"page": query.page, "panel": query.panel, "range": query.step is not None, "opened": query.opened}
         try:
             found |= cost(engine, query, end)
         except ValueError as error:

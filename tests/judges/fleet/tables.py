@@ -133,14 +133,16 @@ def queries(folder, machines):
     for span in sorted({one["span"] for one in results}):
         sizes = sorted((one for one in results if one["span"] == span), key=lambda one: one["machines"])
         for page in pages:
-            cells = {"sum": [], "p95": []}
+            cells = {"sum": [], "p95": [], "closed": []}
             refused = 0
             for one in sizes:
-                costs = [query["cpu"] for query in one["queries"] if query["page"] == page and "cpu" in query]
+                answered = [query for query in one["queries"] if query["page"] == page and "cpu" in query]
+                costs = [query["cpu"] for query in answered if query["opened"]]
+                cells["closed"].append((one["machines"], sum(query["cpu"] for query in answered if not query["opened"])))
                 refused += sum("refused" in query for query in one["queries"] if query["page"] == page)
                 cells["sum"].append((one["machines"], sum(costs)))
                 cells["p95"].append((one["machines"], quantile(costs, 0.95)))
-            fits = [f"{at(cells[key], machines):.3g} s" for key in ("p95", "sum")]
+            fits = [f"{at(cells[key], machines):.3g} s" for key in ("p95", "sum", "closed")]
             measured = ", ".join(f"{n}: {p:.3f} s / {s:.2f} s" for (n, p), (_, s) in zip(cells["p95"], cells["sum"]))
             rows.append([page, f"{span / 3600:.0f} h, {sizes[0]['variant']}", measured, *fits, refused or "-"])
     written = [one["blocks"] for one in results if one["blocks"]["samples"]]
@@ -148,7 +150,7 @@ def queries(folder, machines):
         size, samples = (sum(one[key] for one in written) for key in ("bytes", "samples"))
         yield f"Blocks on disk: {size / samples:.2f} bytes for each sample, of {samples / 1e6:.0f} million."
         yield ""
-    head = ["dashboard", "range", "machines: p95 of its queries / all of them", f"{machines} machines: p95", "all", "refused"]
+    head = ["dashboard", "range", "machines: p95 of its queries / all of them", f"{machines} machines: p95", "all", "collapsed rows", "refused"]
     yield from table(head, rows)
 
 
@@ -159,7 +161,7 @@ def slowest(folder, page, count=8):
         last = max((one for one in results if one["span"] == span), key=lambda one: one["machines"])
         panels = {}
         for query in last["queries"]:
-            if query["page"] == page:
+            if query["page"] == page and query["opened"]:
                 panels[query["panel"]] = panels.get(query["panel"], 0) + query.get("cpu", 0)
         rows = [[name, f"{cpu:.3f} s"] for name, cpu in sorted(panels.items(), key=lambda one: -one[1])[:count]]
         yield from table([f"{page}, {span / 3600:.0f} h, {last['machines']} machines", "processor time"], rows)
