@@ -77,17 +77,27 @@ class Series:
     values: list
     rises: list
 
+    def absent(self, at):
+        """A sample without its time: a stale marker, as Prometheus writes it, at the first moment of an absence; empty after it."""
+        return b"" if self.values[at - 1] is None else b"\x12\x10\x09" + STALE + b"\x10"
+
     def samples(self, moments):
         """`moments` as (round, moment of the recording, time as in a request)."""
-        values, rises, pack = self.values, self.rises, SAMPLE.pack
+        values, rises, pack = self.values, self.rises, struct.Struct("<3sds").pack
+        plain = [self.absent(at) if value is None else pack(b"\x12\x10\x09", value, b"\x10") for at, value in enumerate(values)]
         if any(rises):
-            found = ((values[at], turn * rises[at], stamp) for turn, at, stamp in moments)
-            return b"".join(pack(b"\x12\x10\x09", value + more, b"\x10", stamp) for value, more, stamp in found if value is not None)
-        packed = [None if value is None else b"\x12\x10\x09" + struct.pack("<d", value) + b"\x10" for value in values]
-        return b"".join([packed[at] + stamp for _, at, stamp in moments if packed[at]])
+            found = (
+                (plain[at] if values[at] is None else pack(b"\x12\x10\x09", values[at] + turn * rises[at], b"\x10"), stamp)
+                for turn, at, stamp in moments
+            )
+        else:
+            found = ((plain[at], stamp) for _, at, stamp in moments)
+        return b"".join([sample + stamp for sample, stamp in found if sample])
 
 
 SAMPLE = struct.Struct("<3sd1s6s")
+# The not-a-number by which Prometheus marks that a series has ended.
+STALE = struct.pack("<Q", 0x7FF0000000000002)
 
 
 def series_of(machine, instance, start, wanted, extra):

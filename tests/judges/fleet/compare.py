@@ -7,7 +7,7 @@ requests. A difference is explained only by the same query in a form without the
 that cause is the whole difference. Exit status 1 if one is left unexplained.
 
 Invariant: the samples and the times of the questions never coincide, as they never do in practice: whether the first moment of a range
-belongs to it differs between Prometheus 2 and 3.
+belongs to it differs between Prometheus 2 and 3. The same goes for the moments of a subquery, which are full multiples of its step.
 """
 
 import argparse
@@ -29,8 +29,8 @@ import stores
 
 MIX = [("8x8r", 1), ("8mig", 1), ("demo", 1)]
 SPAN = 3 * 3600
-# Seconds by which samples and recorded samples are later than full minutes.
-SHIFT, RECORDED_SHIFT = 7, 49
+# Seconds by which samples, recorded samples and the questions without a step are later than full minutes.
+SHIFT, RECORDED_SHIFT, ASKED_SHIFT = 7, 49, 2
 # VictoriaMetrics stores decimal numbers, which are not quite those that were sent (docs/collectors.md), and the quotient of small
 # differences of counters makes more of it.
 DECIMAL = 1e-7
@@ -43,27 +43,36 @@ def without_ties(expression):
     return re.sub(r"\btopk\(\s*(\d+|\$top)\s*,", "topk(100000,", expression)
 
 
-RATE = re.compile(r"\b(rate|increase)\((\w+(?:\{[^}]*\})?)\[(\d+)([smhd])\]\)")
+RATE = re.compile(r"\b(rate|increase|delta)\((\w+(?:\{[^}]*\})?)\[(\d+)([smhd])\]\)")
 
 
 def difference(found):
     function, selector, number, unit = found.groups()
     lasts = int(engines.seconds(number + unit))
     risen = f"({selector} - {selector} offset {lasts}s)"
-    return risen if function == "increase" else f"({risen} / {lasts})"
+    return f"({risen} / {lasts})" if function == "rate" else risen
 
 
 def without_extrapolation(expression):
-    """Prometheus extrapolates a counter to the ends of the range; VictoriaMetrics subtracts the values that were known at them. The
+    """Prometheus extrapolates a difference to the ends of the range; VictoriaMetrics subtracts the values that were known at them. The
     counters of the fleet are never reset, and every range is a multiple of the time between scrapes, so this is the same."""
     return RATE.sub(difference, expression)
+
+
+def known_at_start(expression):
+    """Only the series that were there at the beginning of the range; for the others, there is nothing to subtract."""
+    return RATE.sub(r"(\g<0> and \2 offset \3\4)", expression)
 
 
 # Cause → (the reference's form of the query, the other engine's form).
 CAUSES = {
     "ties of topk": (without_ties, without_ties),
-    "extrapolation of rate and increase": (without_extrapolation, str),
+    "extrapolation of rate, increase and delta": (without_extrapolation, str),
     "both": (lambda text: without_extrapolation(without_ties(text)), without_ties),
+    "both, and a series that was absent when the range began": (
+        lambda text: without_extrapolation(without_ties(text)),
+        lambda text: known_at_start(without_ties(text)),
+    ),
 }
 
 
@@ -161,7 +170,7 @@ def main():
         count = fill(reference, [one for one, *_ in others.values()], given.recordings, stored.END)
         print(f"{count} series for {SPAN // 3600} hours; the reference is {engines.run('prometheus', '--version').splitlines()[0]}")
         for name, (engine, *rest) in others.items():
-            counts, answered, left = compare(reference, engine, stored.END, [3600, SPAN - 900], *rest)
+            counts, answered, left = compare(reference, engine, stored.END + ASKED_SHIFT, [3600, SPAN - 900], *rest)
             shown = ", ".join(f"{count} {cause}" for cause, count in counts.most_common())
             print(f"{name}: {sum(counts.values())} queries, {answered} with an answer: {shown}", flush=True)
             left += appearing_problems(name, engine, stored.END)

@@ -40,13 +40,15 @@ RECORDINGS = {
 }
 PIDS_PER_HOUR, PROCESSES = 10_000, 512
 RULE_SPAN = 3 * 3600
-# Span → the machines and their numbers. The samples are machines × series × scrapes; a size beyond --samples is left out.
-SIZES = {
-    3600: ("defaults", [10, 30, 100]),
-    6 * 3600: ("defaults", [3, 10]),
-    86400: ("defaults", [1, 3, 10]),
-    14 * 86400: ("eight processes on each GPU", [1, 3]),
-}
+# Span, machines, and their numbers. The samples are machines × series × scrapes; a size beyond --samples is left out.
+SIZES = [
+    (3600, "one process on each GPU", [10, 30, 100]),
+    (3600, "defaults", [10, 30, 100]),
+    (6 * 3600, "one process on each GPU", [3, 10, 30]),
+    (6 * 3600, "defaults", [3, 10]),
+    (86400, "defaults", [1, 3, 10]),
+    (14 * 86400, "eight processes on each GPU", [1, 3]),
+]
 
 
 def environment(exporter):
@@ -107,13 +109,13 @@ def variants(folder, places, machines, minutes):
 
 
 def stored_parts(folder, places, limit, sizes):
-    for span, (variant, counts) in SIZES.items():
+    for span, variant, counts in SIZES:
         place, mix = places[variant]
         series = next(sent(place, mix))["series"]
         for machines in sizes or counts:
             if machines * series * span / EVERY <= limit:
                 yield stored.measure(folder, place, mix, machines, span) | {"variant": variant}
-                print(f"queries over {span / 3600:.0f} h of {machines} machines: done", flush=True)
+                print(f"queries over {span / 3600:.0f} h of {machines} machines, {variant}: done", flush=True)
 
 
 def parts(given, folder):

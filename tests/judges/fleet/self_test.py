@@ -2,6 +2,7 @@
 
     self_test.py"""
 
+import math
 import re
 import struct
 import sys
@@ -109,6 +110,11 @@ def writes():
     # In each round, the counter rises by 3 in two steps, and by as much as one of them before the next round.
     assert samples == [((START + 15 * n) * 1000, value) for n, value in enumerate([5, 7, 8, 9.5, 11.5, 12.5])], samples
     assert found["gpu_process_info"][0]["process"] == 'a "b"'
+    # A series that is absent for two moments has one stale marker.
+    for rises, risen in (([0, 0, 0], 3.0), ([1, 0, 0], 4.0)):
+        body = backfill.Series(b"", [3.0, None, None], rises).samples([(n // 3, n % 3, backfill.varint(START * 1000)) for n in range(4)])
+        values = [dict(fields(one))[1] for _, one in fields(body)]
+        assert values[0] == 3.0 and math.isnan(values[1]) and values[2:] == [risen], values
 
 
 def vector(*pairs):
@@ -135,6 +141,8 @@ def comparisons():
 
 def causes():
     assert compare.without_ties("topk(10, a) + topk by (x) (1, b)") == "topk(100000, a) + topk by (x) (1, b)"
+    assert compare.without_extrapolation("delta(a[10m])") == "(a - a offset 600s)"
+    assert compare.known_at_start("max(delta(a[10m]))") == "max((delta(a[10m]) and a offset 10m))"
     changed = compare.without_extrapolation('rate(a_total{x="[5m]"}[5m]) > increase(b[1h])')
     assert changed == '((a_total{x="[5m]"} - a_total{x="[5m]"} offset 300s) / 300) > (b - b offset 3600s)', changed
     # Each range of the rules and dashboards is a multiple of the time between scrapes, or the form would differ in itself.

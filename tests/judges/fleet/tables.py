@@ -123,6 +123,11 @@ def quantile(values, share):
     return values[min(len(values) - 1, int(len(values) * share))]
 
 
+def kinds(results):
+    """(span, variant) of the measurements of queries."""
+    return sorted({(one["span"], one["variant"]) for one in results})
+
+
 def queries(folder, machines):
     path = folder / "queries.json"
     if not path.exists():
@@ -130,8 +135,8 @@ def queries(folder, machines):
     results = json.loads(path.read_text())
     pages = list(dict.fromkeys(one["page"] for one in results[0]["queries"]))
     rows = []
-    for span in sorted({one["span"] for one in results}):
-        sizes = sorted((one for one in results if one["span"] == span), key=lambda one: one["machines"])
+    for span, variant in kinds(results):
+        sizes = sorted((one for one in results if (one["span"], one["variant"]) == (span, variant)), key=lambda one: one["machines"])
         for page in pages:
             cells = {"sum": [], "p95": [], "closed": []}
             refused = 0
@@ -144,27 +149,28 @@ def queries(folder, machines):
                 cells["p95"].append((one["machines"], quantile(costs, 0.95)))
             fits = [f"{at(cells[key], machines):.3g} s" for key in ("p95", "sum", "closed")]
             measured = ", ".join(f"{n}: {p:.3f} s / {s:.2f} s" for (n, p), (_, s) in zip(cells["p95"], cells["sum"]))
-            rows.append([page, f"{span / 3600:.0f} h, {sizes[0]['variant']}", measured, *fits, refused or "-"])
+            rows.append([page, f"{span / 3600:.0f} h, {variant}", measured, *fits, refused or "-"])
     written = [one["blocks"] for one in results if one["blocks"]["samples"]]
     if written:
         size, samples = (sum(one[key] for one in written) for key in ("bytes", "samples"))
         yield f"Blocks on disk: {size / samples:.2f} bytes for each sample, of {samples / 1e6:.0f} million."
         yield ""
-    head = ["dashboard", "range", "machines: p95 of its queries / all of them", f"{machines} machines: p95", "all", "collapsed rows", "refused"]
+    measured = "machines: p95 of its queries / all of them"
+    head = ["dashboard", "range", measured, f"{machines} machines: p95", "all", "collapsed rows", "refused"]
     yield from table(head, rows)
 
 
 def slowest(folder, page, count=8):
     path = folder / "queries.json"
     results = json.loads(path.read_text()) if path.exists() else []
-    for span in sorted({one["span"] for one in results}):
-        last = max((one for one in results if one["span"] == span), key=lambda one: one["machines"])
+    for span, variant in kinds(results):
+        last = max((one for one in results if (one["span"], one["variant"]) == (span, variant)), key=lambda one: one["machines"])
         panels = {}
         for query in last["queries"]:
             if query["page"] == page and query["opened"]:
                 panels[query["panel"]] = panels.get(query["panel"], 0) + query.get("cpu", 0)
         rows = [[name, f"{cpu:.3f} s"] for name, cpu in sorted(panels.items(), key=lambda one: -one[1])[:count]]
-        yield from table([f"{page}, {span / 3600:.0f} h, {last['machines']} machines", "processor time"], rows)
+        yield from table([f"{page}, {span / 3600:.0f} h, {last['machines']} machines, {variant}", "processor time"], rows)
 
 
 def main():
