@@ -205,6 +205,11 @@ OVER_TIME = [
 # Of the GPUs on which at least one process reports about its allocators.
 REPORTED = f"(gpu_memory_used_bytes{{{NODE}}} and gpu_memory_needed_bytes{{{NODE}}})"
 SLACK = f"(gpu_memory_used_bytes{{{NODE}}} - gpu_memory_needed_bytes{{{NODE}}})"
+# Reads two series for each workload on a device; those of its processes can be many times as many.
+IDLE = (
+    f"max by ({q.HOLDER}) ({q.USED_BY}{{{NODE}}} and on ({DEVICE_KEY}, workload)"
+    f" workload:gpu_process_idle_seconds:min{{{NODE}}} >= 3600)"
+)
 UNUSED = [
     p.series(
         "Used, peak and allocatable memory",
@@ -243,13 +248,12 @@ UNUSED = [
     ),
     p.ranking(
         "Idle memory by workload",
-        "Memory of the workloads whose processes have not worked on the GPU for an hour. Under MIG the driver does not "
-        "report when a process last worked.",
-        f"topk({p.rows(7)}, sum by ({BY_OWNER}) ({q.idle_holders(NODE).replace('$idle', '3600')}"
-        f" {q.owner('workload', NODE)}))",
+        "Memory of the workloads of which no process has worked on the GPU for an hour, from the recording rules. Under MIG "
+        "the driver does not report when a process last worked.",
+        f"topk({p.rows(7)}, sum by ({BY_OWNER}) ({IDLE}))",
         WORKLOAD_COLUMNS,
         size=(8, 7),
-        empty="No process is known to have held idle memory for this long.",
+        empty="No workload is known to have held idle memory for this long.",
     ),
     p.ranking(
         "Unattributed memory",

@@ -184,8 +184,8 @@ def backfill(folder, end):
         promtool("openmetrics", "--quiet", folder / "piece", folder / "data")
 
 
-def record(folder, port, end, span=WEEK, names=("vram-exporter.sizing",)):
-    """Records groups of the shipped rules for the last `span` seconds: by default the maxima that right-sizing reads."""
+def record(folder, port, end, span=WEEK, names=("vram-exporter.sizing", "vram-exporter.idle")):
+    """Records groups of the shipped rules for the last `span` seconds: by default those that right-sizing and idle memory read."""
     shipped = yaml.safe_load((dashboards.ROOT / "deploy/prometheus/rules/recording.yml").read_text())
     groups = [group for group in shipped["groups"] if group["name"] in names]
     (folder / "rules.yml").write_text(yaml.safe_dump({"groups": groups}))
