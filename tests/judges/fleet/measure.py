@@ -134,7 +134,10 @@ def parts(given, folder):
         for machines in sizes or [3, 10, 30]:
             yield f"rules-{machines}", stored.measure(folder, place, mix, machines, RULE_SPAN, pages=(), rules=True)
     if "queries" in given.only:
-        yield "queries", list(stored_parts(folder, places, given.samples, sizes))
+        found = []
+        for one in stored_parts(folder, places, given.samples, sizes):
+            found.append(one)
+            yield "queries", found
 
 
 def main():
