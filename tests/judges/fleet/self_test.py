@@ -188,6 +188,7 @@ def kept():
 def lines():
     assert tables.line([(10, 25), (20, 45), (30, 65)]) == (5, 2)
     assert tables.at([(10, 20)], 1000) == 2000
+    assert tables.opened_at("fleet", [(10, 2), (30, 4)], 100) == 11 and tables.opened_at("gpu", [(10, 2), (30, 4)], 100) == 4
     assert tables.quantile(list(range(100)), 0.95) == 95
 
 
