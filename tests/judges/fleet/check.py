@@ -24,6 +24,8 @@ SHAPES = ["1x4", "2mig", "demo"]
 MIX = ",".join(SHAPES)
 MACHINES = 6
 FRAMES = 4
+# Absent for a process of which the driver has no sample, so it is there for some of the processes at each scrape.
+AT_TIMES = "gpu_process_sm_utilization_ratio"
 
 
 def series(text):
@@ -56,7 +58,8 @@ def fresh_problems(exporter, recordings, fleet):
     shape = SHAPES[0]
     again = record.record(exporter, [shape], 1, 2)[shape]["frames"][-1]
     served = engines.get(f"http://127.0.0.1:{fleet.port}/machine/0/metrics?at=1")
-    names = [{sample[:2] for _, sample in lines_of(text) if sample} for text in (again, served)]
+    found = [[sample for _, sample in lines_of(text) if sample] for text in (again, served)]
+    names = [{(name, "" if name == AT_TIMES else labels) for name, labels, *_ in samples} for samples in found]
     kinds = [[line for line, sample in lines_of(text) if not sample] for text in (again, served)]
     if kinds[0] != kinds[1]:
         yield "the exporter and machine 0 have other HELP and TYPE lines"
