@@ -118,10 +118,10 @@ NOW = [
         "For each selected GPU, or for its MIG devices if there are any. Used: at each scrape. Peak: the highest use that the "
         "exporter sampled since the previous point (by default it reads 100 times per second); where it is above the used "
         "memory, a graph of sampled values hides the peak. Needed: used memory without what allocators reserved and do not "
-        "use. Allocatable: total minus reserved, the limit.",
+        "use. Allocatable: total minus reserved, the limit. A MIG device is named by its GPU, profile and GPU instance.",
         [
-            p.ranged(q.each_device(lambda prefix: f"{prefix}_used_bytes{{{GPU}}}", GPU), "#{{gpu}} {{profile}} used"),
-            p.ranged(q.each_device(lambda prefix: q.peak(GPU, q.STEP, prefix), GPU), "#{{gpu}} {{profile}} peak"),
+            p.ranged(q.each_device(lambda prefix: f"{prefix}_used_bytes{{{GPU}}}", GPU), "#{{gpu}} {{profile}} {{gpu_instance}} used"),
+            p.ranged(q.each_device(lambda prefix: q.peak(GPU, q.STEP, prefix), GPU), "#{{gpu}} {{profile}} {{gpu_instance}} peak"),
             p.ranged(each(q.whole(f"gpu_memory_needed_bytes{{{GPU}}}", GPU)), "#{{gpu}} needed"),
             p.ranged(f"max({q.each_device(lambda prefix: q.usable(GPU, prefix=prefix), GPU)})", "allocatable"),
         ],

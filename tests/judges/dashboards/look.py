@@ -158,7 +158,8 @@ def main():
                         print(picture, flush=True)
                     page.call("Page.close")
                     page.socket.close()
-    (options.folder / "found.txt").write_text("".join(f"{line}\n    {' '.join(where)}\n" for line, where in sorted(found.items())))
+                    text = "".join(f"{line}\n    {' '.join(where)}\n" for line, where in sorted(found.items()))
+                    (options.folder / "found.txt").write_text(text)
 
 
 if __name__ == "__main__":
