@@ -42,7 +42,7 @@ RECOVERY = p.table(
             for letter, left in zip("FGHIJ", SPARES)
         ),
     ],
-    size=(24, 7),
+    size=(24, 10),
     empty="Not reported by the driver or the GPU.",
 )
 HEALTH = [
@@ -64,7 +64,7 @@ HEALTH = [
             p.column("simulated", "Simulated", width=85),
             p.column("uuid", "UUID"),
         ],
-        size=(24, 7),
+        size=(24, 10),
         empty="No GPU is visible. Check whether the driver is loaded.",
     ),
     RECOVERY,

@@ -155,8 +155,8 @@ HOLDERS = [
         ],
         [
             p.column("workload", "Workload", links=p.detail("workloads", "instance", "workload")),
-            p.column("kind", "Kind", width=90),
-            p.column("instance", "Node", width=100, links=p.detail("gpu", "instance")),
+            p.column("kind", "Kind", width=86),
+            p.column("instance", "Node", width=90, links=p.detail("gpu", "instance")),
             *p.device_columns()[1:],
             p.column("Value #A", "Taken", p.BYTES, width=82, decimals=1),
             p.column("Value #B", "Peak", p.BYTES, width=82, decimals=1),
