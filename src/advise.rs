@@ -17,6 +17,7 @@ mod queries;
 mod record;
 mod reservation;
 mod run_key;
+mod span;
 mod units;
 mod workloads;
 
@@ -29,9 +30,10 @@ pub(crate) use self::arguments::{NAME, command};
 use self::devices::Devices;
 use self::history::History;
 use self::prometheus::{Error, Prometheus};
-use self::queries::{Answers, Span};
+use self::queries::Answers;
 use self::record::{Action, Advice, VERSION};
 use self::run_key::RunKey;
+use self::span::Span;
 use self::workloads::Enough;
 use crate::boards;
 use crate::config::EXIT_USAGE;
@@ -72,7 +74,7 @@ pub fn main(args: Vec<OsString>) -> u8 {
 
 /// Asks the server and judges its answers.
 fn advice(arguments: &Arguments) -> Result<Advice, Error> {
-    let span = Span::of(arguments);
+    let span = Span::new(arguments.range, arguments.time);
     let mut prometheus = Prometheus::new(arguments)?;
     let asked = http_client::within(arguments.timeout, queries::ask(&mut prometheus, span));
     let asked = asked.map_err(|error| Error::Local(error.to_string()))?;

@@ -8,6 +8,7 @@ use clap::error::ErrorKind;
 use clap::{Arg, value_parser};
 use hyper::Uri;
 
+use super::span::Span;
 use crate::http_client::{self, one_line};
 
 /// The name of the subcommand.
@@ -17,6 +18,8 @@ const EXAMPLE: &str = "http://prometheus:9090";
 const LONGEST: u64 = 5 * 365 * 86_400;
 /// The shortest range, in seconds.
 const SHORTEST: u64 = 60;
+/// The first second of the year 10000, since the Unix epoch. RFC 3339 has no later year.
+const YEAR_10000: u64 = 253_402_300_800;
 
 /// What the workloads are grouped by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,7 +111,8 @@ pub(super) fn read(args: impl IntoIterator<Item = OsString>) -> Result<Arguments
     };
     let range = seconds(&text("range")).filter(|range| (SHORTEST..=LONGEST).contains(range));
     let range = range.ok_or_else(|| wrong("range", "must be a duration from 1m to 5y, such as 14d"))?;
-    if time < range {
+    // The range is rounded up by less than two intervals, and the interval before it is read, too.
+    if time < range + 3 * Span::interval_of(range) {
         return Err(wrong("time", "the range would begin before 1970"));
     }
     Ok(Arguments {
@@ -135,7 +139,7 @@ fn now() -> u64 {
 fn moment(text: &str) -> Option<u64> {
     let written =
         || humantime::parse_rfc3339_weak(text).ok()?.duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs());
-    text.parse().ok().or_else(written).filter(|time| *time < 1 << 40)
+    text.parse().ok().or_else(written).filter(|time| *time < YEAR_10000)
 }
 
 /// A duration in whole seconds; `None` if it is not one.
@@ -232,6 +236,10 @@ mod tests {
         };
         assert_eq!(given(&all).unwrap(), expected);
         assert_eq!(given(&[all[0], "--time=1769860800"]).unwrap().time, expected.time);
+        for time in ["253402300799", "9999-12-31T23:59:59Z"] {
+            assert_eq!(given(&[all[0], &format!("--time={time}")]).unwrap().time, YEAR_10000 - 1);
+        }
+        assert_eq!(given(&[all[0], "--time=80883", "--range=1345m"]).unwrap().time, 80_883);
     }
 
     #[test]
@@ -247,6 +255,10 @@ mod tests {
             (&[url, "--range=1m30"], "--range"),
             (&[url, "--time=tomorrow"], "--time"),
             (&[url, "--time=3600"], "1970"),
+            (&[url, "--time=253402300800"], "--time"),
+            (&[url, "--time=300000000000"], "--time"),
+            (&[url, "--time=80700", "--range=1345m"], "1970"),
+            (&[url, "--time=80882", "--range=1345m"], "1970"),
             (&[url, "--by=team"], "user"),
             (&[url, "--format=xml"], "html"),
             (&[url, "--min-samples=-1"], "--min-samples"),

@@ -6,8 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::clients;
 use super::prometheus::Series;
-use super::queries::{Answers, Span};
+use super::queries::Answers;
 use super::run_key::RunKey;
+use super::span::Span;
 
 /// The workload that all series without a kind are summed into.
 const OTHER: &str = "other";

@@ -5,13 +5,9 @@
 //! labels other than those of the GPU and the workload are aggregated away, so that a replica or another name of the node
 //! changes nothing.
 
-use super::arguments::Arguments;
 use super::prometheus::{Error, Prometheus, Series};
+use super::span::Span;
 
-/// The most intervals into which the range is divided.
-const INTERVALS: u64 = 1344;
-/// The shortest interval, in seconds.
-const SHORTEST: u64 = 60;
 /// The number of requests for all intervals of one value. An answer contains one part of the intervals.
 const PARTS: u64 = 8;
 /// What identifies a run: a workload on a device.
@@ -21,42 +17,6 @@ const PROCESS: &str = "cluster, uuid, mig_uuid, pid, process";
 
 const RAW: &str = "gpu_workload_memory_window_peak_bytes";
 const RECORDED: &str = "device:gpu_workload_memory_window_peak_bytes:max1h";
-
-/// The range, divided into intervals. An interval contains its end, but not its beginning.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Span {
-    /// The end, in seconds since the Unix epoch.
-    pub(super) end: u64,
-    /// The length of an interval in seconds.
-    pub(super) interval: u64,
-    /// The number of intervals.
-    pub(super) intervals: u64,
-}
-
-impl Span {
-    /// Divides at least the last `range` seconds before `end`.
-    pub(super) fn new(range: u64, end: u64) -> Self {
-        let interval = range.div_ceil(INTERVALS).max(SHORTEST);
-        Self { end, interval, intervals: range.div_ceil(interval) }
-    }
-
-    /// The length of the range in seconds.
-    pub(super) fn seconds(&self) -> u64 {
-        self.interval * self.intervals
-    }
-
-    /// The end of the interval with this index, which counts from 0.
-    pub(super) fn end_of(&self, index: u32) -> u64 {
-        self.end - self.interval * (self.intervals - 1).saturating_sub(index.into())
-    }
-
-    /// The index of the interval that ends at this time.
-    pub(super) fn index(&self, time: u64) -> Option<u32> {
-        let before = self.end.checked_sub(time)?;
-        let index = (self.intervals - 1).checked_sub(before / self.interval)?;
-        (before % self.interval == 0).then(|| index.try_into().ok()).flatten()
-    }
-}
 
 /// Everything that the server answered.
 #[derive(Debug, Default)]
@@ -174,36 +134,4 @@ async fn parts(prometheus: &mut Prometheus, span: Span, query: &str) -> Result<V
         first = last + 1;
     }
     Ok(series)
-}
-
-impl Span {
-    /// The range of the arguments.
-    pub(super) fn of(arguments: &Arguments) -> Self {
-        Self::new(arguments.range, arguments.time)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn two_weeks_are_quarters_of_an_hour() {
-        let span = Span::new(14 * 86_400, 1_700_000_000);
-        assert_eq!((span.interval, span.intervals, span.seconds()), (900, 1344, 14 * 86_400));
-        assert_eq!((span.end_of(1343), span.end_of(0)), (1_700_000_000, 1_700_000_000 - 1343 * 900));
-        assert_eq!((span.index(1_700_000_000), span.index(1_700_000_000 - 900)), (Some(1343), Some(1342)));
-        assert_eq!(span.index(1_700_000_000 - 1343 * 900), Some(0));
-        for outside in [1_700_000_000 - 1344 * 900, 1_700_000_000 - 1, 1_700_000_001] {
-            assert_eq!(span.index(outside), None);
-        }
-    }
-
-    #[test]
-    fn a_range_is_rounded_up_to_whole_intervals() {
-        let span = Span::new(61, 1_700_000_000);
-        assert_eq!((span.interval, span.intervals, span.seconds()), (60, 2, 120));
-        let span = Span::new(1345 * 60, 1_700_000_000);
-        assert_eq!((span.interval, span.intervals, span.seconds()), (61, 1323, 80_703));
-    }
 }

@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::devices::{Devices, Memory};
 use super::groups::{GroupKey, Members};
 use super::history::Run;
-use super::queries::Span;
 use super::record::{Action, Basis, Reason, Workload};
 use super::reservation;
 use super::run_key::RunKey;
+use super::span::Span;
 use super::units::{self, Given};
 
 /// Percent of the peak.
