@@ -39,7 +39,7 @@ use crate::boards;
 use crate::config::EXIT_USAGE;
 use crate::http_client;
 
-/// The exit status when the server could not be asked.
+/// The exit status when the server could not be asked, or knows no workload.
 const FAILURE: u8 = 1;
 /// The exit status when a workload could be given less, or needs more.
 const CHANGE: u8 = 2;
@@ -79,6 +79,9 @@ fn advice(arguments: &Arguments) -> Result<Advice, Error> {
     let asked = http_client::within(arguments.timeout, queries::ask(&mut prometheus, span));
     let asked = asked.map_err(|error| Error::Local(error.to_string()))?;
     let answers = asked.unwrap_or_else(|| Err(Error::Timeout(arguments.url.clone(), arguments.timeout.as_secs())))?;
+    if answers.peaks.is_empty() {
+        return Err(Error::Empty(arguments.url.clone()));
+    }
     let warnings = prometheus.warnings().map(|warning| format!("the server says: {warning}")).collect();
     Ok(judged(arguments, span, &answers, prometheus.requests(), warnings))
 }
@@ -124,12 +127,6 @@ fn judged(arguments: &Arguments, span: Span, answers: &Answers, queries: u64, mu
 /// What limits the answer.
 fn notes(answers: &Answers, history: &History, devices: &Devices, unplaced: u64) -> Vec<String> {
     let mut notes = Vec::new();
-    if answers.peaks.is_empty() {
-        notes.push(
-            "the server has no gpu_workload_memory_window_peak_bytes in this range: is vram-exporter scraped?"
-                .to_owned(),
-        );
-    }
     if answers.recorded {
         notes.push("there is no raw sample in this range; judged by the recorded peaks of each hour".to_owned());
     }

@@ -45,6 +45,11 @@ pub(super) enum Error {
         "{0} does not answer like a Prometheus server: {1}; --prometheus.url names the server, with its path prefix"
     )]
     Foreign(Uri, String),
+    #[error(
+        "{0} has no gpu_workload_memory_window_peak_bytes above 0 in this range; is vram-exporter scraped, is the metric kept, and \
+         is the tenant in --http-config the right one?"
+    )]
+    Empty(Uri),
     #[error("{0} returned more than {ANSWER_LIMIT} bytes for one request; a shorter --range is less")]
     TooLong(Uri),
     #[error(transparent)]

@@ -245,11 +245,3 @@ fn every_format_shows_the_workloads_without_control_characters() {
     assert!(table.contains("need at least 1 GPUs, 1 with first fit; now they use 1"), "{table}");
     assert!(of(Format::Html).contains("&lt;b&gt;") && of(Format::Csv).lines().count() == 2);
 }
-
-#[test]
-fn an_empty_server_is_said() {
-    let advice = Fleet::new().judge();
-    assert!(advice.warnings[0].contains("is vram-exporter scraped?"), "{:?}", advice.warnings);
-    assert_eq!((advice.workloads.len(), advice.fleet.gpus_now), (0, 0));
-    assert!(output::text(&advice, Format::Table).unwrap().contains("No workload."));
-}
