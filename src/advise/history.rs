@@ -113,7 +113,7 @@ impl History {
             run.users.extend(series.label("user").map(str::to_owned));
         });
         let at_once = |key: &RunKey| runs.get(key).map(|run| run.processes);
-        for (key, reported) in clients::reported(answers, span.end - span.seconds(), at_once) {
+        for (key, reported) in clients::reported(answers, span.begin, at_once) {
             if let Some(run) = runs.get_mut(&key) {
                 run.clients = Some(reported);
             }

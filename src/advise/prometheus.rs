@@ -99,6 +99,11 @@ impl Prometheus {
         self.warnings.iter().map(String::as_str)
     }
 
+    /// The answer is not that of this API.
+    pub(super) fn foreign(&self, why: String) -> Error {
+        Error::Foreign(self.url.clone(), why)
+    }
+
     /// The series at a time, in seconds since the Unix epoch, each with one point.
     pub(super) async fn query(&mut self, query: &str, time: u64) -> Result<Vec<Series>, Error> {
         self.ask("query", &[("query", query), ("time", &time.to_string())]).await

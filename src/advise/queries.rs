@@ -1,7 +1,8 @@
 //! What is asked of Prometheus: a fixed number of requests, however many workloads there are.
 //!
-//! Invariants: at most 38 requests: two for the peaks of the range, 3 × [`PARTS`] for the peaks, the numbers of samples and the
-//! failed allocations of the intervals, and 12 for the other values; a maximum is taken by the server over every sample of the range, so it is exact;
+//! Invariants: at most 41 requests: two for the peaks of the range, 3 × ([`PARTS`] + 1) for the peaks, the numbers of samples and
+//! the failed allocations of the intervals, and 12 for the other values; a range query asks for multiples of its step, and a value at
+//! another time is an error; a maximum is taken by the server over every sample of the range, so it is exact;
 //! labels other than those of the GPU and the workload are aggregated away, so that a replica or another name of the node
 //! changes nothing.
 
@@ -62,7 +63,6 @@ pub(super) struct Answers {
 pub(super) async fn ask(prometheus: &mut Prometheus, span: Span) -> Result<Answers, Error> {
     let end = span.end;
     let range = milliseconds(span.seconds());
-    let interval = milliseconds(span.interval);
     let highest = |by: &str, selector: &str| format!("max by ({by}) (max_over_time({selector}[{range}]))");
 
     let mut answers = Answers { peaks: prometheus.query(&highest(RUN, RAW), end).await?, ..Answers::default() };
@@ -75,9 +75,10 @@ pub(super) async fn ask(prometheus: &mut Prometheus, span: Span) -> Result<Answe
     if answers.peaks.is_empty() {
         return Ok(answers);
     }
-    let of_intervals = |function: &str| format!("max by ({RUN}) ({function}({peak}[{interval}]))");
-    answers.interval_peaks = parts(prometheus, span, &of_intervals("max_over_time")).await?;
-    answers.interval_samples = parts(prometheus, span, &of_intervals("count_over_time")).await?;
+    let of_intervals =
+        |function: &'static str| move |length: &str| format!("max by ({RUN}) ({function}({peak}[{length}]))");
+    answers.interval_peaks = parts(prometheus, span, of_intervals("max_over_time")).await?;
+    answers.interval_samples = parts(prometheus, span, of_intervals("count_over_time")).await?;
     answers.processes = prometheus.query(&highest(RUN, "gpu_workload_processes"), end).await?;
     answers.processes_now = prometheus.query(&format!("max by ({RUN}) (gpu_workload_processes)"), end).await?;
     // After the limits changed, those of now count, and not those of an earlier name of the node.
@@ -100,10 +101,10 @@ pub(super) async fn ask(prometheus: &mut Prometheus, span: Span) -> Result<Answe
         );
         answers.process_peaks = prometheus.query(&process_peaks, end).await?;
         let failed = "gpu_process_allocator_out_of_memory_total{pid!=\"\"}";
-        let failed = format!("max by ({PROCESS}, framework) (max_over_time({failed}[{interval}]))");
+        let failed = |length: &str| format!("max by ({PROCESS}, framework) (max_over_time({failed}[{length}]))");
         // What a process had counted in the interval before the range does not belong to the range.
-        let longer = Span { intervals: span.intervals + 1, ..span };
-        answers.out_of_memory = parts(prometheus, longer, &failed).await?;
+        let longer = Span { begin: span.begin - span.interval, ..span };
+        answers.out_of_memory = parts(prometheus, longer, failed).await?;
     }
 
     answers.gpu_total = prometheus.query(&highest("cluster, uuid", "gpu_memory_total_bytes"), end).await?;
@@ -122,16 +123,32 @@ fn milliseconds(seconds: u64) -> String {
     format!("{}ms", seconds * 1000 - 1)
 }
 
-/// The values at the end of each interval, in [`PARTS`] requests. A series occurs once for each part in which it has points.
-async fn parts(prometheus: &mut Prometheus, span: Span, query: &str) -> Result<Vec<Series>, Error> {
+/// The values at the end of each interval, in [`PARTS`] requests and one for a shorter last interval. A series occurs once for
+/// each part in which it has points. `query` gets the length of the interval.
+async fn parts(prometheus: &mut Prometheus, span: Span, query: impl Fn(&str) -> String) -> Result<Vec<Series>, Error> {
     let mut series = Vec::new();
-    let length = span.intervals.div_ceil(PARTS);
+    let whole = query(&milliseconds(span.interval));
+    let length = span.whole().div_ceil(PARTS);
     let mut first = 0;
-    while first < span.intervals {
-        let last = (first + length - 1).min(span.intervals - 1);
-        let [start, end] = [first, last].map(|index| span.end - span.interval * (span.intervals - 1 - index));
-        series.extend(prometheus.query_range(query, [start, end, span.interval]).await?);
+    while first < span.whole() {
+        let last = (first + length - 1).min(span.whole() - 1);
+        let [start, end] = [first, last].map(|index| span.begin + span.interval * (index + 1));
+        let part = prometheus.query_range(&whole, [start, end, span.interval]).await?;
+        let is_asked = |time| (start..=end).contains(&time) && (time - start) % span.interval == 0;
+        if let Some(point) = part.iter().flat_map(|series| &series.points).find(|point| !is_asked(point.time)) {
+            let asked = format!("every {} s from {start} to {end}", span.interval);
+            return Err(
+                prometheus.foreign(format!("it returned a value at {}, which was not asked for ({asked})", point.time))
+            );
+        }
+        series.extend(part);
         first = last + 1;
+    }
+    if let Some(rest) = span.rest() {
+        let mut last = prometheus.query(&query(&milliseconds(rest)), span.end).await?;
+        // A server may name the moment to which it rounded the time.
+        last.iter_mut().flat_map(|series| &mut series.points).for_each(|point| point.time = span.end);
+        series.extend(last);
     }
     Ok(series)
 }

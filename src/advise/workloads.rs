@@ -47,7 +47,7 @@ pub(super) fn judge(key: &GroupKey, members: &Members<'_>, devices: &Devices, sp
     let [first, last] =
         [highest.keys().next(), highest.keys().next_back()].map(|index| index.map(|index| span.end_of(*index)));
     let span_seconds = last.zip(first).map_or(0, |(last, first)| last - first);
-    let peak_until = highest.iter().find(|(_, peak)| **peak >= driver_peak).map(|(index, _)| span.end_of(*index));
+    let reached = highest.iter().find(|(_, peak)| **peak >= driver_peak).map(|(index, _)| *index);
 
     let memory = |key: &RunKey| devices.memory(&key.gpu(), key.mig_uuid.as_deref());
     let preallocates =
@@ -96,8 +96,8 @@ pub(super) fn judge(key: &GroupKey, members: &Members<'_>, devices: &Devices, sp
         last,
         span_seconds,
         driver_peak_bytes: driver_peak,
-        peak_from: peak_until.map(|until| until - span.interval),
-        peak_until,
+        peak_from: reached.map(|index| span.begin_of(index)),
+        peak_until: reached.map(|index| span.end_of(index)),
         intervals: highest.len() as u64,
         intervals_near_peak: highest.values().filter(|peak| reservation::is_near(**peak, driver_peak)).count() as u64,
         basis: if by_clients { Basis::Allocator } else { Basis::Driver },

@@ -8,7 +8,7 @@ use std::net::TcpListener;
 
 use serde_json::{Value, json};
 
-use self::prometheus_double::{Double, Reply};
+use self::prometheus_double::{Double, Recorded, Reply};
 use crate::harness::{bare, finish};
 use crate::web_config::pki::Pki;
 
@@ -17,7 +17,10 @@ const GIB: u64 = 1 << 30;
 
 /// `vram-exporter advise` with these flags: its exit status, standard output and standard error.
 fn advise(url: &str, flags: &[&str]) -> (i32, String, String) {
-    let mut command = bare(&["advise", &format!("--prometheus.url={url}"), &format!("--time={END}")]);
+    let mut command = bare(&["advise", &format!("--prometheus.url={url}")]);
+    if !flags.iter().any(|flag| flag.starts_with("--time=")) {
+        command.arg(format!("--time={END}"));
+    }
     let output = finish(command.args(flags));
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
@@ -81,8 +84,8 @@ fn the_number_of_requests_is_fixed() {
     };
     assert_eq!(advice["queries"], requests.len());
     assert!(
-        requests.len() == promised - 1,
-        "{} of {promised}: one is for a server without raw samples",
+        requests.len() == promised - 4,
+        "{} of {promised}: one is for a server without raw samples, three are for a shorter last interval",
         requests.len()
     );
     for request in &requests {
@@ -95,6 +98,45 @@ fn the_number_of_requests_is_fixed() {
             assert!(number("step") == 900 && number("end") - number("start") <= 168 * 900, "{request:?}");
         }
     }
+}
+
+/// What a server does that rounds the times of a range query down to its step, such as Thanos' query frontend.
+fn rounded(request: &Recorded) -> Recorded {
+    let step = request.parameter("step").map_or(1, |step| step.parse::<u64>().unwrap());
+    let down = |text: &str| (text.parse::<u64>().unwrap() / step * step).to_string();
+    request.clone().with("start", down).with("end", down)
+}
+
+#[test]
+fn a_server_that_rounds_to_the_step_changes_nothing() {
+    let time = format!("--time={}", END + 777);
+    let of = |url: &str| {
+        let (status, out, said) = advise(url, &["--format=json", &time]);
+        assert_eq!((status, said.as_str()), (2, ""));
+        let mut advice: Value = serde_json::from_str(&out).unwrap();
+        advice["prometheus"].take();
+        advice
+    };
+    let exact = Double::start(|request| Reply::series(request, fleet));
+    let advice = of(&exact.url());
+    assert_eq!(advice["range_seconds"], 14 * 86_400 + 777);
+    let workload = &advice["workloads"][0];
+    assert_eq!((&workload["samples"], &workload["intervals"]), (&(1345 * 60).into(), &1345.into()));
+    assert_eq!((&workload["first"], &workload["last"]), (&(END - 1343 * 900).into(), &(END + 777).into()));
+    let rounding = Double::start(|request| Reply::series(&rounded(request), fleet));
+    assert_eq!(of(&rounding.url()), advice);
+    for request in exact.requests().iter().filter(|request| request.path.ends_with("query_range")) {
+        let number = |name| request.parameter(name).unwrap().parse::<u64>().unwrap();
+        assert!(number("start") % 900 == 0 && number("end") % 900 == 0, "{request:?}");
+    }
+}
+
+#[test]
+fn a_value_at_another_time_is_an_error() {
+    let later = |text: &str| (text.parse::<u64>().unwrap() + 1).to_string();
+    let double = Double::start(move |request| Reply::series(&request.clone().with("start", later), fleet));
+    let said = failed(&double.url(), &[]);
+    assert!(said.contains("does not answer like a Prometheus") && said.contains("not asked for"), "{said}");
 }
 
 #[test]

@@ -41,6 +41,12 @@ impl Recorded {
     pub(super) fn parameter(&self, name: &str) -> Option<&str> {
         find(&self.parameters, name)
     }
+
+    /// With a parameter changed, if it has it.
+    pub(super) fn with(mut self, name: &str, change: impl Fn(&str) -> String) -> Self {
+        self.parameters.iter_mut().filter(|(own, _)| own == name).for_each(|(_, value)| *value = change(value));
+        self
+    }
 }
 
 fn find<'a>(pairs: &'a [(String, String)], name: &str) -> Option<&'a str> {

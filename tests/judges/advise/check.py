@@ -274,7 +274,8 @@ def main():
     parser.add_argument("--exporter", help="path of the exporter")
     parser.add_argument("--self-test", action="store_true")
     options = parser.parse_args()
-    history = History(int(time.time()) // 60 * 60)
+    # The cases count on intervals of 900 s that end with the range. Without --time, and at another time, they do not.
+    history = History(int(time.time()) // 900 * 900)
     if options.self_test:
         return self_test(history, differences, case_problems)
     if not options.exporter:

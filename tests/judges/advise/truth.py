@@ -90,9 +90,10 @@ class Truth:
 
     def __init__(self, begin, devices, stays, time, seconds):
         self.interval = max(60, -(-seconds // INTERVALS))
-        self.seconds = -(-seconds // self.interval) * self.interval
         self.begin, self.time, self.devices = begin, time, devices
-        self.low = time - self.seconds
+        # Intervals end at multiples of their length; the last one ends with the range.
+        self.low = (time - seconds) // self.interval * self.interval
+        self.seconds = time - self.low
         self.others = set()
         self.runs = {}
         for stay in stays:
@@ -129,7 +130,7 @@ class Truth:
         """(number of samples, highest) by the end of the interval."""
         found = {}
         for time, value in sampled(series, self.low, self.time):
-            end = self.time - (self.time - time) // self.interval * self.interval
+            end = min(self.time, -(-time // self.interval) * self.interval)
             count, peak = found.get(end, (0, 0))
             found[end] = count + 1, max(peak, value)
         return found
@@ -204,7 +205,7 @@ class Truth:
             "last": last,
             "span_seconds": last - first,
             "driver_peak_bytes": highest_peak,
-            "peak_from": until - self.interval,
+            "peak_from": (until - 1) // self.interval * self.interval,
             "peak_until": until,
             "intervals": len(peaks),
             "intervals_near_peak": sum(peak * 100 >= highest_peak * 95 for peak in peaks.values()),
