@@ -13,10 +13,10 @@ use super::span::Span;
 /// The workload that all series without a kind are summed into.
 const OTHER: &str = "other";
 
-/// What happened in an interval.
+/// What happened in an interval in which the run held memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Interval {
-    /// The highest window peak in bytes; 0 without a sample.
+    /// The highest window peak in bytes, above 0.
     pub(super) peak: u64,
     pub(super) samples: u64,
 }
@@ -26,7 +26,7 @@ pub(super) struct Interval {
 pub(super) struct Run {
     /// The highest window peak in bytes.
     pub(super) driver_peak: u64,
-    /// By the index of the interval. Intervals without a sample are absent.
+    /// By the index of the interval. Intervals without a window peak above 0 are absent.
     pub(super) intervals: BTreeMap<u32, Interval>,
     /// The highest number of processes at the same time; 0 if it is not known.
     pub(super) processes: u64,
@@ -72,14 +72,14 @@ impl History {
         for series in &answers.peaks {
             let value = series.value();
             match (RunKey::of(series), value) {
-                (Some(key), Some(peak)) => runs.entry(key).or_default().driver_peak = peak,
+                (Some(key), Some(peak)) if peak > 0 => runs.entry(key).or_default().driver_peak = peak,
                 (None, Some(_)) if series.label("workload") == Some(OTHER) => history.others += 1,
                 _ => {}
             }
         }
         for series in &answers.interval_peaks {
             let Some(run) = RunKey::of(series).and_then(|key| runs.get_mut(&key)) else { continue };
-            for point in &series.points {
+            for point in series.points.iter().filter(|point| point.value > 0) {
                 if let Some(index) = span.index(point.time) {
                     run.intervals.entry(index).or_default().peak = point.value;
                 }
@@ -88,8 +88,9 @@ impl History {
         for series in &answers.interval_samples {
             let Some(run) = RunKey::of(series).and_then(|key| runs.get_mut(&key)) else { continue };
             for point in &series.points {
-                if let Some(index) = span.index(point.time) {
-                    run.intervals.entry(index).or_default().samples = point.value;
+                // An interval without memory is none of the run's: it had ended, and the exporter still showed it.
+                if let Some(interval) = span.index(point.time).and_then(|index| run.intervals.get_mut(&index)) {
+                    interval.samples = point.value;
                 }
             }
         }

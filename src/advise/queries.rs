@@ -26,7 +26,7 @@ pub(super) struct Answers {
     pub(super) recorded: bool,
     /// By run: the highest window peak in bytes.
     pub(super) peaks: Vec<Series>,
-    /// By run: the highest window peak of each interval.
+    /// By run: the highest window peak of each interval in which it is above 0.
     pub(super) interval_peaks: Vec<Series>,
     /// By run: the number of samples in each interval.
     pub(super) interval_samples: Vec<Series>,
@@ -65,11 +65,14 @@ pub(super) async fn ask(prometheus: &mut Prometheus, span: Span) -> Result<Answe
     let range = milliseconds(span.seconds());
     let highest = |by: &str, selector: &str| format!("max by ({by}) (max_over_time({selector}[{range}]))");
 
-    let mut answers = Answers { peaks: prometheus.query(&highest(RUN, RAW), end).await?, ..Answers::default() };
+    // An exporter shows an ended workload with a peak of 0 for some minutes.
+    let held = |metric: &str| format!("{} > 0", highest(RUN, metric));
+
+    let mut answers = Answers { peaks: prometheus.query(&held(RAW), end).await?, ..Answers::default() };
     let mut peak = RAW;
     if answers.peaks.is_empty() {
         peak = RECORDED;
-        answers.peaks = prometheus.query(&highest(RUN, RECORDED), end).await?;
+        answers.peaks = prometheus.query(&held(RECORDED), end).await?;
         answers.recorded = !answers.peaks.is_empty();
     }
     if answers.peaks.is_empty() {
@@ -81,10 +84,12 @@ pub(super) async fn ask(prometheus: &mut Prometheus, span: Span) -> Result<Answe
     answers.interval_samples = parts(prometheus, span, of_intervals("count_over_time")).await?;
     answers.processes = prometheus.query(&highest(RUN, "gpu_workload_processes"), end).await?;
     answers.processes_now = prometheus.query(&format!("max by ({RUN}) (gpu_workload_processes)"), end).await?;
-    // After the limits changed, those of now count, and not those of an earlier name of the node.
+    // After the limits changed, those of now count, and not those of an earlier name of the node. A workload that runs without a
+    // limit has none, although it had one before.
     let limit = "gpu_workload_memory_limit_bytes{source!=\"time_slicing\"}";
     let budgets = format!(
-        "max by ({RUN}, source) ({limit}) or on ({RUN}) max by ({RUN}, source) (last_over_time({limit}[{range}]))"
+        "max by ({RUN}, source) ({limit}) or on ({RUN}) (max by ({RUN}, source) (last_over_time({limit}[{range}])) \
+         unless on ({RUN}) max by ({RUN}) (gpu_workload_processes) > 0)"
     );
     answers.budgets = prometheus.query(&budgets, end).await?;
     let owners = format!("group by ({PROCESS}, workload, kind, user) (present_over_time(gpu_process_info[{range}]))");

@@ -26,7 +26,7 @@ pub(super) fn reason(run: &Run, memory: Option<Memory>) -> Option<&'static str> 
     }
     let allocatable = u128::from(memory?.allocatable());
     let peak = u128::from(run.driver_peak);
-    if run.intervals.is_empty() || !run.intervals.values().all(|interval| is_at(FLAT, interval.peak, run.driver_peak)) {
+    if !is_flat(run) {
         return None;
     }
     let at_least = |percent: u128| peak * 100 >= allocatable * percent;
@@ -36,6 +36,17 @@ pub(super) fn reason(run: &Run, memory: Option<Memory>) -> Option<&'static str> 
         () if at_least(74) && peak * 100 <= allocatable * 77 => Some(SHARE_75),
         () => None,
     }
+}
+
+/// Whether the run held a reservation in all intervals, apart from the first and the last one of each stretch without a gap: in
+/// these, a process can have started or ended. If there is no other interval, these count.
+fn is_flat(run: &Run) -> bool {
+    let has = |index: Option<u32>| index.is_some_and(|index| run.intervals.contains_key(&index));
+    let is_inner = |index: u32| has(index.checked_sub(1)) && has(index.checked_add(1));
+    let inner = run.intervals.iter().filter(|(index, _)| is_inner(**index)).map(|(_, interval)| interval);
+    let counted: Vec<_> = inner.collect();
+    let counted = if counted.is_empty() { run.intervals.values().collect() } else { counted };
+    !counted.is_empty() && counted.iter().all(|interval| is_at(FLAT, interval.peak, run.driver_peak))
 }
 
 /// Whether the value is at least 95 % of the peak.
@@ -83,6 +94,12 @@ mod tests {
             assert_eq!(reason(&run(peak, &[peak, peak * 99 / 100]), memory), expected, "{peak}");
             assert_eq!(reason(&run(peak, &[peak, peak * 97 / 100]), memory), None, "{peak}");
         }
+        // A process starts and ends in the first and the last interval.
+        assert_eq!(reason(&run(750, &[1, 750, 740, 2]), memory), Some("share_75"));
+        assert_eq!(reason(&run(750, &[750, 700, 750, 750]), memory), None);
+        let mut gap = run(750, &[1, 750, 3, 9, 9, 9, 3, 750, 1]);
+        gap.intervals.retain(|index, _| ![3, 4, 5].contains(index));
+        assert_eq!(reason(&gap, memory), Some("share_75"));
         assert_eq!(reason(&run(750, &[]), memory), None);
         assert_eq!(reason(&run(750, &[750]), None), None);
     }

@@ -122,6 +122,18 @@ fn too_little_history_gives_no_advice() {
 }
 
 #[test]
+fn zeros_after_the_end_are_not_its_history() {
+    let labels = "workload=slurm:1 kind=slurm uuid=A";
+    let mut peaks = vec![H200 / 100 * 75; 20];
+    peaks[0] = GIB;
+    peaks.extend([2 * GIB, 0, 0]);
+    let found = Fleet::new().run(labels, &peaks).only();
+    assert_eq!((found.preallocates, found.reason), (Some("share_75"), Reason::Preallocated));
+    assert_eq!((found.samples, found.intervals, found.last), (2100, 21, Some(END - 2 * 900)));
+    assert!(Fleet::new().run(labels, &[0; 20]).judge().workloads.is_empty());
+}
+
+#[test]
 fn the_pods_of_a_deployment_are_one_workload() {
     let pod = |pod: &str, uuid: &str| format!("workload=ml/{pod}/main kind=kubernetes uuid={uuid}");
     let fleet = Fleet::new()

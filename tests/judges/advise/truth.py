@@ -36,8 +36,9 @@ def highest(every, low, high):
 class RunTruth:
     """What is true of one workload on one device."""
 
-    def __init__(self, work, device, cluster):
+    def __init__(self, work, device, cluster, interval, time):
         self.work, self.device, self.cluster = work, device, cluster
+        self.interval, self.time = interval, time
         self.samples, self.peaks = {}, {}
         self.count, self.now, self.limits = 0, False, {}
         self.processes = defaultdict(lambda: {"used": None, "reported": {}, "outside": None, "failed": None})
@@ -53,7 +54,8 @@ class RunTruth:
     @property
     def budget(self):
         """(bytes, source) of the lowest budget, or None."""
-        return min(((value, source) for source, (_, value) in self.limits.items() if source != "time_slicing"), default=None)
+        since = self.time - LOOKBACK if self.now else 0
+        return min(((value, source) for source, (time, value) in self.limits.items() if source != "time_slicing" and time > since), default=None)
 
     @property
     def reports(self):
@@ -70,6 +72,12 @@ class RunTruth:
             needs.append(min(own, sum(process["reported"].values()) + process["outside"]) if both else own)
         return min(self.peak, sum(sorted(needs, reverse=True)[: self.count]))
 
+    def beside(self, end, offset):
+        """Whether the interval before or after the one that ends then has memory."""
+        begin = (end - 1) // self.interval * self.interval
+        after = begin + self.interval + offset
+        return min(after, self.time) in self.peaks if offset < 0 or end < self.time else False
+
     def reservation(self):
         """Why the memory is a reservation, or None."""
         if self.reports:
@@ -79,7 +87,9 @@ class RunTruth:
         for word in WORDS:
             if any(word in name for name in names):
                 return word
-        if min(self.peaks.values()) * 100 < self.peak * 95:
+        width = self.interval
+        inner = [peak for end, peak in self.peaks.items() if self.beside(end, -width) and self.beside(end, width)]
+        if min(inner or self.peaks.values()) * 100 < self.peak * 98:
             return None
         share = self.peak * 100 / self.device.allocatable
         return "share_75" if 74 <= share <= 77 else "share_93" if share >= 93 else None
@@ -98,6 +108,10 @@ class Truth:
         self.runs = {}
         for stay in stays:
             self.read(stay)
+        for run in self.runs.values():
+            # An ended workload is shown with 0 for some minutes.
+            run.peaks = {end: peak for end, peak in run.peaks.items() if peak}
+            run.samples = {end: run.samples[end] for end in run.peaks}
         self.runs = {key: run for key, run in self.runs.items() if run.peaks}
 
     def read(self, stay):
@@ -112,7 +126,7 @@ class Truth:
         if stay.work.name == "other":
             self.others.add(key)
             return
-        run = self.runs.setdefault(key, RunTruth(stay.work, stay.device, cluster))
+        run = self.runs.setdefault(key, RunTruth(stay.work, stay.device, cluster, self.interval, self.time))
         for copy in copies:
             for number, (count, peak) in copy.items():
                 run.samples[number] = max(run.samples.get(number, 0), count)
