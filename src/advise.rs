@@ -6,6 +6,7 @@
 mod arguments;
 mod clients;
 mod devices;
+mod freed;
 mod groups;
 mod history;
 mod http_config;
@@ -28,6 +29,7 @@ use std::io::{self, Write};
 use self::arguments::{Arguments, Ending};
 pub(crate) use self::arguments::{NAME, command};
 use self::devices::Devices;
+use self::freed::{Advised, Freed};
 use self::history::History;
 use self::prometheus::{Error, Prometheus};
 use self::queries::Answers;
@@ -91,19 +93,22 @@ fn judged(arguments: &Arguments, span: Span, answers: &Answers, queries: u64, mu
     let history = History::new(answers, span);
     let (groups, left_out) = groups::groups(&history, arguments.by);
     let enough = Enough { samples: arguments.min_samples, span: arguments.min_span };
-    let workloads: Vec<_> =
+    let mut workloads: Vec<_> =
         groups.iter().map(|(key, members)| workloads::judge(key, members, &devices, span, enough)).collect();
 
     // A run of several users has the highest advice of theirs.
-    let mut advised: BTreeMap<&RunKey, Option<u64>> = BTreeMap::new();
+    let mut advised: BTreeMap<&RunKey, Advised> = BTreeMap::new();
     for (members, workload) in groups.values().zip(&workloads) {
         for (key, _) in members {
-            let advice = advised.entry(key).or_default();
-            *advice = workload.advice_bytes.max(*advice);
+            advised.entry(key).or_default().add(workload.advice_bytes, workload.action);
         }
     }
-    let freed = workloads.iter().map(|workload| workload.freed_bytes).sum();
-    let advice_of = |key: &RunKey| advised.get(key).copied().flatten();
+    let freed = Freed::new(&history, &devices, &advised);
+    for (members, workload) in groups.values().zip(&mut workloads) {
+        workload.freed_bytes = freed.of(members.iter().copied());
+    }
+    let freed = freed.of(history.runs.iter());
+    let advice_of = |key: &RunKey| advised.get(key).and_then(|advised| advised.bytes);
     let (fleet, unplaced) = packing::fleet(&history, &devices, freed, advice_of);
     warnings.extend(notes(answers, &history, &devices, unplaced));
     Advice {

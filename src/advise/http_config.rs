@@ -194,6 +194,11 @@ fn access(document: Document, files: &Files<'_>) -> Result<Access, Failed> {
         if [hyper::header::HOST, hyper::header::CONTENT_LENGTH, hyper::header::TRANSFER_ENCODING].contains(&parsed) {
             return Err(Failed::Key(format!("http_headers: {parsed} cannot be set")));
         }
+        if parsed == AUTHORIZATION && headers.contains_key(AUTHORIZATION) {
+            return Err(key(
+                "http_headers: authorization cannot be set together with basic_auth, authorization or bearer_token",
+            ));
+        }
         let from_files = header.files.iter().map(|file| files.text(file)).collect::<Result<Vec<_>, _>>()?;
         for value in header.values.into_iter().chain(header.secrets).chain(from_files) {
             let value = secret(&value)
@@ -312,6 +317,10 @@ mod tests {
             ("tls_config: {server_name: 'a b'}\n", "server_name"),
             ("follow_redirects: true\n", "follow_redirects"),
             ("http_headers: {Host: {values: [hidden]}}\n", "host"),
+            (
+                "basic_auth: {username: a}\nhttp_headers: {Authorization: {values: [hidden]}}\n",
+                "together with basic_auth",
+            ),
             ("http_headers: {'a b': {values: [hidden]}}\n", "http_headers"),
             ("http_headers: {A: {values: [\"hid\\nden\"]}}\n", "value of a"),
         ] {

@@ -1,6 +1,7 @@
 //! How many GPUs the workloads of the fleet would need, if they were packed by their memory.
 //!
-//! Invariant: the lower bound is never more than the number that first fit needs, for the same sizes.
+//! Invariants: the lower bound is never more than the number that first fit needs, for the same sizes; neither is more than the
+//! number of GPUs that the workloads are on, because they fit there.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,18 +38,17 @@ pub(super) fn fleet(
 ) -> (Fleet, u64) {
     let mut unknown = 0;
     let mut shelves: BTreeMap<(Option<&str>, &str), Shelf<'_>> = BTreeMap::new();
-    for key in history.runs.iter().filter(|(_, run)| run.is_now).map(|(key, _)| key) {
+    for (key, run) in history.runs.iter().filter(|(_, run)| run.is_now) {
         let Some((name, allocatable)) = board(devices, &key.gpu()) else {
             unknown += 1;
             continue;
         };
         let shelf = shelves.entry((key.cluster.as_deref(), name)).or_default();
         let advised = advice(key);
-        let held = || devices.memory(&key.gpu(), key.mig_uuid.as_deref()).map(|memory| memory.allocatable());
         shelf.gpus.insert(&key.uuid);
         shelf.without_advice += u64::from(advised.is_none());
         shelf.items.push(Item {
-            size: advised.or_else(held).unwrap_or(allocatable).min(allocatable),
+            size: advised.unwrap_or(run.driver_peak).min(allocatable),
             workload: (&key.kind, &key.workload),
             device: (&key.uuid, key.mig_uuid.as_deref()),
         });
@@ -88,16 +88,18 @@ fn pack(cluster: Option<&str>, name: &str, allocatable: u64, mut shelf: Shelf<'_
         *of_workload.entry(item.workload).or_default() += 1;
     }
     let most = of_workload.values().copied().max().unwrap_or(0);
+    let gpus_now = shelf.gpus.len() as u64;
     let by_size = u64::try_from(bytes.div_ceil(allocatable.into())).ok()?;
     Some(Board {
         cluster: cluster.map(str::to_owned),
         board: name.to_owned(),
         allocatable_bytes: allocatable,
-        gpus_now: shelf.gpus.len() as u64,
+        gpus_now,
         runs_now: shelf.items.len() as u64,
         runs_without_advice: shelf.without_advice,
-        gpus_lower_bound: by_size.max(most),
-        gpus_first_fit: first_fit(&shelf.items, allocatable),
+        // Advice has a margin. Without it, the GPUs of now are enough: they hold the workloads.
+        gpus_lower_bound: by_size.max(most).min(gpus_now),
+        gpus_first_fit: first_fit(&shelf.items, allocatable).min(gpus_now),
     })
 }
 
@@ -144,6 +146,8 @@ mod tests {
         // Several workloads on one GPU now.
         assert_eq!(packed(&[(20, "a", "1"), (20, "b", "1")]), (1, 1, 1));
         assert_eq!(packed(&[(0, "a", "1")]), (1, 1, 1));
+        // With the margin they do not fit, but they are there.
+        assert_eq!(packed(&[(55, "a", "1"), (55, "b", "1")]), (1, 1, 1));
     }
 
     #[test]

@@ -230,6 +230,42 @@ fn the_fleet_counts_what_runs_now() {
 }
 
 #[test]
+fn no_more_is_given_back_than_a_device_has() {
+    let labels = |number: u64| format!("workload=slurm:{number} kind=slurm uuid=A");
+    let mut fleet = Fleet::new();
+    for number in 0..10 {
+        fleet = fleet.run(&labels(number), &rising(GIB, 5 * GIB)).now(&labels(number));
+    }
+    let advice = fleet.judge();
+    let each = (5 * GIB * 115).div_ceil(100);
+    assert_eq!(advice.fleet.freed_bytes, H200 - 10 * each);
+    assert!(advice.workloads.iter().all(|workload| workload.freed_bytes == H200 - 10 * each));
+
+    // Budgets count as they are, but never for more than the device has room for.
+    for (budget, freed) in [(7 * GIB, 10 * (7 * GIB - each)), (100 * GIB, H200 - 10 * each)] {
+        for number in 0..10 {
+            fleet.answers.budgets.push(series(&format!("{} source=kai", labels(number)), &[(END, budget)]));
+        }
+        let advice = fleet.judge();
+        assert_eq!(advice.fleet.freed_bytes, freed);
+        assert_eq!(advice.workloads[0].freed_bytes, (budget - each).min(H200 - 10 * each));
+        fleet.answers.budgets.clear();
+    }
+
+    // A run without advice may need what it does not hold now.
+    let fleet = fleet.run("workload=slurm:99 kind=slurm uuid=A", &[GIB]).now("workload=slurm:99 kind=slurm uuid=A");
+    let advice = fleet.judge();
+    assert_eq!((advice.fleet.freed_bytes, advice.fleet.gpus_lower_bound, advice.fleet.gpus_first_fit), (0, 1, 1));
+
+    // Two users of one run are not two runs.
+    let owned = |user: &str| series(&format!("{} pid=1 process=a user={user}", labels(1)), &[(END, 1)]);
+    let mut fleet = Fleet::new().run(&labels(1), &rising(GIB, 5 * GIB)).now(&labels(1));
+    fleet.answers.owners.extend([owned("ada"), owned("bob")]);
+    let advice = fleet.judge_by(By::User);
+    assert_eq!((advice.workloads.len(), advice.fleet.freed_bytes), (2, H200 - each));
+}
+
+#[test]
 fn every_format_shows_the_workloads_without_control_characters() {
     let hostile = "unit:<b>\u{1b}[31m\u{202e}\u{9b}é";
     let labels = format!("workload={hostile} kind=systemd uuid=A");
@@ -254,6 +290,9 @@ fn every_format_shows_the_workloads_without_control_characters() {
     for part in ["SIMULATED", "139.8 GiB → 23.00 GiB, lower", "116.8 GiB", "1 of 20", "2000 samples, 4 h, 1 run"] {
         assert!(table.contains(part), "{part} is not in\n{table}");
     }
-    assert!(table.contains("need at least 1 GPUs, 1 with first fit; now they use 1"), "{table}");
+    assert!(
+        table.contains("advised memory, the current workloads need at least 1 GPUs, 1 with first fit; now they use 1"),
+        "{table}"
+    );
     assert!(of(Format::Html).contains("&lt;b&gt;") && of(Format::Csv).lines().count() == 2);
 }

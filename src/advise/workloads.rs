@@ -33,7 +33,7 @@ pub(super) struct Enough {
     pub(super) span: u64,
 }
 
-/// Judges a group, which has at least one run.
+/// Judges a group, which has at least one run. What could be given back depends on the other groups, and is 0 here.
 pub(super) fn judge(key: &GroupKey, members: &Members<'_>, devices: &Devices, span: Span, enough: Enough) -> Workload {
     let runs = || members.iter().map(|(_, run)| *run);
     let driver_peak = runs().map(|run| run.driver_peak).max().unwrap_or(0);
@@ -80,10 +80,6 @@ pub(super) fn judge(key: &GroupKey, members: &Members<'_>, devices: &Devices, sp
     if action == Action::Lower && !can_shrink(latest, latest_memory, &current, &units) {
         action = Action::Keep;
     }
-    let freed = match (action, advice, &current) {
-        (Action::Lower, Some(advice), Some((current, _))) => (current - advice).saturating_mul(devices_now),
-        _ => 0,
-    };
     Workload {
         cluster: key.cluster.clone(),
         workload: key.workload.clone(),
@@ -116,7 +112,7 @@ pub(super) fn judge(key: &GroupKey, members: &Members<'_>, devices: &Devices, sp
         advice_bytes: advice,
         reason,
         action,
-        freed_bytes: freed,
+        freed_bytes: 0,
         units,
         simulated: members.iter().any(|(key, _)| devices.gpus.get(&key.gpu()).is_some_and(|gpu| gpu.simulated)),
     }

@@ -80,6 +80,9 @@ fn change(workload: &Workload) -> String {
         (Some(advice), _) => {
             let action = match workload.action {
                 Action::None => "",
+                Action::Keep if workload.current_bytes.is_some_and(|current| current < advice) => {
+                    ", keep (margin not met)"
+                }
                 Action::Keep => ", keep",
                 Action::Lower => ", lower",
                 Action::Raise => ", RAISE",
@@ -133,7 +136,7 @@ pub(super) fn packing(advice: &Advice) -> Vec<String> {
     lines.push(format!("Could be given back in all: {}", bytes(fleet.freed_bytes)));
     if fleet.gpus_now > 0 {
         lines.push(format!(
-            "Packed by memory, the current workloads need at least {} GPUs, {} with first fit; now they use {}",
+            "Packed by their advised memory, the current workloads need at least {} GPUs, {} with first fit; now they use {}",
             fleet.gpus_lower_bound, fleet.gpus_first_fit, fleet.gpus_now
         ));
     }

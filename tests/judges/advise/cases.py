@@ -171,6 +171,7 @@ def budgets(fleet):
 
     yield "a budget that was changed", made("changed", 10 * GIB, {"annotation": [(DAY, 5 * DAY, 12 * GIB), (5 * DAY + 1, LAST, 40 * GIB)]}), {
         "current_bytes": 40 * GIB, "current_source": "annotation", "action": "lower", "freed_bytes": 40 * GIB - (10 * GIB * 115 + 99) // 100}  # fmt: skip
+    yield "a budget that was removed", made("removed", 10 * GIB, {"annotation": [(DAY, 4 * DAY, 12 * GIB)]}), {"current_bytes": gpu.allocatable, "current_source": "device"}
     yield "the lowest of several budgets", made("lowest", 10 * GIB, {"kai": 30 * GIB, "hami": 29 * GIB, "time_slicing": GIB}), {"current_bytes": 29 * GIB, "current_source": "hami"}
     yield "only a share", made("share", 10 * GIB, {"time_slicing": 20 * GIB}), {"current_bytes": gpu.allocatable, "current_source": "device"}
     yield "a budget that was exceeded", made("exceeded", 10 * GIB + 1, {"annotation": 10 * GIB}), {"action": "raise", "freed_bytes": 0}

@@ -151,7 +151,8 @@ def cells(workload):
     advice, current = workload["advice_bytes"], size(workload["current_bytes"])
     if workload["current_source"] != "device":
         current += f" ({workload['current_source']})"
-    changed = "none: .+" if advice is None else re.escape(size(advice) + {"keep": ", keep", "lower": ", lower", "raise": ", RAISE"}[workload["action"]])
+    keep = ", keep (margin not met)" if advice and advice > workload["current_bytes"] else ", keep"
+    changed = "none: .+" if advice is None else re.escape(size(advice) + {"keep": keep, "lower": ", lower", "raise": ", RAISE"}[workload["action"]])
     failed = f", {workload['out_of_memory']} out of memory" if workload.get("out_of_memory") else ""
     seconds = workload["span_seconds"]
     length, unit = (3600, "h") if seconds < 48 * 3600 else (86400, "d")

@@ -34,20 +34,22 @@ def boards(devices, current):
     rows = []
     for (cluster, board), runs in sorted(on.items()):
         size = smallest[cluster, board]
+        # They fit where they are now.
+        used = len({run.device.labels["uuid"] for run, _ in runs})
         items = []
         for run, advice in runs:
-            amount = run.device.allocatable if advice is None else advice
+            amount = run.peak if advice is None else advice
             items.append((min(amount, size), (run.work.kind, run.work.name), (run.work.name.encode(), *run.device.key)))
         rows.append(
             {
                 **({"cluster": cluster} if cluster else {}),
                 "board": board,
                 "allocatable_bytes": size,
-                "gpus_now": len({run.device.labels["uuid"] for run, _ in runs}),
+                "gpus_now": used,
                 "runs_now": len(runs),
                 "runs_without_advice": sum(advice is None for _, advice in runs),
-                "gpus_lower_bound": lower_bound(items, size),
-                "gpus_first_fit": first_fit(items, size),
+                "gpus_lower_bound": min(used, lower_bound(items, size)),
+                "gpus_first_fit": min(used, first_fit(items, size)),
             }
         )
     sums = {name: sum(row[name] for row in rows) for name in ("gpus_now", "gpus_first_fit", "gpus_lower_bound")}

@@ -195,9 +195,24 @@ class Truth:
             workloads.append({**identity, "workload": name, "kind": kind, **found[cluster, kind, name]})
         advice = {id(run): found[key]["advice_bytes"] for key, runs in groups.items() for run in runs}
         fleet = boards(self.devices, [(run, advice.get(id(run))) for run in self.runs.values() if run.now])
-        fleet["freed_bytes"] = sum(workload["freed_bytes"] for workload in workloads)
+        lower = {id(run) for key, runs in groups.items() for run in runs if found[key]["action"] == "lower"}
+        for workload, key in zip(workloads, ordered):
+            workload["freed_bytes"] = self.freed(groups[key], advice, lower)
+        fleet["freed_bytes"] = self.freed(self.runs.values(), advice, lower)
         return {"version": 1, "by": by, "time": self.time, "range_seconds": self.seconds, "interval_seconds": self.interval, "source": "raw",
             "min_samples": min_samples, "min_span_seconds": min_span, "left_out": out, "workloads": workloads, "fleet": fleet}  # fmt: skip
+
+    def freed(self, runs, advice, lower):
+        """What the current ones of the runs can give back; the room of a device counts once. A run has one group in this history."""
+        total = 0
+        for device in {run.device.key: run.device for run in runs}.values():
+            there = [run for run in self.runs.values() if run.now and run.device.key == device.key]
+            room = max(0, device.allocatable - sum(advice.get(id(run)) or run.peak for run in there))
+            own = [run for run in runs if run in there and id(run) in lower]
+            promised = sum(max(0, run.budget[0] - advice[id(run)]) for run in own if run.budget)
+            unlimited = any(not run.budget for run in own) and all(advice.get(id(run)) for run in there)
+            total += room if unlimited else min(room, promised)
+        return total
 
     def group(self, runs, min_samples, min_span):
         peaks = defaultdict(int)
@@ -247,7 +262,7 @@ class Truth:
         said["current_bytes"], said["current_source"] = current, source
         failed = said["out_of_memory"] or 0
         short = said["samples"] < min_samples, said["span_seconds"] < min_span, said["preallocates"] is not None
-        said["advice_bytes"], said["action"], said["freed_bytes"] = None, "none", 0
+        said["advice_bytes"], said["action"] = None, "none"
         if any(short):
             said["reason"] = ("too_few_samples", "too_short", "preallocated")[short.index(True)]
             return
@@ -260,7 +275,6 @@ class Truth:
             said["action"] = "raise"
         elif (current - advice) * 100 > current * 5 and (current - advice) * 100 > device.total and self.may_shrink(said, device, source):
             said["action"] = "lower"
-            said["freed_bytes"] = (current - advice) * said["devices_now"]
 
     @staticmethod
     def may_shrink(said, device, source):
