@@ -242,7 +242,7 @@ fn no_more_is_given_back_than_a_device_has() {
     assert!(advice.workloads.iter().all(|workload| workload.freed_bytes == H200 - 10 * each));
 
     // Budgets count as they are, but never for more than the device has room for.
-    for (budget, freed) in [(7 * GIB, 10 * (7 * GIB - each)), (100 * GIB, H200 - 10 * each)] {
+    for (budget, freed) in [(8 * GIB, 10 * (8 * GIB - each)), (100 * GIB, H200 - 10 * each)] {
         for number in 0..10 {
             fleet.answers.budgets.push(series(&format!("{} source=kai", labels(number)), &[(END, budget)]));
         }

@@ -96,11 +96,10 @@ def devices(fleet):
     made = [stay(work, on, [(DAY, LAST, (5 + number) * GIB + number)]) for number, on in enumerate(four)]
     yield "a job on four GPUs", made, {"runs": 4, "devices": 4, "devices_now": 4, "peak_bytes": 8 * GIB + 3}
 
-    # Of the six scrapes with 0 after the end of each pod, two are in an interval of their own.
     # Two containers of a pod, and pods of one deployment that followed one another. No advice for a sum of them.
     hashes = ("7d9f8b6c5d-x2k9z", "7d9f8b6c5d-q4wtb", "6fb9c7d8b-zzzzz")
     web = [stay(pod("cases", f"web-{ending}", "app", "web"), four[0], [(number * DAY, number * DAY + 700, (2 + number) * GIB)]) for number, ending in enumerate(hashes)]
-    yield "pods of a deployment", web, {"runs": 3, "devices": 1, "samples": 3 * 705, "peak_bytes": 4 * GIB}
+    yield "pods of a deployment", web, {"runs": 3, "devices": 1, "samples": 3 * 707, "peak_bytes": 4 * GIB}
     side = stay(pod("cases", f"web-{hashes[0]}", "proxy", "web"), four[0], [(0, 700, GIB)])
     yield "another container of them", [side], {"runs": 1, "peak_bytes": GIB}
 
