@@ -156,7 +156,8 @@ def cells(workload):
     failed = f", {workload['out_of_memory']} out of memory" if workload.get("out_of_memory") else ""
     seconds = workload["span_seconds"]
     length, unit = (3600, "h") if seconds < 48 * 3600 else (86400, "d")
-    span = f"{seconds / length:.{1 if seconds % length else 0}f} {unit}"
+    # Rounded down: the history is at least as long.
+    span = f"{seconds // length} {unit}"
     return (
         name,
         size(workload["peak_bytes"]) + (" (needed)" if workload["basis"] == "allocator" else ""),

@@ -40,7 +40,7 @@ class RunTruth:
         self.work, self.device, self.cluster = work, device, cluster
         self.interval, self.time = interval, time
         self.samples, self.peaks = {}, {}
-        self.count, self.now, self.limits = 0, False, {}
+        self.count, self.now, self.limits = 0, False, defaultdict(list)
         self.processes = defaultdict(lambda: {"used": None, "reported": {}, "outside": None, "failed": None})
 
     @property
@@ -54,8 +54,13 @@ class RunTruth:
     @property
     def budget(self):
         """(bytes, source) of the lowest budget, or None."""
-        since = self.time - LOOKBACK if self.now else 0
-        return min(((value, source) for source, (time, value) in self.limits.items() if source != "time_slicing" and time > since), default=None)
+        limits = [(source, *last) for source, every in self.limits.items() for last in every if source != "time_slicing"]
+        fresh = [one for one in limits if one[1] > self.time - LOOKBACK]
+        # Those of now count, and otherwise those of an ended run. Copies and names of a series count by their highest value.
+        highest_of = {}
+        for source, _, value in fresh or ([] if self.now else limits):
+            highest_of[source] = max(value, highest_of.get(source, 0))
+        return min(((value, source) for source, value in highest_of.items()), default=None)
 
     @property
     def reports(self):
@@ -134,8 +139,9 @@ class Truth:
         run.count = max(run.count, highest(every["gpu_workload_processes"], self.low, self.time) or 0)
         run.now |= bool(highest(every["gpu_workload_processes"], self.time - LOOKBACK, self.time))
         for series in every["gpu_workload_memory_limit_bytes"]:
-            for sample in sampled(series, self.low, self.time):
-                run.limits[series.labels["source"]] = max(sample, run.limits.get(series.labels["source"], (0, 0)))
+            last = max(sampled(series, self.low, self.time), default=None)
+            if last:
+                run.limits[series.labels["source"]].append(last)
         for family, group in every.items():
             if family.startswith("gpu_process"):
                 self.read_processes(run, family, group)
