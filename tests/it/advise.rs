@@ -48,8 +48,9 @@ fn fleet(query: &str) -> Vec<(Value, u64)> {
     match () {
         () if is("count_over_time") => vec![(first, 60), (second, 60)],
         () if is("gpu_workload_memory_window_peak_bytes") => vec![(first, 16 * GIB), (second, 100 * GIB)],
-        () if is("gpu_workload_processes") => vec![(first, 1), (second, 1)],
+        // The question about budgets names the processes too.
         () if is("gpu_workload_memory_limit_bytes") => vec![(with(&first, json!({"source": "kai"})), 40 * GIB)],
+        () if is("gpu_workload_processes") => vec![(first, 1), (second, 1)],
         () if is("gpu_process_info") => vec![(with(&process, second), 1)],
         () if is("out_of_memory") => vec![(with(&process, json!({"framework": "jax"})), 3)],
         () if is("outside_allocator") => vec![(process, GIB)],
