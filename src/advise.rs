@@ -1,7 +1,7 @@
 //! `vram-exporter advise`: how much GPU memory each workload should request, judging by the history in a Prometheus server.
 //!
-//! Invariants: nothing is changed anywhere; the number of requests does not depend on the number of workloads; the command
-//! ends within its timeout, whatever the server does; nothing that a terminal would interpret is printed.
+//! Invariants: nothing is changed anywhere; the number of requests does not depend on the number of workloads; the requests
+//! end within the timeout, whatever the server does; nothing that a terminal would interpret is printed.
 
 mod arguments;
 mod clients;
