@@ -152,12 +152,12 @@ ON_GPU += [
         ],
         [
             p.column("workload", "Workload", links=p.detail("workloads", "instance", "workload")),
-            p.column("instance", "Node"),
+            p.column("instance", "Node", width=85),
             p.column("gpu", "GPU", width=50),
             p.column("mig_uuid", "MIG device"),
             p.column("Value #A", "Memory", p.BYTES, width=95),
             *(
-                p.column(f"Value #{letter}", title, p.RATIO, 145, gauge=True, decimals=0)
+                p.column(f"Value #{letter}", title, p.RATIO, 135, gauge=True, decimals=0)
                 for letter, title in (("B", "Busy"), ("C", "SMs"), ("D", "Tensor cores"), ("E", "Memory bandwidth"))
             ),
         ],

@@ -217,7 +217,7 @@ MEMORY = [
             p.column("gpu", "GPU", width=45),
             *p.MIG_COLUMNS,
             p.column("pid", "PID", width=72),
-            p.column("process", "Process", width=110),
+            p.column("process", "Process", width=122),
             p.column("user", "User", width=85),
             p.column("workload", "Workload", links=p.detail("workloads", "instance", "workload")),
             p.column("Value #A", "Used", p.BYTES, width=80, decimals=1),

@@ -1,13 +1,15 @@
 """Builders for the panels in use: stat, time series, bar gauge, table and state timeline.
 
-Invariant: every panel has a description, a unit and a message that it shows if there is no data.
+Invariant: every panel has a description, a unit and a message for the case that there is no data. Grafana does not show the message in a
+table of several queries: it shows the titles of the columns of values.
 """
 
 from .grid import DATASOURCE, PAGES, uid
 
 # The shares of allocatable memory at which a value turns orange and red.
 HIGH, CRITICAL = 0.85, 0.9
-BYTES, RATE, RATIO, SECONDS, COUNT = "bytes", "binBps", "percentunit", "s", "short"
+# "none" writes a count in full; "short" would write 1 K for 1008.
+BYTES, RATE, RATIO, SECONDS, COUNT = "bytes", "binBps", "percentunit", "s", "none"
 # Milliseconds since the Unix epoch, and GiB held for an hour.
 TIME, GIB_HOURS = "time:MM-DD HH:mm", "suffix: GiB·h"
 LAST_AND_MAX = ["lastNotNull", "max"]

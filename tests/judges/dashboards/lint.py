@@ -95,7 +95,7 @@ def number_problems(panel):
     """Counts are whole numbers, and shares are per cent."""
     defaults = panel["fieldConfig"]["defaults"]
     words = [mapping for mapping in defaults.get("mappings", []) if mapping["type"] != "special"]
-    if panel["type"] == "stat" and defaults["unit"] == "short" and defaults.get("decimals") != 0 and not words:
+    if panel["type"] == "stat" and defaults["unit"] in ("none", "short") and defaults.get("decimals") != 0 and not words:
         yield "decimals", "a count with decimals"
     if "percent" in defaults["unit"] and defaults["unit"] != "percentunit":
         yield "percent", f"the unit {defaults['unit']}"
