@@ -24,9 +24,8 @@ mod workloads;
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
-use std::io::{self, Write};
 
-use self::arguments::{Arguments, Ending};
+use self::arguments::Arguments;
 pub(crate) use self::arguments::{NAME, command};
 use self::devices::Devices;
 use self::freed::{Advised, Freed};
@@ -40,9 +39,8 @@ use self::workloads::Enough;
 use crate::boards;
 use crate::config::EXIT_USAGE;
 use crate::http_client;
+use crate::subcommand::{self, Ending, FAILURE};
 
-/// The exit status when the server could not be asked, or knows no workload.
-const FAILURE: u8 = 1;
 /// The exit status when a workload could be given less, or needs more.
 const CHANGE: u8 = 2;
 
@@ -55,22 +53,22 @@ pub fn is_requested(args: &[OsString]) -> bool {
 pub fn main(args: Vec<OsString>) -> u8 {
     let arguments = match arguments::read(args.into_iter().skip(1)) {
         Ok(arguments) => arguments,
-        Err(Ending::Help(text)) => return print(&text, 0),
-        Err(Ending::Wrong(why)) => return refuse(&why, EXIT_USAGE),
+        Err(Ending::Help(text)) => return subcommand::print(NAME, &text, 0),
+        Err(Ending::Wrong(why)) => return subcommand::refuse(NAME, &why, EXIT_USAGE),
     };
     let advice = match advice(&arguments) {
         Ok(advice) => advice,
-        Err(error) => return refuse(&error.to_string(), FAILURE),
+        Err(error) => return subcommand::refuse(NAME, &error.to_string(), FAILURE),
     };
     // A file of advice does not show them to the person who runs the command.
     for warning in &advice.warnings {
-        let _ = writeln!(io::stderr().lock(), "vram-exporter advise: {}", http_client::one_line(warning));
+        subcommand::say(NAME, &http_client::one_line(warning));
     }
     let is_change = |action| matches!(action, Action::Lower | Action::Raise);
     let status = if advice.workloads.iter().any(|workload| is_change(workload.action)) { CHANGE } else { 0 };
     match output::text(&advice, arguments.format) {
-        Ok(text) => print(&text, status),
-        Err(error) => refuse(&format!("the advice cannot be written: {error}"), FAILURE),
+        Ok(text) => subcommand::print(NAME, &text, status),
+        Err(error) => subcommand::refuse(NAME, &format!("the advice cannot be written: {error}"), FAILURE),
     }
 }
 
@@ -152,23 +150,6 @@ fn notes(answers: &Answers, history: &History, devices: &Devices, unplaced: u64)
         ));
     }
     notes
-}
-
-fn print(text: &str, status: u8) -> u8 {
-    let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        // A reader may close standard output early.
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            refuse(&format!("standard output could not be written: {error}"), FAILURE)
-        }
-        _ => status,
-    }
-}
-
-fn refuse(why: &str, status: u8) -> u8 {
-    // If standard error is closed, nothing is left to write to.
-    let _ = writeln!(io::stderr().lock(), "vram-exporter advise: {why}");
-    status
 }
 
 #[cfg(test)]

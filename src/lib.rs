@@ -14,14 +14,15 @@
 //! ```
 //!
 //! [`snapshot`] contains the types that the modules share. [`config`], [`faults`], [`backoff`], `blocking_read`,
-//! `boards`, `format`, `peaks`, `quantity`, `regular_file`, `supervise` and `unix_socket` are leaves; `client_tls` reads
-//! files with `regular_file`, and `http_client` asks a server for [`report`] and [`advise`]. Only [`app`] connects all
-//! modules and passes each its settings. Some modules use other crates of the
-//! workspace: `cgroup_owner` reads cgroup paths for [`attribution`], `pod_resources` is the kubelet client of
-//! [`kubernetes`], `web_config` guards [`http`], and `nvml_sim` is the simulated driver of [`demo`]. [`run`] is a
-//! second program in addition to the exporter: it starts a command and measures its GPU memory. [`report`] prints
-//! what a running exporter reports about a job. [`advise`] advises how much memory workloads should request, from the
-//! history in a Prometheus server. [`command_line`] prints the demo's scenarios and the completion scripts for shells.
+//! `boards`, `format`, `peaks`, `quantity`, `regular_file`, `supervise` and `unix_socket` are leaves; `client_tls`
+//! reads files with `regular_file`, `http_client` asks a server for [`report`] and [`advise`], and `subcommand`
+//! contains what these two have in common. Only [`app`] connects all modules and passes each its settings. Some
+//! modules use other crates of the workspace: `cgroup_owner` reads cgroup paths for [`attribution`], `pod_resources`
+//! is the kubelet client of [`kubernetes`], `web_config` guards [`http`], and `nvml_sim` is the simulated driver of
+//! [`demo`]. [`run`] is a second program in addition to the exporter: it starts a command and measures its GPU
+//! memory. [`report`] prints what a running exporter reports about a job. [`advise`] advises how much memory
+//! workloads should request, from the history in a Prometheus server. [`command_line`] prints the demo's scenarios
+//! and the completion scripts for shells.
 
 pub mod advise;
 pub mod allocator;
@@ -53,5 +54,6 @@ mod regular_file;
 pub mod report;
 pub mod run;
 pub mod snapshot;
+mod subcommand;
 mod supervise;
 mod unix_socket;

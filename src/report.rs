@@ -7,15 +7,13 @@ mod arguments;
 mod client;
 
 use std::ffi::{OsStr, OsString};
-use std::io::{self, Write};
 
-use self::arguments::{Ending, Format};
+use self::arguments::Format;
 pub(crate) use self::arguments::{NAME, command};
 use crate::config::EXIT_USAGE;
 use crate::http_client::is_plain;
+use crate::subcommand::{self, Ending, FAILURE};
 
-/// The exit status when the exporter could not be asked.
-const FAILURE: u8 = 1;
 /// The exit status when the exporter has no report about the job or workload.
 const NO_REPORT: u8 = 2;
 
@@ -28,12 +26,12 @@ pub fn is_requested(args: &[OsString]) -> bool {
 pub fn main(args: Vec<OsString>) -> u8 {
     let arguments = match arguments::read(args.into_iter().skip(1)) {
         Ok(arguments) => arguments,
-        Err(Ending::Help(text)) => return print(&text),
-        Err(Ending::Wrong(why)) => return refuse(&why, EXIT_USAGE),
+        Err(Ending::Help(text)) => return subcommand::print(NAME, &text, 0),
+        Err(Ending::Wrong(why)) => return subcommand::refuse(NAME, &why, EXIT_USAGE),
     };
     let answer = match client::ask(&arguments) {
         Ok(answer) => answer,
-        Err(error) => return refuse(&error.to_string(), FAILURE),
+        Err(error) => return subcommand::refuse(NAME, &error.to_string(), FAILURE),
     };
     if answer.trim().is_empty() {
         let why = format!(
@@ -41,11 +39,13 @@ pub fn main(args: Vec<OsString>) -> u8 {
             arguments.url,
             arguments.subject()
         );
-        return refuse(&why, NO_REPORT);
+        return subcommand::refuse(NAME, &why, NO_REPORT);
     }
     match shown(&answer, arguments.format) {
-        Ok(text) => print(&text),
-        Err(error) => refuse(&format!("{} returned a report that is not JSON: {error}", arguments.url), FAILURE),
+        Ok(text) => subcommand::print(NAME, &text, 0),
+        Err(error) => {
+            subcommand::refuse(NAME, &format!("{} returned a report that is not JSON: {error}", arguments.url), FAILURE)
+        }
     }
 }
 
@@ -56,23 +56,6 @@ fn shown(answer: &str, format: Format) -> Result<String, serde_json::Error> {
         answer.lines().try_for_each(|line| serde_json::from_str::<serde::de::IgnoredAny>(line).map(drop))?;
     }
     Ok(answer.lines().map(plain).collect())
-}
-
-fn print(text: &str) -> u8 {
-    let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        // A reader may close standard output early.
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            refuse(&format!("standard output could not be written: {error}"), FAILURE)
-        }
-        _ => 0,
-    }
-}
-
-fn refuse(why: &str, status: u8) -> u8 {
-    // If standard error is closed, nothing is left to write to.
-    let _ = writeln!(io::stderr().lock(), "vram-exporter report: {why}");
-    status
 }
 
 #[cfg(test)]

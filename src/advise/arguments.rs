@@ -4,12 +4,12 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use clap::error::ErrorKind;
 use clap::{Arg, value_parser};
 use hyper::Uri;
 
 use super::span::Span;
-use crate::http_client::{self, one_line};
+use crate::http_client;
+use crate::subcommand::Ending;
 
 /// The name of the subcommand.
 pub(crate) const NAME: &str = "advise";
@@ -82,22 +82,10 @@ pub(super) struct Arguments {
     pub(super) timeout: Duration,
 }
 
-/// Why nothing is asked.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Ending {
-    /// `--help`: the text for standard output.
-    Help(String),
-    /// The arguments are wrong.
-    Wrong(String),
-}
-
 /// Reads the arguments from the name of the subcommand on.
 pub(super) fn read(args: impl IntoIterator<Item = OsString>) -> Result<Arguments, Ending> {
     let parsed = command().bin_name("vram-exporter advise").try_get_matches_from(args);
-    let matches = parsed.map_err(|error| match error.kind() {
-        ErrorKind::DisplayHelp => Ending::Help(error.to_string()),
-        _ => Ending::Wrong(first_line(&error.to_string())),
-    })?;
+    let matches = parsed.map_err(|error| Ending::of(NAME, &error))?;
     let text = |name: &str| matches.get_one::<String>(name).cloned().unwrap_or_default();
     let wrong = |flag: &str, why: &str| Ending::Wrong(format!("--{flag}: {why}"));
     let url = http_client::url(&text("prometheus.url"), EXAMPLE, "--http-config");
@@ -146,12 +134,6 @@ fn moment(text: &str) -> Option<u64> {
 fn seconds(text: &str) -> Option<u64> {
     let duration = humantime::parse_duration(text).ok()?;
     (duration.subsec_nanos() == 0).then_some(duration.as_secs())
-}
-
-/// A message without the usage that clap appends.
-fn first_line(message: &str) -> String {
-    let told = message.split("\n\nUsage:").next().unwrap_or_default().trim_start_matches("error: ");
-    format!("{}; see vram-exporter advise --help", one_line(told))
 }
 
 /// The description of the command line of `advise`.

@@ -4,11 +4,11 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::error::ErrorKind;
 use clap::{Arg, value_parser};
 use hyper::Uri;
 
 use crate::http_client::{self, one_line};
+use crate::subcommand::Ending;
 
 /// The name of the subcommand.
 pub(crate) const NAME: &str = "report";
@@ -38,15 +38,6 @@ pub(super) struct Arguments {
     pub(super) ca_file: Option<PathBuf>,
 }
 
-/// Why nothing is asked.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Ending {
-    /// `--help`: the text for standard output.
-    Help(String),
-    /// The arguments are wrong.
-    Wrong(String),
-}
-
 impl Arguments {
     /// `job 77`, for messages.
     pub(super) fn subject(&self) -> String {
@@ -59,10 +50,7 @@ impl Arguments {
 /// Reads the arguments from the name of the subcommand on.
 pub(super) fn read(args: impl IntoIterator<Item = OsString>) -> Result<Arguments, Ending> {
     let parsed = command().bin_name("vram-exporter report").try_get_matches_from(args);
-    let matches = parsed.map_err(|error| match error.kind() {
-        ErrorKind::DisplayHelp => Ending::Help(error.to_string()),
-        _ => Ending::Wrong(first_line(&error.to_string())),
-    })?;
+    let matches = parsed.map_err(|error| Ending::of(NAME, &error))?;
     let text = |name: &str| matches.get_one::<String>(name).cloned();
     let (job, workload) = (text("job"), text("workload"));
     if [&job, &workload].into_iter().flatten().any(String::is_empty) {
@@ -79,12 +67,6 @@ pub(super) fn read(args: impl IntoIterator<Item = OsString>) -> Result<Arguments
         credentials_file: path("credentials-file"),
         ca_file: path("ca-file"),
     })
-}
-
-/// A message without the usage that clap appends.
-fn first_line(message: &str) -> String {
-    let told = message.split("\n\nUsage:").next().unwrap_or_default().trim_start_matches("error: ");
-    format!("{}; see vram-exporter report --help", one_line(told))
 }
 
 /// The description of the command line of `report`.
