@@ -98,8 +98,7 @@ impl Devices {
     pub(super) fn profiles_seen<'a>(&'a self, name: &'a str) -> BTreeMap<&'a str, u64> {
         let mut seen: BTreeMap<&str, u64> = BTreeMap::new();
         let on = |key: &GpuKey| self.gpus.get(key).is_some_and(|gpu| gpu.name.as_deref() == Some(name));
-        for ((key, _), mig) in self.migs.iter().filter(|((key, _), _)| on(key)) {
-            let _ = key;
+        for (_, mig) in self.migs.iter().filter(|((key, _), _)| on(key)) {
             if mig.profile.is_empty() || mig.profile.contains("c.") {
                 continue;
             }

@@ -28,15 +28,13 @@ use super::clock::{Clock, Now};
 use super::event::Failure;
 use super::exit_status::{Exit, Identity};
 use super::series::{Micros, SECOND};
-use crate::snapshot::{GpuProcesses, MemorySample, MigDevice, Process, Snapshot, Workload};
+use crate::snapshot::{GpuProcesses, MemorySample, MigDevice, Process, Snapshot, Workload, longest_gap};
 
 /// The maximum number of reports that are being written.
 const MAX_OPEN: usize = 1024;
-/// The minimum time between two lists after which nothing is known about the time between them.
-const LEAST_GAP: Micros = 5 * SECOND;
 /// A pause of a workload's work shorter than this is not idle time.
 const LEAST_PAUSE: Micros = 3 * SECOND;
-/// The gap and the pause in periods of the readings that would show the opposite.
+/// The pause in periods of the readings that would show the opposite.
 const PERIODS: u64 = 3;
 /// The reports may use the recorder's memory divided by this number.
 const SHARE: usize = 4;
@@ -93,7 +91,7 @@ impl Reports {
         let micros = |time: Duration| Micros::try_from(time.as_micros()).unwrap_or(Micros::MAX);
         Self {
             linger: micros(settings.linger),
-            gap: (micros(settings.list_interval).saturating_mul(PERIODS)).max(LEAST_GAP),
+            gap: micros(longest_gap(settings.list_interval)),
             pause: (micros(settings.activity_interval).saturating_mul(PERIODS)).max(LEAST_PAUSE),
             node,
             open: HashMap::new(),

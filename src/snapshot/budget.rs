@@ -71,12 +71,14 @@ pub enum BudgetAmount {
 }
 
 impl BudgetAmount {
-    /// The budget in bytes on a GPU or MIG device with this much memory in total, rounded down.
-    pub fn bytes(self, total: u64) -> u64 {
+    /// The budget in bytes on a GPU or MIG device with this much memory in total, rounded down. `None` if it is a part of a
+    /// total that is not known.
+    pub fn bytes(self, total: Option<u64>) -> Option<u64> {
         match self {
-            Self::Bytes(bytes) => bytes,
+            Self::Bytes(bytes) => Some(bytes),
             Self::Millionths(part) => {
-                u64::try_from(u128::from(total) * u128::from(part) / 1_000_000).unwrap_or(u64::MAX)
+                let bytes = u128::from(total?) * u128::from(part) / 1_000_000;
+                Some(u64::try_from(bytes).unwrap_or(u64::MAX))
             }
         }
     }
@@ -137,11 +139,12 @@ mod tests {
     #[test]
     fn a_part_of_a_gpu_is_rounded_down() {
         let total = 143_771 << 20;
-        assert_eq!(BudgetAmount::Millionths(1_000_000).bytes(total), total);
-        assert_eq!(BudgetAmount::Millionths(500_000).bytes(total), total / 2);
-        assert_eq!(BudgetAmount::Millionths(333_333).bytes(10), 3);
-        assert_eq!(BudgetAmount::Millionths(u32::MAX).bytes(u64::MAX), u64::MAX);
-        assert_eq!(BudgetAmount::Bytes(7).bytes(total), 7);
+        assert_eq!(BudgetAmount::Millionths(1_000_000).bytes(Some(total)), Some(total));
+        assert_eq!(BudgetAmount::Millionths(500_000).bytes(Some(total)), Some(total / 2));
+        assert_eq!(BudgetAmount::Millionths(333_333).bytes(Some(10)), Some(3));
+        assert_eq!(BudgetAmount::Millionths(u32::MAX).bytes(Some(u64::MAX)), Some(u64::MAX));
+        assert_eq!(BudgetAmount::Bytes(7).bytes(Some(total)), Some(7));
+        assert_eq!((BudgetAmount::Bytes(7).bytes(None), BudgetAmount::Millionths(1).bytes(None)), (Some(7), None));
     }
 
     #[test]

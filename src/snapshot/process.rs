@@ -1,9 +1,16 @@
 //! What the process lane publishes: processes and the workloads to which they belong.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::{Gpu, MigDevice, Owner, Workload, WorkloadLimit};
+
+/// The longest time between two lists of processes in which the memory of a workload counts as known. `interval`: the
+/// longest time between two lists if the driver answers.
+pub fn longest_gap(interval: Duration) -> Duration {
+    const LEAST: Duration = Duration::from_secs(5);
+    interval.saturating_mul(3).max(LEAST)
+}
 
 /// The processes of every GPU, in the order of [`super::Driver::gpus`].
 #[derive(Debug, Clone, Default)]
@@ -150,4 +157,15 @@ pub struct WorkloadUse {
     /// What limits its memory on this device, sorted by source; empty if nothing does. A limit that no longer applies
     /// is kept for its time, as long as the workload is.
     pub limits: Vec<WorkloadLimit>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gap_is_at_least_five_seconds() {
+        assert_eq!(longest_gap(Duration::from_secs(1)), Duration::from_secs(5));
+        assert_eq!(longest_gap(Duration::from_secs(10)), Duration::from_secs(30));
+    }
 }

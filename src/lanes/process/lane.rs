@@ -12,7 +12,6 @@ use super::layout::LayoutCheck;
 use super::limits::LimitSources;
 use super::list_cache::ListCache;
 use super::list_source::ListSource;
-use super::over_limit::longest_gap;
 use super::retention::Retention;
 use super::state::{Folded, ProcessLaneState};
 use crate::attribution::Attribution;
@@ -26,7 +25,7 @@ use crate::lanes::wake::WakeBits;
 use crate::lanes::watch::{Superseded, Watch};
 use crate::lanes::worker::LaneTask;
 use crate::nvml::ProcessBuffer;
-use crate::snapshot::{Gpu, Lane, Snapshot};
+use crate::snapshot::{Gpu, Lane, Snapshot, longest_gap};
 
 /// The settings of the lane.
 #[derive(Debug, Clone)]

@@ -8,8 +8,7 @@ use std::sync::Arc;
 
 use super::driver_limits::CgroupLimits;
 use crate::snapshot::{
-    Allocations, BudgetAmount, BudgetPlace, BudgetSource, Driver, Gpu, MemoryPart, MigDevice, PodContainer, Pods,
-    Snapshot, Workload,
+    Allocations, BudgetPlace, BudgetSource, Driver, Gpu, MemoryPart, MigDevice, PodContainer, Pods, Snapshot, Workload,
 };
 
 /// Bytes by source, in the order of [`BudgetSource::ALL`]; `None` if a source declares no limit.
@@ -78,10 +77,7 @@ impl LimitSources {
             let applies =
                 |place: &BudgetPlace| if own { place.is(&self.gpu, mig) } else { *place == BudgetPlace::EachGpu };
             for budget in budgets.iter().filter(|budget| applies(&budget.place)) {
-                limits[budget.source as usize] = match budget.amount {
-                    BudgetAmount::Bytes(bytes) => Some(bytes),
-                    amount @ BudgetAmount::Millionths(_) => self.total(mig).map(|total| amount.bytes(total)),
-                };
+                limits[budget.source as usize] = budget.amount.bytes(self.total(mig));
             }
         }
     }

@@ -1,21 +1,13 @@
 //! How long a workload held more memory than a source allows.
 //!
 //! Invariant: time counts from one list of processes to the next if the first shows more memory than the limit at that
-//! moment. Of a time without lists that is longer than [`longest_gap`], nothing is known, so it does not count. A time
-//! never decreases, and begins at 0 when the source first declares a limit.
+//! moment. Of a time without lists that is longer than [`longest_gap`](crate::snapshot::longest_gap), nothing is known,
+//! so it does not count. A time never decreases, and begins at 0 when the source first declares a limit.
 
 use std::time::{Duration, Instant, SystemTime};
 
 use super::limits::Limits;
 use crate::snapshot::{BudgetSource, WorkloadLimit};
-
-/// The shortest value of [`longest_gap`].
-const LEAST_GAP: Duration = Duration::from_secs(5);
-
-/// The longest time between two lists in which the memory of a workload is taken to be known.
-pub(super) fn longest_gap(interval: Duration) -> Duration {
-    interval.saturating_mul(3).max(LEAST_GAP)
-}
 
 /// The limits of one workload on one device over time.
 #[derive(Debug, Clone, Default)]
@@ -180,11 +172,5 @@ mod tests {
         }
         over.absorb(&other);
         assert_eq!(shown(&over), ["environment 1 4", "hami 5 4", "time_slicing 5 -"]);
-    }
-
-    #[test]
-    fn a_gap_is_at_least_five_seconds() {
-        assert_eq!(longest_gap(Duration::from_secs(1)), Duration::from_secs(5));
-        assert_eq!(longest_gap(Duration::from_secs(10)), Duration::from_secs(30));
     }
 }

@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::super::settings::Settings;
 use super::Parts;
-use crate::snapshot::{Budget, BudgetAmount, BudgetPlace, Gpu, GpuProcesses, PodContainer, WorkloadUse};
+use crate::snapshot::{Budget, BudgetPlace, Gpu, GpuProcesses, PodContainer, WorkloadUse};
 
 /// What the pods of this node declare, and on which GPUs the kubelet has placed their containers.
 #[derive(Debug)]
@@ -58,10 +58,7 @@ impl<'a> Promises<'a> {
                     _ => budget.place.is(gpu, None),
                 };
                 if applies {
-                    let bytes = match budget.amount {
-                        BudgetAmount::Bytes(bytes) => bytes,
-                        amount @ BudgetAmount::Millionths(_) => amount.bytes(total?),
-                    };
+                    let bytes = budget.amount.bytes(total)?;
                     let other = Promise { is_users: budget.source.is_users(), bytes };
                     promise = Some(promise.map_or(other, |promise| promise.min(other)));
                 }
