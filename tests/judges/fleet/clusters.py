@@ -7,10 +7,8 @@ answer together; and with the cluster chosen in a dashboard, what the server of 
 """
 
 import argparse
-import contextlib
 import dataclasses
 import sys
-import tempfile
 from pathlib import Path
 
 import answers
@@ -70,17 +68,17 @@ def page_problems(alone, both, end):
         yield "no query of a dashboard has a result"
 
 
+def problems(rig, recordings):
+    alone, both = fill(rig, recordings, stored.END)
+    yield from rule_problems(alone, both, stored.END)
+    yield from page_problems(alone, both, stored.END)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--recordings", required=True, type=Path, help="the folder that record.py wrote, with demo and 8mig")
     given = parser.parse_args()
-    with contextlib.ExitStack() as stack:
-        rig = engines.Rig(stack, stack.enter_context(tempfile.TemporaryDirectory()))
-        alone, both = fill(rig, given.recordings, stored.END)
-        problems = [*rule_problems(alone, both, stored.END), *page_problems(alone, both, stored.END)]
-    for problem in problems:
-        print(problem, file=sys.stderr)
-    return 1 if problems else 0
+    return engines.judged(lambda rig: problems(rig, given.recordings))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import contextlib
 import json
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.parse
@@ -96,6 +97,15 @@ class Engine:
 
     def disk(self, under="."):
         return sum(path.stat().st_size for path in (self.folder / under).rglob("*") if path.is_file())
+
+
+def judged(problems):
+    """Runs `problems` with a rig in a temporary folder, and prints what it finds. Returns the exit status."""
+    with contextlib.ExitStack() as stack:
+        found = list(problems(Rig(stack, stack.enter_context(tempfile.TemporaryDirectory()))))
+    for problem in found:
+        print(problem, file=sys.stderr)
+    return 1 if found else 0
 
 
 class Rig:

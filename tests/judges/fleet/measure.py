@@ -119,7 +119,7 @@ def stored_parts(folder, places, limit, sizes):
 
 
 def parts(given, folder):
-    """(name of the file, what stands in it)."""
+    """(name of the file, its content)."""
     places = recorded(given.exporter, given.out / "recordings")
     place, mix = places["defaults"]
     yield "environment", environment(given.exporter)

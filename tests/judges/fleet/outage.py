@@ -9,13 +9,10 @@ Exit status 1 if anything differs.
 """
 
 import argparse
-import contextlib
 import re
 import signal
 import sys
-import tempfile
 import time
-from pathlib import Path
 
 import answers
 import compare
@@ -160,12 +157,7 @@ def main():
     given = parser.parse_args()
     if not (given.victoria_metrics or given.thanos) or (given.vmalert and not given.victoria_metrics):
         parser.error("give --victoria-metrics, with or without --vmalert, or --thanos")
-    with contextlib.ExitStack() as stack:
-        rig = engines.Rig(stack, Path(stack.enter_context(tempfile.TemporaryDirectory())))
-        found = list(problems(rig, given))
-    for problem in found:
-        print(problem, file=sys.stderr)
-    return 1 if found else 0
+    return engines.judged(lambda rig: problems(rig, given))
 
 
 if __name__ == "__main__":

@@ -9,13 +9,10 @@ file does not keep.
 """
 
 import argparse
-import contextlib
 import json
 import re
 import sys
-import tempfile
 import time
-from pathlib import Path
 
 import engines
 import record
@@ -184,12 +181,7 @@ def main():
     parser.add_argument("--victoria-metrics", help="the program, as the long-term server")
     parser.add_argument("--thanos", help="the program, as the long-term server")
     given = parser.parse_args()
-    with contextlib.ExitStack() as stack:
-        rig = engines.Rig(stack, Path(stack.enter_context(tempfile.TemporaryDirectory())))
-        found = list(problems(rig, given))
-    for problem in found:
-        print(problem, file=sys.stderr)
-    return 1 if found else 0
+    return engines.judged(lambda rig: problems(rig, given))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Starts the engines that keep the fleet's data: VictoriaMetrics with vmalert, and Thanos with its receiver, query and rule.
 
 Each takes the samples of Prometheus' remote write at `write_url`, and answers Prometheus' API. docs/fleet.md explains each flag that
-is not about addresses and folders. Invariant: what is started here is told only what docs/fleet.md tells its readers.
+is not about addresses and folders. Invariant: an engine gets no other flags than those in docs/fleet.md.
 """
 
 import json
