@@ -1,6 +1,7 @@
 //! A client of Prometheus' HTTP API, which Thanos, Mimir and VictoriaMetrics have too.
 //!
-//! Invariants: every request is counted; an answer is at most [`ANSWER_LIMIT`] bytes; an answer that is not Prometheus' is an
+//! Invariants: every request is counted; an answer is at most [`ANSWER_LIMIT`] bytes, and all
+//! together are at most [`ANSWERS_LIMIT`]; an answer that is not Prometheus' is an
 //! error, never an empty result; the server's warnings are kept.
 
 mod answer;
@@ -23,6 +24,8 @@ use crate::http_client::{self, Answer, Question, one_line};
 
 /// The longest answer to one request, in bytes.
 const ANSWER_LIMIT: usize = 64 << 20;
+/// The most bytes of all answers together, because all are kept.
+const ANSWERS_LIMIT: usize = 1 << 30;
 /// The most warnings that are kept.
 const WARNINGS: usize = 20;
 
@@ -50,8 +53,8 @@ pub(super) enum Error {
          is the tenant in --http-config the right one?"
     )]
     Empty(Uri),
-    #[error("{0} returned more than {ANSWER_LIMIT} bytes for one request; a shorter --range is less")]
-    TooLong(Uri),
+    #[error("{0} returned more than {1} bytes {2}; a shorter --range is less")]
+    TooLong(Uri, usize, &'static str),
     #[error(transparent)]
     Config(#[from] http_config::Error),
     #[error("{0}")]
@@ -66,6 +69,8 @@ pub(super) struct Prometheus {
     tls: ClientConfig,
     server_name: Option<ServerName<'static>>,
     requests: u64,
+    /// How many more bytes of answers are read.
+    left: usize,
     warnings: BTreeSet<String>,
 }
 
@@ -85,6 +90,7 @@ impl Prometheus {
             tls,
             server_name: access.server_name,
             requests: 0,
+            left: ANSWERS_LIMIT,
             warnings: BTreeSet::new(),
         })
     }
@@ -132,14 +138,22 @@ impl Prometheus {
             body: body.into(),
             tls: self.tls.clone(),
             server_name: self.server_name.clone(),
-            limit: ANSWER_LIMIT,
+            limit: ANSWER_LIMIT.min(self.left),
         };
         let answer = http_client::ask(question).await.map_err(|error| match error {
             http_client::Error::Unreachable(why) => Error::Unreachable(self.url.clone(), why),
-            http_client::Error::TooLong(_) => Error::TooLong(self.url.clone()),
+            http_client::Error::TooLong(_) => self.too_long(),
             http_client::Error::Local(why) => Error::Local(format!("the request cannot be sent: {why}")),
         })?;
+        self.left = self.left.saturating_sub(answer.body.len());
         self.result(&answer)
+    }
+
+    fn too_long(&self) -> Error {
+        if self.left < ANSWER_LIMIT {
+            return Error::TooLong(self.url.clone(), ANSWERS_LIMIT, "for all requests");
+        }
+        Error::TooLong(self.url.clone(), ANSWER_LIMIT, "for one request")
     }
 
     fn result(&mut self, answer: &Answer) -> Result<Vec<Series>, Error> {

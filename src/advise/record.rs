@@ -155,6 +155,7 @@ pub(super) struct Units {
     pub(super) xla_client_mem_fraction: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) vllm_gpu_memory_utilization: Option<f64>,
+    pub(super) processes: u64,
     pub(super) outside_bytes: u64,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(super) outside_assumed: bool,

@@ -61,6 +61,10 @@ impl Fleet {
     }
 
     fn judge_by(&self, by: By) -> Advice {
+        self.judge_in(span(), by)
+    }
+
+    fn judge_in(&self, span: Span, by: By) -> Advice {
         let arguments = Arguments {
             url: hyper::Uri::from_static("http://p:9090"),
             range: 14 * 86_400,
@@ -72,7 +76,7 @@ impl Fleet {
             http_config: None,
             timeout: std::time::Duration::from_secs(1),
         };
-        judged(&arguments, span(), &self.answers, 1, Vec::new())
+        judged(&arguments, span, &self.answers, 1, Vec::new())
     }
 
     fn only(&self) -> Workload {
@@ -119,6 +123,25 @@ fn too_little_history_gives_no_advice() {
     let found = fleet.only();
     assert_eq!((found.reason, found.advice_bytes, found.units), (Reason::TooFewSamples, None, None));
     assert_eq!((found.action, found.freed_bytes, found.samples), (Action::None, 0, 96));
+}
+
+#[test]
+fn in_a_long_range_a_short_job_at_a_border_of_two_intervals_has_too_little_history() {
+    let interval = Span::interval_of(365 * 86_400);
+    assert_eq!(interval, 23_465);
+    let judged = |intervals: u64| {
+        let span = Span::new(365 * 86_400, END);
+        let labels = "workload=slurm:1 kind=slurm uuid=A";
+        let mut fleet = Fleet::new().run(labels, &[GIB; 3]);
+        let last = span.begin + interval * span.whole();
+        let points = |value| (0..intervals).map(|back| (last - back * interval, value)).collect::<Vec<_>>();
+        fleet.answers.interval_peaks = vec![series(labels, &points(GIB))];
+        fleet.answers.interval_samples = vec![series(labels, &points(100))];
+        let found = fleet.judge_in(span, By::Workload).workloads.remove(0);
+        (found.span_seconds, found.reason)
+    };
+    assert_eq!(judged(2), (interval, Reason::TooShort), "it may have been minutes");
+    assert_eq!(judged(3), (2 * interval, Reason::Peak), "it was more than one interval");
 }
 
 #[test]

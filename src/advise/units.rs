@@ -1,7 +1,7 @@
 //! The advice in the units that people type.
 //!
 //! Invariants: what a scheduler grants is rounded up, so that it is never less than the advice; what a framework may take is
-//! rounded down, so that with its memory outside the allocators it never takes more than the advice.
+//! rounded down, so that all its processes, with their memory outside the allocators, never take more than the advice.
 
 use super::devices::{Devices, GpuKey, Memory};
 use super::record::{Size, Units};
@@ -16,8 +16,10 @@ const CONTEXT: u64 = 520 * MIB;
 pub(super) struct Given<'a> {
     pub(super) advice: u64,
     pub(super) peak: u64,
-    /// Reported by a client, in bytes.
+    /// Of one process, reported by a client, in bytes.
     pub(super) outside: Option<u64>,
+    /// The highest number of processes at the same time; 0 if it is not known.
+    pub(super) processes: u64,
     pub(super) gpu: &'a GpuKey,
     pub(super) mig_uuid: Option<&'a str>,
 }
@@ -25,8 +27,9 @@ pub(super) struct Given<'a> {
 /// The units; `None` if the memory of the device is not known.
 pub(super) fn units(given: Given<'_>, devices: &Devices) -> Option<Units> {
     let memory = devices.memory(given.gpu, given.mig_uuid)?;
-    let outside = given.outside.unwrap_or(CONTEXT.min(given.peak / 4));
-    let inside = given.advice.saturating_sub(outside);
+    let processes = given.processes.max(1);
+    let outside = given.outside.unwrap_or(CONTEXT.min(given.peak / 4 / processes));
+    let inside = given.advice.saturating_sub(outside.saturating_mul(processes));
     let on_mig = given.mig_uuid.is_some();
     let mib = given.advice.div_ceil(MIB);
     Some(Units {
@@ -40,6 +43,7 @@ pub(super) fn units(given: Given<'_>, devices: &Devices) -> Option<Units> {
         torch_memory_fraction: fraction(inside, memory),
         xla_client_mem_fraction: fraction(inside, memory),
         vllm_gpu_memory_utilization: fraction(given.advice, memory),
+        processes,
         outside_bytes: outside,
         outside_assumed: given.outside.is_none(),
     })
@@ -103,7 +107,8 @@ mod tests {
 
     fn of(advice: u64, outside: Option<u64>, uuid: &str, mig_uuid: Option<&str>) -> Units {
         let gpu = (None, uuid.to_owned());
-        units(Given { advice, peak: advice * 100 / 115, outside, gpu: &gpu, mig_uuid }, &devices()).unwrap()
+        units(Given { advice, peak: advice * 100 / 115, outside, processes: 1, gpu: &gpu, mig_uuid }, &devices())
+            .unwrap()
     }
 
     #[test]
@@ -133,6 +138,22 @@ mod tests {
         let on_mig = of(4_000 * MIB, None, "M", Some("I"));
         assert_eq!((on_mig.kai_gpu_fraction, on_mig.device_total_bytes), (None, 16_000 * MIB));
         assert_eq!(on_mig.vllm_gpu_memory_utilization, Some(0.25));
+    }
+
+    #[test]
+    fn each_of_several_processes_has_a_context() {
+        let gpu = (None, "H".to_owned());
+        let of = |processes, outside| {
+            let given =
+                Given { advice: 20_000 * MIB, peak: 16_000 * MIB, outside, processes, gpu: &gpu, mig_uuid: None };
+            let found = units(given, &devices()).unwrap();
+            (found.processes, found.outside_bytes / MIB, found.torch_memory_fraction)
+        };
+        assert_eq!(of(0, Some(600 * MIB)), (1, 600, Some(0.1355)));
+        assert_eq!(of(4, Some(600 * MIB)), (4, 600, Some(0.1229)));
+        assert_eq!(of(4, None), (4, 520, Some(0.1251)));
+        assert_eq!(of(16, None), (16, 250, Some(0.1117)), "all contexts are at most a quarter of the peak");
+        assert_eq!(of(u64::MAX, Some(600 * MIB)).2, None);
     }
 
     #[test]

@@ -47,6 +47,8 @@ pub(super) fn judge(key: &GroupKey, members: &Members<'_>, devices: &Devices, sp
     let [first, last] =
         [highest.keys().next(), highest.keys().next_back()].map(|index| index.map(|index| span.end_of(*index)));
     let span_seconds = last.zip(first).map_or(0, |(last, first)| last - first);
+    // The times are true to one interval, which is long if the range is.
+    let certain = span_seconds.saturating_sub(span.interval);
     let reached = highest.iter().find(|(_, peak)| **peak >= driver_peak).map(|(index, _)| *index);
 
     let memory = |key: &RunKey| devices.memory(&key.gpu(), key.mig_uuid.as_deref());
@@ -54,7 +56,7 @@ pub(super) fn judge(key: &GroupKey, members: &Members<'_>, devices: &Devices, sp
         reservation::first(members.iter().filter_map(|(key, run)| reservation::reason(run, memory(key))));
     let reason = match () {
         () if samples < enough.samples => Reason::TooFewSamples,
-        () if span_seconds < enough.span => Reason::TooShort,
+        () if span_seconds < enough.span || certain * 2 < enough.span => Reason::TooShort,
         () if preallocates.is_some() => Reason::Preallocated,
         () if out_of_memory.unwrap_or(0) > 0 => Reason::PeakAndFailures,
         () => Reason::Peak,
@@ -67,7 +69,8 @@ pub(super) fn judge(key: &GroupKey, members: &Members<'_>, devices: &Devices, sp
     let units = advice.zip(latest).and_then(|(advice, (key, _))| {
         let outside = clients().filter_map(|clients| clients.outside).max();
         let gpu = key.gpu();
-        let given = Given { advice, peak, outside, gpu: &gpu, mig_uuid: key.mig_uuid.as_deref() };
+        let processes = runs().map(|run| run.processes).max().unwrap_or(0);
+        let given = Given { advice, peak, outside, processes, gpu: &gpu, mig_uuid: key.mig_uuid.as_deref() };
         units::units(given, devices)
     });
     let mut action = match (advice, &current) {

@@ -63,7 +63,7 @@ pub(super) fn cells(workload: &Workload) -> [String; 6] {
 
 fn judged_by(workload: &Workload) -> String {
     let count = |number: u64, one: &str| format!("{number} {one}{}", if number == 1 { "" } else { "s" });
-    // Rounded down: the history is at least as long.
+    // True to one interval of the range.
     let hours = workload.span_seconds / 3600;
     let span = if hours < 48 { format!("{hours} h") } else { format!("{} d", hours / 24) };
     let failures = workload.out_of_memory.filter(|failures| *failures > 0);

@@ -267,7 +267,7 @@ class Truth:
         current, source = max(budgets, default=(device.allocatable, "device"))
         said["current_bytes"], said["current_source"] = current, source
         failed = said["out_of_memory"] or 0
-        short = said["samples"] < min_samples, said["span_seconds"] < min_span, said["preallocates"] is not None
+        short = said["samples"] < min_samples, said["span_seconds"] < min_span or 2 * (said["span_seconds"] - self.interval) < min_span, said["preallocates"] is not None
         said["advice_bytes"], said["action"] = None, "none"
         if any(short):
             said["reason"] = ("too_few_samples", "too_short", "preallocated")[short.index(True)]
@@ -293,10 +293,12 @@ class Truth:
     def units(self, advice, peak, device, runs):
         total, allocatable = device.total, device.allocatable
         outside = [process["outside"] for run in runs for process in run.processes.values() if process["outside"] is not None]
-        aside = max(outside, default=min(OUTSIDE, peak // 4))
+        processes = max(1, *(run.count for run in runs))
+        aside = max(outside, default=min(OUTSIDE, peak // 4 // processes))
         boards = sorted((other.allocatable, other.board.name) for other in self.devices if not other.profile and other.allocatable >= advice)
         kai = -(-advice * 100 // total)
-        torch = (advice - aside) * 10_000 // allocatable
+        inside = advice - processes * aside
+        torch = inside * 10_000 // allocatable
         vllm = advice * 10_000 // allocatable
         said = {
             "device_total_bytes": total,
@@ -306,8 +308,9 @@ class Truth:
             "kai_gpu_fraction": kai / 100 if kai < 100 and not device.profile else None,
             "kai_gpu_memory_mib": math.ceil(advice / MIB),
             "hami_gpumem_mib": math.ceil(advice / MIB),
-            "torch_memory_fraction": torch / 10_000 if 0 < torch and advice - aside <= allocatable else None,
+            "torch_memory_fraction": torch / 10_000 if 0 < torch and inside <= allocatable else None,
             "vllm_gpu_memory_utilization": vllm / 10_000 if advice <= allocatable else None,
+            "processes": processes,
             "outside_bytes": aside,
             "outside_assumed": None if outside else True,
         }
