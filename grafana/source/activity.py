@@ -158,7 +158,7 @@ ON_GPU += [
             p.column("Value #A", "Memory", p.BYTES, width=95),
             *(
                 p.column(f"Value #{letter}", title, p.RATIO, 135, gauge=True, decimals=0)
-                for letter, title in (("B", "Busy"), ("C", "SMs"), ("D", "Tensor cores"), ("E", "Memory bandwidth"))
+                for letter, title in (("B", "Busy"), ("C", "SMs"), ("D", "Tensor cores"), ("E", "Bandwidth"))
             ),
         ],
         size=(24, 7),
