@@ -59,6 +59,7 @@ class Node:
         self.used = {}
         self.boards = {}
         self.promised = {}
+        self.allocatable = []
         self.add("vram_exporter_build_info", 1, version="1.0.0")
         self.add("up", 1)
         self.add("vram_exporter_nvml_up", 1)
@@ -147,7 +148,10 @@ class Node:
         return labels
 
     def allocated(self, place, pod):
-        self.add("gpu_allocatable_devices", 1, resource="nvidia.com/gpu", **place)
+        # Two containers may have been given one device, one after the other.
+        if place not in self.allocatable:
+            self.allocatable.append(place)
+            self.add("gpu_allocatable_devices", 1, resource="nvidia.com/gpu", **place)
         self.add("gpu_allocation_info", 1, resource="nvidia.com/gpu", **place, **pod)
 
     def incident(self, number, kind, ago):
