@@ -151,7 +151,7 @@ ON_GPU += [
             *(own(counter, GPU) for counter in (SM, TENSOR, BANDWIDTH)),
         ],
         [
-            p.column("workload", "Workload", links=p.detail("workloads", "instance", "workload")),
+            p.workload_column(),
             p.column("instance", "Node", width=85),
             p.column("gpu", "GPU", width=50),
             p.column("mig_uuid", "MIG device"),

@@ -30,7 +30,7 @@ HEIGHT = 8
 CLOSEST = f"and on ({HOLDER}) bottomk({p.rows(HEIGHT)}, {HEADROOM})"
 NO_BUDGET = "No workload has a memory budget."
 WORKLOAD_COLUMNS = [
-    p.column("workload", "Workload", links=p.detail("workloads", "instance", "workload")),
+    p.workload_column(),
     *p.device_columns(100),
 ]
 

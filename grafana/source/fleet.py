@@ -51,31 +51,32 @@ ISSUES = " or ".join(
     ]
 )
 SHIPPED = "(Gpu|Allocator|VramExporter).*"
-SMALL = (4, 3)
+# 0 if the shipped rules are loaded: one of them records this series.
+NOTHING_FIRES = f"0 * count(gpu:gpu_memory_allocatable_bytes:diff{{{NODE}}})"
 OVERVIEW = [
-    p.stat(
-        "GPUs up",
-        "GPUs that answer (gpu_up is 1). The table Issues lists those that do not.",
-        q.total(f"gpu_up{{{NODE}}}"),
-        size=SMALL,
-        decimals=0,
-        empty="none",
+    p.counts(
+        "Firing",
+        "Alerts of the shipped rules that fire at the end of the selected time range, by severity. Other: warning and info.",
+        {
+            "critical": (f'{incidents.count(SHIPPED, NODE, "critical")} or {NOTHING_FIRES}', p.bad_from(1)),
+            "other": (f'{incidents.count(SHIPPED, NODE, "warning|info")} or {NOTHING_FIRES}', p.bad_from(1, "orange")),
+        },
     ),
-    p.stat(
-        "GPUs down",
-        "GPUs that the driver lists, but that do not answer or whose last good reading is too old.",
-        q.total(f"1 - gpu_up{{{NODE}}}"),
-        thresholds=p.bad_from(1),
-        size=SMALL,
-        decimals=0,
-        empty="none",
+    p.counts(
+        "GPUs",
+        "Up: GPUs that answer (gpu_up is 1). Down: GPUs that the driver lists, but that do not answer or whose last good "
+        "reading is too old; the table Issues lists them.",
+        {
+            "up": (q.total(f"gpu_up{{{NODE}}}"), p.PLAIN),
+            "down": (q.total(f"1 - gpu_up{{{NODE}}}"), p.bad_from(1)),
+        },
     ),
     p.stat(
         "Silent nodes",
         "Nodes whose exporter was scraped within the last 6 hours, but is not scraped now. The table Issues lists them.",
         f"count({KNOWN}) - (count({PRESENT}) or vector(0))",
         thresholds=p.bad_from(1),
-        size=SMALL,
+        size=(4, 3),
         decimals=0,
         empty="none",
     ),
@@ -85,7 +86,7 @@ OVERVIEW = [
         f"{q.total(f'gpu_memory_used_bytes{{{NODE}}}')} / {q.total(usable(NODE))}",
         unit=p.RATIO,
         thresholds=p.FILL,
-        size=SMALL,
+        size=(3, 3),
         empty="unknown",
         decimals=0,
     ),
@@ -94,7 +95,7 @@ OVERVIEW = [
         "Sum of the free memory of all GPUs. A job needs its memory on one GPU: the section Capacity shows where it fits.",
         q.total(f"gpu_memory_free_bytes{{{NODE}}}"),
         unit=p.BYTES,
-        size=SMALL,
+        size=(3, 3),
         empty="unknown",
         decimals=1,
     ),
@@ -103,7 +104,7 @@ OVERVIEW = [
         "GPUs, or their MIG devices if there are any, whose window peak is at or above 90 % of allocatable memory.",
         f"sum({PEAK} >= bool {p.CRITICAL})",
         thresholds=p.bad_from(1, "orange"),
-        size=SMALL,
+        size=(4, 3),
         decimals=0,
         empty="unknown",
     ),

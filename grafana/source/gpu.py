@@ -142,7 +142,7 @@ NOW = [
             q.named_device(TOP, GPU),
         ],
         [
-            p.column("workload", "Workload", links=p.detail("workloads", "instance", "workload")),
+            p.workload_column(),
             p.hidden("instance"),
             *p.device_columns()[1:],
             p.column("Value #A", "Used", p.BYTES, width=70, decimals=0),
@@ -219,7 +219,7 @@ MEMORY = [
             p.column("pid", "PID", width=72),
             p.column("process", "Process", width=122),
             p.column("user", "User", width=85),
-            p.column("workload", "Workload", links=p.detail("workloads", "instance", "workload")),
+            p.workload_column(),
             p.column("Value #A", "Used", p.BYTES, width=80, decimals=1),
             p.column("Value #B", "Peak", p.BYTES, width=80, decimals=1),
             p.column("Value #C", "Idle", p.SECONDS, width=72, decimals=0),

@@ -6,7 +6,7 @@ from .queries import GPU_KEY, NODE, usable
 BY_NODE = "cluster, instance"
 BY_OWNER = q.OWNER
 WORKLOAD_COLUMNS = [
-    p.column("workload", "Workload", links=p.detail("workloads", "instance", "workload")),
+    p.workload_column(),
     p.column("instance", "Node", width=85, links=p.detail("gpu", "instance")),
 ]
 

@@ -61,6 +61,12 @@ def owned(expression):
     return q.linked(expression)
 
 
+def count(names, select, severity):
+    """How many rows `firing` shows with this severity (a regular expression)."""
+    chosen = f'{select},alertname=~"{names}",alertstate="firing",severity=~"{severity}"'
+    return f"count(group by (alertname, {q.DEVICE_KEY}, workload, pod, process) (ALERTS{{{chosen}}}))"
+
+
 def firing(names, select, size, title="Firing alerts", links=True, owners=True):
     """The alerts with these names, the most severe first, and what to do about each."""
     chosen = f'{select},alertname=~"{names}"'
@@ -77,7 +83,7 @@ def firing(names, select, size, title="Firing alerts", links=True, owners=True):
         p.words("rank", "Severity", SEVERITY, width=95),
         p.column("alertname", "Alert", width=215),
         *(p.device_columns(100) if links else [p.column("instance", "Node", width=110)]),
-        *([p.column("owner", "Workload")] if owners else []),
+        *([p.column("owner", "Workload", **p.WRAPPED)] if owners else []),
         p.column("Value #A", "Active", p.SECONDS, width=75, decimals=0),
         p.words("todo", "What to do", {name: (text, "text") for name, text in ACTIONS.items()}, 275 if owners else None),
     ]

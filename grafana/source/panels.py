@@ -98,6 +98,15 @@ def stat(title, description, query, unit=COUNT, thresholds=PLAIN, empty="no data
     return panel("stat", title, description, size, [instant(query)], unit, empty, defaults, options=options, **step)
 
 
+def counts(title, description, queries, size=(5, 3), empty="none"):
+    """Several counts beside each other. `queries`: for each name, the query and its thresholds."""
+    one = stat(title, description, "", decimals=0, size=size, empty=empty)
+    one["targets"] = targets([instant(query, name) for name, (query, _) in queries.items()])
+    one["options"] |= {"textMode": "value_and_name", "orientation": "vertical"}
+    one["fieldConfig"]["overrides"] = [by_name(name, thresholds=thresholds) for name, (_, thresholds) in queries.items()]
+    return one
+
+
 def series(title, description, queries, unit=BYTES, size=(12, 9), empty="no data", fill=8, **rest):
     """Lines over time. Named arguments: `stack`, `thresholds`, `max`, `overrides`, and `calcs`. With
     `calcs` the legend is a table of these calculations, placed at `legend`; use it if the number and the names of the
@@ -171,7 +180,7 @@ def column(name, title, unit=None, width=None, thresholds=None, gauge=False, **p
 
 def hidden(name):
     """A field that only links use. A row without the label links to all values."""
-    return name, {"custom__hidden": True, "noValue": "All"}
+    return name, {**NOT_SHOWN, "noValue": "All"}
 
 
 def device_columns(width=None):
@@ -185,6 +194,12 @@ def device_columns(width=None):
     ]
 
 
+def workload_column(**properties):
+    """The workload of a row, with a link to the Workloads dashboard. A name that is longer than the column continues in another line."""
+    links = detail("workloads", "instance", "workload")
+    return column("workload", "Workload", links=links, **WRAPPED, **properties)
+
+
 def words(name, title, texts, width=None):
     """A column of a number or a word that stands for a word in a colour."""
     cell = {"type": "color-text"}
@@ -196,6 +211,10 @@ def colored(name, color, **more):
     return by_name(name, color={"mode": "fixed", "fixedColor": color}, **more)
 
 
+# Each in the form of Grafana 11 and in that of the versions since 12.2: a cell whose text continues in another line, and a field that is
+# not shown.
+WRAPPED = {"custom__cellOptions": {"type": "auto", "wrapText": True}, "custom__wrapText": True}
+NOT_SHOWN = {"custom__hidden": True, "custom__hideFrom": {"viz": True, "legend": False, "tooltip": False}}
 DASHES = {"fill": "dash", "dash": [6, 4]}
 GREY = "rgb(150, 150, 150)"
 # One colour for each meaning of memory, on every dashboard.
@@ -232,7 +251,6 @@ def table(title, description, queries, columns, size=(24, 9), empty="no data", s
     options = {
         "showHeader": True,
         "cellHeight": "sm",
-        "footer": {"show": False, "reducer": ["sum"], "countRows": False, "fields": ""},
         "sortBy": [{"displayName": sort, "desc": not ascending}] if sort else [],
     }
     defaults = {"custom": {"align": "auto", "filterable": False, "minWidth": 60}, "thresholds": PLAIN}
@@ -276,7 +294,7 @@ def states(title, description, queries, mappings, size=(12, 7), empty="no data")
         # With colours by threshold, Grafana merges the values before it maps them.
         "color": {"mode": "palette-classic"},
         "mappings": [*mappings, NOT_REPORTED],
-        "custom": {"lineWidth": 0, "fillOpacity": 80, "spanNulls": False},
+        "custom": {"lineWidth": 0, "fillOpacity": 80},
         "thresholds": PLAIN,
     }
     return panel("state-timeline", title, description, size, queries, "none", empty, defaults, options=options)

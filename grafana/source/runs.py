@@ -59,7 +59,7 @@ RUNS = [
             q.named_device(ROWS, AT),
         ],
         [
-            p.column("workload", "Workload", links=p.detail("workloads", "instance", "workload")),
+            p.workload_column(),
             p.column("instance", "Node", width=90, links=p.detail("gpu", "instance")),
             *p.device_columns()[1:],
             p.words("Value #A", "State", {"_0": ("running", "green"), "_1": ("ended", "text")}, width=75),

@@ -49,7 +49,7 @@ SIZES = [
             q.named_device(UNNEEDED, NODE),
         ],
         [
-            p.column("workload", "Workload", links=p.detail("workloads", "instance", "workload")),
+            p.workload_column(),
             p.column("instance", "Node", width=90, links=p.detail("gpu", "instance")),
             *p.device_columns()[1:],
             p.column("name", "Model", width=185),

@@ -110,7 +110,7 @@ NAMESPACES = [
         [
             p.column("title", "Namespace", links=p.detail("workloads", "namespace")),
             # Without a namespace the link has an empty value, which selects what is outside of Kubernetes.
-            ("namespace", {"custom__hidden": True, "noValue": ""}),
+            ("namespace", {**p.NOT_SHOWN, "noValue": ""}),
             p.column("Value #B", "Allocated", p.COUNT, width=85, decimals=0),
             p.column("Value #C", "GPUs", p.COUNT, width=60, decimals=0),
             p.column("Value #I", "Budget", p.BYTES, width=95, decimals=1),
@@ -154,7 +154,7 @@ HOLDERS = [
             q.named_device(ROWS, AT),
         ],
         [
-            p.column("workload", "Workload", links=p.detail("workloads", "instance", "workload")),
+            p.workload_column(),
             p.column("kind", "Kind", width=86),
             p.column("instance", "Node", width=90, links=p.detail("gpu", "instance")),
             *p.device_columns()[1:],
@@ -211,7 +211,7 @@ UNUSED = [
             f"max by ({PROCESS}) (({IDLE}) {q.owner('user, workload', WORKLOAD)})",
         ],
         [
-            p.column("workload", "Workload", links=p.detail("workloads", "instance", "workload")),
+            p.workload_column(),
             p.column("user", "User", width=85),
             p.column("process", "Process"),
             p.column("instance", "Node", width=130, links=p.detail("gpu", "instance")),
@@ -268,7 +268,7 @@ GROWING = [
         "range without them. When a device will be full is on the Fleet dashboard.",
         [f"topk({p.rows(8)}, max by ({HOLDER}) ({GROWTH}) > 0) * 3600"],
         [
-            p.column("workload", "Workload", links=p.detail("workloads", "instance", "workload")),
+            p.workload_column(),
             p.column("instance", "Node", width=120, links=p.detail("gpu", "instance")),
             p.column("gpu", "GPU", width=50, links=p.detail("gpu", "instance", gpu="uuid")),
             p.column("Value #A", "Per hour", p.BYTES, width=100, decimals=1),

@@ -20,7 +20,7 @@ import nodes
 from nodes import A100, DAY, GIB, H100, HOUR, JOB, MINUTE, Node, between, growing, steady
 
 # The groups of rules whose series the dashboards read.
-RECORDED = ("vram-exporter.sizing", "vram-exporter.workload", "vram-exporter.idle")
+RECORDED = ("vram-exporter.gpu", "vram-exporter.sizing", "vram-exporter.workload", "vram-exporter.idle")
 
 
 def pod(namespace, name, container="main"):
@@ -40,7 +40,7 @@ def node_a():
     for number in (0, 1):
         name, where = kubernetes("training", "llama-13b-0", "trainer")
         node.workload(name, number, steady(66, 94, f"llama{number}"), needed=0.86, user="mira", limit=110, **where)
-    name, where = kubernetes("serving", "mistral-small-6c9d7", "vllm")
+    name, where = kubernetes("serving", "mistral-small-6c9d7b8f5d-x2x7q", "vllm")
     node.workload(name, 2, steady(118, 119, "vllm"), peak=1.01, needed=0.98, user="llm", limit=112, started=19 * HOUR, **where)
     name, where = kubernetes("training", "evaluate-28811")
     ended = between(growing(1, 40, 80 * MINUTE), 75 * MINUTE, 40 * MINUTE)
@@ -50,7 +50,7 @@ def node_a():
     node.workload(name, 3, lambda before: 31 * GIB, user="jonas", idle=14 * HOUR, needed=0.04, limit=60, started=14 * HOUR, **where)
     name, where = kubernetes("vision", "defects-0", "trainer")
     node.workload(name, 4, lambda before: 112 * GIB, peak=1.0, needed=0.9, user="tom", started=5 * HOUR, **where)
-    name, where = kubernetes("training", "qwen-sft-0", "trainer")
+    name, where = kubernetes("training", "qwen-sft-pretraining-worker-0", "trainer")
     node.workload(name, 5, steady(104, 112, "qwen"), needed=0.88, user="lena", limit=130, **where)
     node.workload("unit:embedder.service", 6, growing(20, 96, 5 * HOUR), kind="systemd", user="embedder")
     node.allocated({"gpu": "7", "uuid": "GPU-node-a-7"}, pod("team-b", "notebook-9", "jupyter"))
@@ -143,7 +143,7 @@ FIRING = [
     ("GpuMemoryCritical", "critical", 12, on_gpu("node-a", 2)),
     ("GpuMemoryPeakNearLimit", "warning", 9, on_gpu("node-a", 2)),
     ("GpuOutOfMemory", "warning", 39, on_gpu("node-a", 2)),
-    ("GpuWorkloadOverBudget", "warning", 55, {**on_gpu("node-a", 2), **of_pod("serving", "mistral-small-6c9d7", "vllm")}),
+    ("GpuWorkloadOverBudget", "warning", 55, {**on_gpu("node-a", 2), **of_pod("serving", "mistral-small-6c9d7b8f5d-x2x7q", "vllm")}),
     ("GpuProcessMemoryLeak", "warning", 150, {**on_gpu("node-a", 6), "workload": "unit:embedder.service", "process": "embedder"}),
     ("GpuMemoryHeldIdle", "info", 700, {**on_gpu("node-a", 3), **of_pod("team-b", "notebook-7", "jupyter")}),
     ("GpuAllocatedUnused", "info", 200, {"instance": "node-a", **pod("team-b", "notebook-9", "jupyter")}),
