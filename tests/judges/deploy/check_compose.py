@@ -10,7 +10,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / "deploy"
 # Folders in which the services look for the shipped files.
-MOUNTED = {"deploy/prometheus/rules", "grafana/dashboards", "grafana/provisioning"}
+MOUNTED = {"deploy/prometheus/rules", "grafana/dashboards", "grafana/provisioning/dashboards", "grafana/provisioning/datasources"}
 
 
 def read(path):
