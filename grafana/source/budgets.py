@@ -43,13 +43,13 @@ def promised(select):
     return f"max by ({GPU_KEY}) ({PROMISED}{{{select}}})"
 
 
-MOST = f"topk({p.rows(HEIGHT)}, {promised(NODE)} - on ({GPU_KEY}) {allocatable(NODE)})"
+MOST = f"bottomk({p.rows(HEIGHT)}, {allocatable(NODE)} - on ({GPU_KEY}) {promised(NODE)})"
 ON_FLEET = [
     p.table(
         "Promised against allocatable",
         "GPUs with memory budgets: the sum of the budgets of all containers, whether or not they have started, against what the "
-        "driver can allocate (total minus reserved). Beyond: what is promised beyond it; then a workload can run out of memory "
-        "within its budget. Negative: what can still be promised.",
+        "driver can allocate (total minus reserved), the GPUs with the least left first. Left: what can still be promised; if it is "
+        "negative, a workload can run out of memory within its budget.",
         [
             q.linked(MOST),
             f"{promised(NODE)} and on ({GPU_KEY}) {MOST}",
@@ -59,11 +59,12 @@ ON_FLEET = [
             *p.device_columns(),
             p.column("Value #B", "Promised", p.BYTES, width=90, decimals=0),
             p.column("Value #C", "Allocatable", p.BYTES, width=95, decimals=0),
-            p.column("Value #A", "Beyond", p.BYTES, width=90, thresholds=p.bad_from(1 << 20), decimals=0),
+            p.column("Value #A", "Left", p.BYTES, width=90, thresholds=p.good_from(-(1 << 20)), decimals=0),
         ],
         size=(12, HEIGHT),
         empty="Nothing is promised on any GPU: there are no memory budgets.",
-        sort="Beyond",
+        sort="Left",
+        ascending=True,
     ),
 ]
 
@@ -98,7 +99,8 @@ OVERVIEW = p.stat(
 ON_WORKLOADS = [
     p.table(
         "Budgets",
-        "Workloads with the least memory left of their lowest budget. Headroom: budget minus window peak, negative "
+        "Workloads with the least memory left of their lowest budget. Peak now: of the exporter's last peak "
+        "window. Headroom: budget minus that, negative "
         "above the budget. Time over: time above it in the selected time range. The exporter enforces no budget "
         "(docs/budgets.md).",
         [
@@ -111,7 +113,7 @@ ON_WORKLOADS = [
         [
             *WORKLOAD_COLUMNS,
             p.column("Value #A", "Budget", p.BYTES, width=95, decimals=1),
-            p.column("Value #B", "Peak", p.BYTES, width=95, decimals=1),
+            p.column("Value #B", "Peak now", p.BYTES, width=95, decimals=1),
             p.column("Value #C", "Headroom", p.BYTES, width=115, thresholds=p.good_from(0), decimals=1),
             p.column("Value #D", "Time over", p.SECONDS, width=100, thresholds=p.bad_from(1), decimals=0),
         ],

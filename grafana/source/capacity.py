@@ -42,24 +42,30 @@ ALLOCATED = (
     f"(max by (cluster, instance, uuid, mig_uuid) (gpu_allocatable_devices{{{NODE}}}) - on (cluster, instance, uuid, mig_uuid)"
     f" count by (cluster, instance, uuid, mig_uuid) (gpu_allocation_info{{{NODE}}}) <= 0)"
 )
-FITS = (
-    f"bottomk({p.rows(9)}, {q.each_device(free, NODE)} >= $size * {q.GIB}"
-    f" unless on (cluster, instance, uuid, mig_uuid) {ALLOCATED})"
+ROOM = f"({q.each_device(free, NODE)} >= $size * {q.GIB} unless on (cluster, instance, uuid, mig_uuid) {ALLOCATED})"
+FITS = f"bottomk({p.rows(9)}, {ROOM})"
+# Whole GPUs that answer, that no container has been given, and on which no workload held memory.
+SPARE = (
+    f"{MODELS} and on (cluster, instance, uuid) gpu_up{{{NODE}}} == 1 unless on (cluster, instance, uuid)"
+    f" {q.highest(PEAK_BY, NODE, '$__range')} unless on (cluster, instance, uuid) gpu_allocation_info{{{NODE}}}"
 )
 PANELS = [
     p.table(
         "Where a job fits now",
         "GPUs, or their MIG devices if there are any, with at least `Job size` free, the tightest fit first. Devices that the "
         "kubelet has allocated already are left out, if the exporter sees its allocations. At peak: what was free at the "
-        "highest use in the selected time range; if it is less than the job needs, the job may fail later.",
+        "highest use in the selected time range. Fits at peak: whether the job would have fitted then too; if not, it may fail "
+        "later. How many devices of each model there are is in the column Fit of GPUs held and needed.",
         [
             q.linked(FITS),
             f"{q.never_needed(NODE, '$__range')} and on ({DEVICE_KEY}) {FITS}",
+            f"{q.never_needed(NODE, '$__range')} >= bool $size * {q.GIB} and on ({DEVICE_KEY}) {FITS}",
         ],
         [
             *p.device_columns(),
             p.column("Value #A", "Free", p.BYTES, width=95, decimals=1),
             p.column("Value #B", "At peak", p.BYTES, width=95, decimals=1),
+            p.words("Value #C", "Fits at peak", {"_0": ("no", "red"), "_1": ("yes", "green")}, width=95),
         ],
         size=(12, 9),
         empty="No device has this much free memory that is not allocated.",
@@ -71,19 +77,22 @@ PANELS = [
         "GPUs that are not partitioned, by model. Held: GPUs on which a workload held memory in the selected time range. "
         "Needed: no fewer GPUs would have held the peaks of all workloads, as a lower bound: the sum of the peaks by the "
         "size of a GPU, or the number of workloads that need more than half of a GPU. Peaks that did not coincide count as "
-        "if they had. `vram-exporter advise` packs the workloads.",
+        "if they had. `vram-exporter advise` packs the workloads. Spare: GPUs that answer, that are not allocated and not held. Fit: "
+        "GPUs on which a job of `Job size` fits now.",
         [
             f"count by (name) ({MODELS})",
             f"count by (name) (group by (cluster, instance, uuid, name) ({PEAKS}))",
             NEEDED,
-            f"sum by (name) ({PEAKS})",
+            f"count by (name) ({SPARE})",
+            f"count by (name) ({MODELS} and on (cluster, instance, uuid) {ROOM})",
         ],
         [
             p.column("name", "Model"),
-            p.column("Value #A", "GPUs", p.COUNT, width=78, decimals=0),
-            p.column("Value #B", "Held", p.COUNT, width=55, decimals=0),
+            p.column("Value #A", "GPUs", p.COUNT, width=80, decimals=0),
+            p.column("Value #B", "Held", p.COUNT, width=58, decimals=0),
             p.column("Value #C", "Needed", p.COUNT, width=72, decimals=0),
-            p.column("Value #D", "Sum of peaks", p.BYTES, width=115, decimals=0),
+            p.column("Value #D", "Spare", p.COUNT, width=60, decimals=0),
+            p.column("Value #E", "Fit", p.COUNT, width=48, decimals=0),
         ],
         size=(12, 9),
         empty="No GPU reports its memory.",

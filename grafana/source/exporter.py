@@ -91,20 +91,22 @@ OVERVIEW = [
         decimals=1,
     ),
 ]
+LAST_SCRAPE = f"max by ({BY_NODE}, version) (max_over_time(timestamp({BUILD})[6h:$__interval]) unless on ({BY_NODE}) {BUILD})"
 TROUBLED = [
     p.table(
         "Silent exporters",
-        "Exporters that were scraped within the last 6 hours, but are not scraped now, and the time since then. Of these "
+        "Exporters that were scraped within the last 6 hours, but are not scraped now, and since when. Of these "
         "nodes, the state of the GPUs is unknown.",
-        [f"time() - max by ({BY_NODE}, version) (max_over_time(timestamp({BUILD})[6h:$__interval]) unless on ({BY_NODE}) {BUILD})"],
+        [f"time() - {LAST_SCRAPE}", f"1000 * {LAST_SCRAPE}"],
         [
-            p.column("instance", "Node"),
+            p.column("instance", "Node", links=p.detail("fleet", "instance")),
             p.column("version", "Version", width=80),
+            p.column("Value #B", "Last scrape", p.TIME, width=110),
             p.column("Value #A", "Silent for", p.SECONDS, width=110, decimals=0),
         ],
         size=(24, 5),
         interval="2m",
-        empty="Every exporter that was scraped in the last 6 hours is scraped now.",
+        empty="Every exporter of the selected nodes that was scraped in the last 6 hours is scraped now.",
         sort="Silent for",
     ),
     incidents.firing("VramExporter.*", NODE, (24, 5), "Firing alerts of the exporters", links=False, owners=False),
@@ -113,12 +115,14 @@ TROUBLED = [
 FRESH = [
     p.series(
         "Age of readings",
-        "Age of the last good memory, process and telemetry reading: the highest value of all selected GPUs and of "
+        "Age of the last good memory, process and telemetry reading: the highest value of all selected GPUs that answer and of "
         "all scrapes since the previous point. Memory readings are hundredths of a second old while GPUs are in use, "
         "and up to one second old while no GPU is in use.",
         [
             p.ranged(
-                f"max by (lane) ({q.highest('vram_exporter_sample_age_seconds', NODE, q.STEP)})", "{{lane}} readings"
+                f"max by (lane) ({q.highest('vram_exporter_sample_age_seconds', NODE, q.STEP)}"
+                f" and on (cluster, instance, uuid) gpu_up{{{NODE}}} == 1)",
+                "{{lane}} readings",
             )
         ],
         unit=p.SECONDS,
@@ -175,7 +179,7 @@ FAULTS = [
                 "{{source}}",
             )
         ],
-        unit=p.COUNT,
+        unit="suffix: per min",
         calcs=p.LAST_AND_MAX,
         empty="No fault in the selected time range.",
     ),
@@ -230,8 +234,8 @@ UP = {"_0": ("no", "red"), "_1": ("yes", "green")}
 NODES = [
     p.table(
         "Exporters",
-        "Each exporter that Prometheus scrapes. Window: of the peaks; if it is shorter than the scrape interval, "
-        "peaks are lost. API, Kubelet: the cell is empty if the exporter does not use it. Scrape, Samples: duration and size of the last "
+        "Each exporter that Prometheus scrapes; those that it does not scrape are in the table Silent exporters. Window: of the peaks; if it is shorter than the scrape interval, "
+        "peaks are lost. API, Kubelet: – if the exporter does not use it. Scrape, Samples: duration and size of the last "
         "scrape, from Prometheus' side. Files: open file descriptors as a share of their limit. Dropped: processes and "
         "workloads beyond the series limit. Invisible: processes that /proc does not show. Simulated: GPUs of the demo, whose "
         "values are not measured.",

@@ -4,9 +4,8 @@ from . import activity, budgets, capacity, grid, imbalance, incidents, panels as
 from .imbalance import BY_NODE, BY_OWNER, WORKLOAD_COLUMNS
 from .queries import DEVICE, DEVICE_KEY, GPU_KEY, NODE, usable
 
-# The sampled value, the window peak, and the highest window peak in a step of a graph and in the selected time range.
+# The sampled value, and the highest window peak in a step of a graph and in the selected time range.
 USED = q.used_ratio(NODE)
-PEAK = q.peak_ratio(NODE)
 DRAWN = q.peak_ratio(NODE, q.STEP)
 HIGHEST = q.peak_ratio(NODE, "$__range")
 FULLEST_HEIGHT = 9
@@ -73,12 +72,14 @@ OVERVIEW = [
     ),
     p.stat(
         "Silent nodes",
-        "Nodes whose exporter was scraped within the last 6 hours, but is not scraped now. The table Issues lists them.",
+        "Nodes whose exporter was scraped within the last 6 hours, but is not scraped now. The Exporter dashboard, to which the "
+        "number links, names them and says since when.",
         f"count({KNOWN}) - (count({PRESENT}) or vector(0))",
         thresholds=p.bad_from(1),
         size=(4, 3),
         decimals=0,
         empty="none",
+        links=p.page("exporter"),
     ),
     p.stat(
         "Used",
@@ -101,8 +102,9 @@ OVERVIEW = [
     ),
     p.stat(
         "Near limit",
-        "GPUs, or their MIG devices if there are any, whose window peak is at or above 90 % of allocatable memory.",
-        f"sum({PEAK} >= bool {p.CRITICAL})",
+        "GPUs, or their MIG devices if there are any, whose highest use in the selected time range is at or above 90 % of "
+        "allocatable memory.",
+        f"sum({HIGHEST} >= bool {p.CRITICAL})",
         thresholds=p.bad_from(1, "orange"),
         size=(4, 3),
         decimals=0,
@@ -113,8 +115,8 @@ OVERVIEW = [
 FULL = [
     p.table(
         "Fullest devices",
-        "GPUs, or their MIG devices if there are any, with the highest use in the selected time range. Of: "
-        "allocatable memory. Used: at the last scrape. Peak: the highest use that the exporter sampled in the range, between "
+        "GPUs, or their MIG devices if there are any, with the highest use in the selected time range. Allocatable: "
+        "total minus reserved. Used: at the last scrape. Peak: the highest use that the exporter sampled in the range, between "
         "scrapes too. ≥ 90 %: share of time with at least 90 % in use; not reported for MIG devices. Busy: GPU "
         "utilization. SMs, Bandwidth: activity of the SMs and of the memory; – means that it is not measured on this GPU.",
         [
@@ -130,10 +132,10 @@ FULL = [
         ],
         [
             *p.device_columns(),
-            p.column("name", "Model", width=185),
+            p.column("name", "Model", width=192),
             p.column("Value #A", "Used", p.BYTES, width=75, decimals=0),
-            p.column("Value #B", "Of", p.BYTES, width=75, decimals=0),
-            p.column("Value #C", "Peak %", p.RATIO, 120, p.FILL, gauge=True, decimals=0),
+            p.column("Value #B", "Allocatable", p.BYTES, width=95, decimals=0),
+            p.column("Value #C", "Peak %", p.RATIO, 92, p.FILL, decimals=0),
             p.column("Value #D", "≥ 90 %", p.RATIO, width=70, decimals=0),
             p.column("Value #E", "Busy", p.RATIO, width=60, decimals=0),
             p.column("Value #F", "SMs", p.RATIO, width=60, decimals=0),
@@ -176,7 +178,7 @@ OVER_TIME = [
         empty="No GPU reports its memory.",
     ),
     p.series(
-        "GPUs by memory use",
+        "Devices by memory use",
         "Number of GPUs, or of their MIG devices if there are any, whose peak since the previous point was at least this "
         "share of allocatable memory. Each area contains the ones below it.",
         [

@@ -21,11 +21,13 @@ SHIPPED = "(Gpu|Allocator).*"
 OVERVIEW = [
     p.stat(
         "State",
-        "Down if at least one selected GPU is lost, stalled or was not read recently. Such a GPU has no other series.",
+        "Down if at least one selected GPU is lost, stalled or was not read recently. Such a GPU has no other series. Unknown: "
+        "there is no such GPU, or its exporter is not scraped; the Exporter dashboard, to which the state links, says since when.",
         f"min(gpu_up{{{BOARD}}})",
         thresholds=p.good_from(1),
         size=SMALL,
-        empty="no GPU",
+        empty="unknown",
+        links=p.page("exporter"),
         mappings=p.values(_0=("Down", "red"), _1=("Up", "green")),
     ),
     p.stat(
@@ -40,7 +42,7 @@ OVERVIEW = [
         decimals=0,
     ),
     p.stat(
-        "Peak",
+        "Peak in range",
         "Highest use of the selected GPUs, or of their MIG devices if there are any, in the selected time range, as a "
         "share of allocatable memory. Includes GPUs that are no longer reported.",
         f"max({q.peak_ratio(GPU, '$__range')})",
@@ -63,8 +65,8 @@ OVERVIEW = [
     ),
     p.stat(
         "Free",
-        "Memory that can be allocated now, on the selected GPU, or its MIG devices if there are any, with the most.",
-        f"max({q.each_device(lambda prefix: f'{prefix}_free_bytes{{{GPU}}}', GPU)})",
+        "Memory that can be allocated now, on the selected GPU, or its MIG devices if there are any, with the least.",
+        f"min({q.each_device(lambda prefix: f'{prefix}_free_bytes{{{GPU}}}', GPU)})",
         unit=p.BYTES,
         size=SMALL,
         empty="unknown",
@@ -127,30 +129,32 @@ NOW = [
         ],
         fill=0,
         overrides=[*BY_INDEX, *LINES],
-        size=(9, HOLDERS_HEIGHT),
+        size=(8, HOLDERS_HEIGHT),
         empty="No selected GPU reports its memory.",
     ),
     p.table(
         "Holders",
         "Workloads that held memory in the selected time range, those with the highest peaks first. Used: – means that it has "
-        "ended. Grew: change in the last 10 minutes. Slack: what its allocators reserved and do not use, if they report it.",
+        "ended. Budget: its lowest one. Grew: change in the last 10 minutes. Slack: what its allocators reserved and do not use, if they report it.",
         [
             holder(HELD),
             TOP,
             holder(f"delta({HELD}[10m])"),
             holder(q.slack(GPU)),
             q.named_device(TOP, GPU),
+            f"{budgets.lowest(GPU)} and on ({HOLDER}) {TOP}",
         ],
         [
             p.workload_column(),
             p.hidden("instance"),
             *p.device_columns()[1:],
-            p.column("Value #A", "Used", p.BYTES, width=70, decimals=0),
-            p.column("Value #B", "Peak", p.BYTES, width=70, decimals=0),
-            p.column("Value #C", "Grew", p.BYTES, width=80, decimals=0),
-            p.column("Value #D", "Slack", p.BYTES, width=70, decimals=0),
+            p.column("Value #A", "Used", p.BYTES, width=78, decimals=1),
+            p.column("Value #B", "Peak", p.BYTES, width=78, decimals=1),
+            p.column("Value #F", "Budget", p.BYTES, width=75, decimals=0),
+            p.column("Value #C", "Grew 10 min", p.BYTES, width=98, decimals=0),
+            p.column("Value #D", "Slack", p.BYTES, width=80, decimals=1),
         ],
-        size=(15, HOLDERS_HEIGHT),
+        size=(16, HOLDERS_HEIGHT),
         empty="No workload held memory.",
         sort="Peak",
     ),
@@ -317,7 +321,7 @@ DASHBOARD = grid.dashboard(
     grid.alerts(SHIPPED, GPU, "critical", "warning", "info"),
     [
         *OVERVIEW,
-        incidents.firing(SHIPPED, GPU, (24, 6), "Firing alerts and what to do"),
+        incidents.firing(SHIPPED, GPU, (24, 6), "Firing alerts and what to do", more=("VramExporter.*", q.NODE)),
         *NOW,
         incidents.incidents(BOARD, (24, 5)),
         grid.row("Owners"),

@@ -34,11 +34,11 @@ RECOVERY = p.table(
         p.column("gpu", "GPU", width=50),
         p.column("action", "Action"),
         p.column("Value #B", "Gen.", p.COUNT, width=52, decimals=0),
-        p.column("Value #C", "Max gen.", p.COUNT, width=76, decimals=0),
-        p.column("Value #D", "Lanes", p.COUNT, width=58, decimals=0),
-        p.column("Value #E", "Max lanes", p.COUNT, width=82, decimals=0),
+        p.column("Value #C", "Max gen.", p.COUNT, width=88, decimals=0),
+        p.column("Value #D", "Lanes", p.COUNT, width=62, decimals=0),
+        p.column("Value #E", "Max lanes", p.COUNT, width=92, decimals=0),
         *(
-            p.column(f"Value #{letter}", f"Rows: {left}", width=105)
+            p.column(f"Value #{letter}", f"Rows: {left}", width=100)
             for letter, left in zip("FGHIJ", SPARES)
         ),
     ],
@@ -129,7 +129,7 @@ HEALTH = [
         "Throttling",
         "Reasons that reduced the clocks of at least one selected GPU, even for a moment. Grey: not reported.",
         [p.ranged(f"max by (reason) ({q.highest('gpu_throttle_active', THROTTLES, q.STEP)})", "{{reason}}")],
-        p.values(_0=("no", "green"), _1=("yes", "red")),
+        p.values(_0=("no", "rgb(110, 130, 150)"), _1=("yes", "red")),
         empty="Not reported.",
     ),
     p.series(

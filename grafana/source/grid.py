@@ -155,7 +155,7 @@ def hidden_list(name, series, label, description):
 SIZE = choice_variable(
     "size",
     "Job size",
-    [(f"{n} GiB", f"{n}") for n in (4, 8, 16, 24, 40, 64, 80, 96, 120)],
+    [(f"{n} GiB", f"{n}") for n in (4, 8, 16, 24, 40, 48, 64, 80, 96, 120)],
     "24",
     "Memory in GiB that a job needs on one GPU. The list of places for it is in the section Capacity.",
 )
@@ -175,7 +175,7 @@ IDLE = choice_variable(
     "Idle after",
     [("5 min", "300"), ("30 min", "1800"), ("1 h", "3600"), ("8 h", "28800"), ("1 d", "86400")],
     "3600",
-    "Time in seconds after which a process that has not worked on the GPU counts as idle.",
+    "Time after which a process that has not worked on the GPU counts as idle. Another value is entered in seconds.",
 )
 LOOKBACK = choice_variable(
     "lookback",

@@ -51,13 +51,15 @@ ACTIONS = {
     "VramExporterProcessesInvisible": "Give it the host's pid namespace",
     "VramExporterPeakWindowTooShort": "Scrape more often",
 }
-LABELS = f"rank, alertname, todo, {q.DEVICE_KEY}, device, owner, mig"
+LABELS = f"rank, alertname, todo, {q.DEVICE_KEY}, device, about, mig"
 
 
-def owned(expression):
-    """Adds the label `owner`: the workload, pod or process of an alert, as far as it has one."""
-    for label in ("process", "pod", "workload"):
-        expression = f'label_replace({expression}, "owner", "$1", "{label}", "(.+)")'
+def about(expression):
+    """Adds the label `about`: the workload, pod or process of an alert, or the Xid error, as far as it has one."""
+    expression = f'label_join({expression}, "place", "/", "namespace", "pod")'
+    for label, shown in (("xid", "Xid $1"), ("process", "$1"), ("place", "$1"), ("workload", "$1")):
+        text = "([^/]*/.+)" if label == "place" else "(.+)"
+        expression = f'label_replace({expression}, "about", "{shown}", "{label}", "{text}")'
     return q.linked(expression)
 
 
@@ -67,31 +69,30 @@ def count(names, select, severity):
     return f"count(group by (alertname, {q.DEVICE_KEY}, workload, pod, process) (ALERTS{{{chosen}}}))"
 
 
-def firing(names, select, size, title="Firing alerts", links=True, owners=True):
-    """The alerts with these names, the most severe first, and what to do about each."""
-    chosen = f'{select},alertname=~"{names}"'
-    fires = f'ALERTS{{{chosen},alertstate="firing"}}'
+def firing(names, select, size, title="Firing alerts", links=True, owners=True, more=None):
+    """The alerts with these names, the most severe first, and what to do about each. `more`: names and a selector of further alerts."""
+    selectors = [f'{chosen},alertname=~"{alerts}"' for alerts, chosen in ((names, select), *([more] if more else []))]
+    fires = " or ".join(f'ALERTS{{{chosen},alertstate="firing"}}' for chosen in selectors)
+    since = " or ".join(f"ALERTS_FOR_STATE{{{chosen}}}" for chosen in selectors)
     # A ruler that does not write ALERTS_FOR_STATE still lists its alerts.
-    active = (
-        f"time() - (ALERTS_FOR_STATE{{{chosen}}} and ignoring (alertstate) {fires})"
-        f" or ignoring (alertstate) 0 * {fires}"
-    )
+    active = f"1000 * (({since}) and ignoring (alertstate) ({fires})) or ignoring (alertstate) 0 * ({fires})"
     for severity, rank in RANKS.items():
         active = f'label_replace({active}, "rank", "{rank}", "severity", "{severity}")'
     copied = f'label_replace({active}, "todo", "$1", "alertname", "(.*)")'
     columns = [
-        p.words("rank", "Severity", SEVERITY, width=95),
-        p.column("alertname", "Alert", width=215),
-        *(p.device_columns(100) if links else [p.column("instance", "Node", width=110)]),
-        *([p.column("owner", "Workload", **p.WRAPPED)] if owners else []),
-        p.column("Value #A", "Active", p.SECONDS, width=75, decimals=0),
-        p.words("todo", "What to do", {name: (text, "text") for name, text in ACTIONS.items()}, 275 if owners else None),
+        p.words("rank", "Severity", SEVERITY, width=96),
+        p.column("alertname", "Alert", width=210),
+        *(p.device_columns(85) if links else [p.column("instance", "Node", width=110)]),
+        *([p.column("about", "About", **p.WRAPPED)] if owners else []),
+        p.column("Value #A", "Since", p.TIME, width=105, mappings=p.values(_0=("–", "text"))),
+        p.words("todo", "What to do", {name: (text, "text") for name, text in ACTIONS.items()}, 265 if owners else None),
     ]
     return p.table(
         title,
-        "Alerts of the shipped rules that fire at the end of the selected time range. Active: time since the condition "
-        "became true. What to do: the first step; docs/runbook.md has a section for each alert.",
-        [f"max by ({LABELS}) ({owned(copied)})"],
+        "Alerts of the shipped rules that fire at the end of the selected time range. About: the workload, pod, process or "
+        "Xid error. Since: when the condition became true. What to do: the first step, with the panels of the GPU "
+        "dashboard; docs/runbook.md has a section for each alert.",
+        [f"max by ({LABELS}) ({about(copied)})"],
         columns,
         size=size,
         empty="No alert fires, or the shipped rules are not loaded.",
@@ -120,17 +121,23 @@ def incidents(select, size, title="Incidents", only=""):
     """The last incident of each kind on each GPU within the selected time range; `only`: appended to the series."""
     last = f"(max_over_time(gpu_memory_last_incident_timestamp_seconds{{{select}}}[$__range]){only})"
     recent = f"{last} > time() - $__range_s"
+    wide = size[0] > 12
     return p.table(
         title,
         "Moments in the selected time range of which the exporter keeps a copy: the last one of each kind on "
-        "each GPU. The link on the node opens the exporter's own page, which shows which processes held "
-        "the memory, which grew and which ended; it needs a Node that is a host name.",
-        [f"1000 * max by ({KEY}) ({recent})"],
+        "each GPU. The link in Details opens the exporter's own page, which shows which processes held "
+        "the memory, which grew and which ended; it needs a Node that is a host name. The link on the time opens the GPU "
+        "at that moment.",
+        [f'label_replace(1000 * max by ({KEY}) ({recent}), "record", "open record ↗", "", "")', *p.around(f"max by ({KEY}) ({recent})")],
         [
-            p.words("kind", "Incident", KINDS, width=220),
-            p.column("instance", "Node", links=page_of_exporter()),
-            p.column("gpu", "GPU", width=50),
-            p.column("Value #A", "Last", p.TIME, width=110),
+            p.words("kind", "Incident", KINDS, width=None if wide else 172),
+            p.column("instance", "Node", width=None if wide else 83, links=p.detail("gpu", "instance")),
+            p.column("gpu", "GPU", width=45, links=p.detail("gpu", "instance", gpu="uuid")),
+            p.column("Value #A", "Last", p.TIME, width=105, links=p.at_that_time("Value #B", "Value #C", "instance", gpu="uuid")),
+            p.column("record", "Details", width=105, links=page_of_exporter()),
+            p.hidden("Value #B"),
+            p.hidden("Value #C"),
+            p.hidden("uuid"),
         ],
         size=size,
         empty="No incident in the selected time range, or the exporter's recorder is off.",

@@ -12,6 +12,8 @@ HIGH, CRITICAL = 0.85, 0.9
 BYTES, RATE, RATIO, SECONDS, COUNT = "bytes", "binBps", "percentunit", "s", "none"
 # Milliseconds since the Unix epoch, and GiB held for an hour.
 TIME, GIB_HOURS = "time:MM-DD HH:mm", "suffix: GiB·h"
+# The time range around a moment that a link opens.
+MINUTES_BEFORE, MINUTES_AFTER = 30, 10
 LAST_AND_MAX = ["lastNotNull", "max"]
 PLAIN = {"mode": "absolute", "steps": [{"color": "blue", "value": None}]}
 FILL = {
@@ -179,8 +181,8 @@ def column(name, title, unit=None, width=None, thresholds=None, gauge=False, **p
 
 
 def hidden(name):
-    """A field that only links use. A row without the label links to all values."""
-    return name, {**NOT_SHOWN, "noValue": "All"}
+    """A field that only links use. A row without the label links to all values. A number is written in full."""
+    return name, {**NOT_SHOWN, "unit": "none", "decimals": 0, "noValue": "All"}
 
 
 def device_columns(width=None):
@@ -200,10 +202,11 @@ def workload_column(**properties):
     return column("workload", "Workload", links=links, **WRAPPED, **properties)
 
 
-def words(name, title, texts, width=None):
+def words(name, title, texts, width=None, **properties):
     """A column of a number or a word that stands for a word in a colour."""
     cell = {"type": "color-text"}
-    return column(name, title, "string", width, mappings=values(**texts), custom__cellOptions=cell, custom__align="left")
+    mapped = {"mappings": values(**texts), "custom__cellOptions": cell, "custom__align": "left"}
+    return column(name, title, "string", width, **mapped, **properties)
 
 
 def colored(name, color, **more):
@@ -271,14 +274,21 @@ def table(title, description, queries, columns, size=(24, 9), empty="no data", s
     )
 
 
-def ranking(title, description, query, columns, unit=BYTES, thresholds=PLAIN, size=(12, 8), empty="no data", **shown):
-    """A table of the labels in `columns` with a bar for the value of the query, in descending order."""
+def ranking(title, description, query, columns, unit=BYTES, thresholds=PLAIN, size=(12, 8), empty="no data", order=None, **shown):
+    """A table of the labels in `columns` with a bar for the value of the query, in descending order of the value, or in ascending order
+    of the number in the column `order`."""
     title_of_value = {BYTES: "Memory", RATIO: "Share", COUNT: "Count"}[unit]
     value = column("Value #A", title_of_value, unit, thresholds=thresholds, gauge=True, min=0, **shown)
     value[1]["custom__minWidth"] = 110
     if "max" not in shown:
         del value[1]["max"]
-    return table(title, description, [query], [*columns, value], size, empty, sort=title_of_value)
+    if order is None:
+        return table(title, description, [query], [*columns, value], size, empty, sort=title_of_value)
+    made = table(title, description, [query], [*columns, value], size, empty, sort=order, ascending=True)
+    label = next(name for name, listed in columns if listed["displayName"] == order)
+    number = {"targetField": label, "destinationType": "number"}
+    made["transformations"].insert(0, {"id": "convertFieldType", "options": {"conversions": [number], "fields": {}}})
+    return made
 
 
 def states(title, description, queries, mappings, size=(12, 7), empty="no data"):
@@ -330,12 +340,33 @@ def bands(*texts):
     return listed
 
 
-def detail(page, *labels, **fields):
-    """A link from a row of a table to another dashboard, with labels of the row as variables: those in `labels` by their name,
+def address(page, labels, fields):
+    """The address of a dashboard without its time range, with labels of a row of a table as variables: those in `labels` by their name,
     those in `fields` by the name of the variable."""
     # A name may contain characters with a special meaning in a URL: +, &, #.
     chosen = {**{label: label for label in labels}, **fields}.items()
     values = "".join(f'&var-{variable}=${{__data.fields["{label}"]:percentencode}}' for variable, label in chosen)
-    kept = "${datasource:queryparam}&${cluster:queryparam}&${job:queryparam}"
-    url = f"/d/{uid(page)}?{kept}{values}&${{__url_time_range}}"
+    return f"/d/{uid(page)}?${{datasource:queryparam}}&${{cluster:queryparam}}&${{job:queryparam}}{values}"
+
+
+def detail(page, *labels, **fields):
+    """A link from a row of a table to another dashboard, in the same time range; see `address`."""
+    url = f"{address(page, labels, fields)}&${{__url_time_range}}"
     return [{"title": f"Open in the {PAGES[page]} dashboard", "url": url, "targetBlank": False}]
+
+
+def page(name):
+    """A link to another dashboard with the same variables."""
+    kept = "${datasource:queryparam}&${cluster:queryparam}&${job:queryparam}&${instance:queryparam}"
+    return [{"title": f"Open the {PAGES[name]} dashboard", "url": f"/d/{uid(name)}?{kept}&${{__url_time_range}}", "targetBlank": False}]
+
+
+def around(moment):
+    """Two queries: when a time range around a moment (an expression in Unix seconds) begins and ends, in milliseconds."""
+    return [f"1000 * ({moment} - {MINUTES_BEFORE * 60})", f"1000 * ({moment} + {MINUTES_AFTER * 60})"]
+
+
+def at_that_time(begin, end, *labels, **fields):
+    """A link to the GPU dashboard in the time range of two fields, those of the queries of `around`."""
+    moment = f'&from=${{__data.fields["{begin}"]}}&to=${{__data.fields["{end}"]}}'
+    return [{"title": "Open in the GPU dashboard at that time", "url": address("gpu", labels, fields) + moment, "targetBlank": False}]

@@ -193,5 +193,6 @@ def of_workload(allocations):
 
 
 def gib_hours(expression):
-    """The bytes of `expression`, summed over the selected time range, in GiB-hours."""
-    return f"sum_over_time(({expression})[$__range:$__interval]) * $__interval_ms / 3600000 / {GIB}"
+    """The bytes of `expression`, summed over the selected time range, in GiB-hours. With the offset, a range whose ends are multiples of
+    the step does not contain both of them, which would be a step too many."""
+    return f"sum_over_time(({expression})[$__range:$__interval] offset 1ms) * $__interval_ms / 3600000 / {GIB}"

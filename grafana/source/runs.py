@@ -1,4 +1,4 @@
-"""One workload from its start to its end, on the Workloads dashboard: capacity, peak and its time, the ladder, the neighbours."""
+"""One workload from its start to its end, on the Workloads dashboard: allocatable memory, peak and its time, the ladder, the neighbours."""
 
 from . import budgets, grid, panels as p, queries as q
 from .queries import AT, HOLDER, PEAK_BY, RUN, USED_BY, WORKLOAD
@@ -41,34 +41,42 @@ STARTED = (
     f"min by ({HOLDER}) ({q.processes('gpu_process_start_time_seconds', AT, '$__range')}"
     f" {q.owner('workload, kind', RUN, '$__range')})"
 )
+# 1 if it has ended, 2 if it is idle, otherwise 0.
+STATE = (
+    f"1 + 0 * ({ROWS} unless on ({HOLDER}) {USED_BY}{{{RUN}}}) or 2 + 0 * ({ROWS} and on (cluster, instance, workload)"
+    f" last_over_time(workload:gpu_process_idle_seconds:min{{{RUN}}}[5m]) >= $idle) or 0 * ({ROWS})"
+)
 RUNS = [
     p.table(
         "From start to end",
         "Workloads that held memory in the selected time range, those with the highest peaks first, also those that have "
-        "ended. Started: start of the oldest process that is known. Last seen: last reading with memory. Capacity: allocatable "
-        "memory of the GPU or MIG device. Peak: the highest use that the exporter sampled, and when it was first scraped.",
+        "ended. State: idle if no process has worked for `Idle after`, from the recording rules. Started: start of the oldest "
+        "process that is known. Ended: last reading with memory. Allocatable: that of the GPU or MIG device. Peak: the highest "
+        "use that the exporter sampled, and when it was first scraped; the link opens the GPU at that moment.",
         [
-            f"1 + 0 * ({HIGHEST} and on ({HOLDER}) {ROWS} unless on ({HOLDER}) {USED_BY}{{{RUN}}}) or"
-            f" 0 * ({ROWS})",
+            STATE,
             f"1000 * ({STARTED} and on ({HOLDER}) {ROWS})",
-            f"1000 * ({of_row(LAST_SEEN)})",
+            f"1000 * ({of_row(LAST_SEEN)} unless on ({HOLDER}) {USED_BY}{{{RUN}}})",
             f"{CAPACITY} * on ({PLACE}) group_right () ({ROWS} ^ 0)",
             ROWS,
             f"{ROWS} / on ({PLACE}) group_left () {CAPACITY}",
             f"1000 * ({of_row(AT_PEAK)})",
             q.named_device(ROWS, AT),
+            *p.around(f"({of_row(AT_PEAK)})"),
         ],
         [
             p.workload_column(),
             p.column("instance", "Node", width=90, links=p.detail("gpu", "instance")),
             *p.device_columns()[1:],
-            p.words("Value #A", "State", {"_0": ("running", "green"), "_1": ("ended", "text")}, width=75),
+            p.words("Value #A", "State", {"_0": ("running", "green"), "_1": ("ended", "text"), "_2": ("idle", "orange")}, width=75),
             p.column("Value #B", "Started", p.TIME, width=100),
-            p.column("Value #C", "Last seen", p.TIME, width=100),
-            p.column("Value #D", "Capacity", p.BYTES, width=82, decimals=1),
+            p.column("Value #C", "Ended", p.TIME, width=100),
+            p.column("Value #D", "Allocatable", p.BYTES, width=95, decimals=1),
             p.column("Value #E", "Peak", p.BYTES, width=82, decimals=1),
             p.column("Value #F", "Peak %", p.RATIO, 65, p.FILL, decimals=0),
-            p.column("Value #G", "Peak at", p.TIME, width=100),
+            p.column("Value #G", "Peak at", p.TIME, width=100, links=p.at_that_time("Value #I", "Value #J", "instance", gpu="uuid", mig="mig")),
+            p.hidden("Value #I"),
+            p.hidden("Value #J"),
         ],
         size=(24, HEIGHT),
         empty="No workload held memory in the selected time range.",
@@ -88,8 +96,12 @@ PEAKS = f"sum by ({q.OWNER}) (max by ({HOLDER}) ({q.highest(PEAK_BY, RUN, q.STEP
 TOP = f"and on ({q.OWNER}) {q.largest(PEAK_BY, RUN, q.OWNER, 8)}"
 
 
+# The selected workload with the highest peak, on its nodes.
+LARGEST_RUN = f"topk(1, max by (workload) ({q.highest(PEAK_BY, RUN, '$__range')}))"
+
+
 def rung(expression):
-    return f"max({expression})"
+    return f"max({expression} and on (workload) {LARGEST_RUN})"
 
 
 def reported(kind):
@@ -98,14 +110,14 @@ def reported(kind):
 
 LADDER = p.bars(
     "Ladder",
-    "From the device to what was needed, for the selected workload on the device where it is highest: capacity is the "
-    "allocatable memory of the device, budget its lowest budget, peak the highest use in the time range, then the highest of "
-    "what its allocators reserved and of what they had allocated, if they report it (docs/needed.md). Choose one workload.",
+    "From the device to what was needed, for the selected workload with the highest peak, on the device where it is highest: allocatable memory of the "
+    "device, lowest budget, peak: the highest use in the time range, used: the highest use at a scrape, then the highest of "
+    "what its allocators reserved and of what they had allocated, if they report it (docs/needed.md).",
     [
-        p.instant(rung(f"{CAPACITY} and on ({PLACE}) {THEIR_DEVICES}"), "capacity"),
+        p.instant(f"max({CAPACITY} and on ({PLACE}) ({q.highest(USED_BY, RUN, '$__range')} and on (workload) {LARGEST_RUN}))", "allocatable"),
         p.instant(rung(budgets.lowest(RUN, "$__range")), "budget"),
         p.instant(rung(q.highest(PEAK_BY, RUN, "$__range")), "peak"),
-        p.instant(rung(q.highest(USED_BY, RUN, "$__range")), "used at a scrape"),
+        p.instant(rung(q.highest(USED_BY, RUN, "$__range")), "used"),
         p.instant(rung(reported("reserved")), "reserved"),
         p.instant(rung(reported("allocated")), "allocated"),
     ],
@@ -115,34 +127,36 @@ LADDER = p.bars(
 )
 OVER_TIME = [
     p.series(
-        "Peak of the workloads, and capacity",
+        "Peak of the workloads, and allocatable memory",
         "Peak of each workload since the previous point, summed over its GPUs on a node, of the workloads with the highest "
-        "peaks. Capacity: allocatable memory of the devices that the selected workloads used.",
+        "peaks. Allocatable: memory of the devices that the selected workloads used.",
         [
             p.ranged(f"{PEAKS} {TOP}", NAME),
-            p.ranged(f"sum({CAPACITY.replace('[$__range]', '[5m]')} and on ({PLACE}) {THEIR_DEVICES})", "capacity"),
+            p.ranged(f"sum({CAPACITY.replace('[$__range]', '[5m]')} and on ({PLACE}) {THEIR_DEVICES})", "allocatable"),
         ],
         size=(12, 9),
         fill=0,
         interval="2m",
-        overrides=[p.colored("capacity", p.GREY)],
+        overrides=[p.colored("allocatable", p.GREY)],
         calcs=p.LAST_AND_MAX,
         empty="No workload held memory.",
     ),
     p.series(
         "Neighbours on the same devices",
-        "Memory of all workloads on the GPUs and MIG devices that the selected workloads used, stacked: what else held memory "
-        "at the moment that the pointer marks in every graph.",
+        "Memory of all workloads on the GPUs and MIG devices that the selected workloads used, stacked, and what can be allocated "
+        "there: what else held memory at the moment that the pointer marks in every graph.",
         [
             p.ranged(
                 f"sum by (workload) (max by ({HOLDER}) ({USED_BY}{{{AT}}}) and on ({PLACE}) {THEIR_DEVICES})"
                 f" and on (workload) {LARGEST}",
                 "{{workload}}",
-            )
+            ),
+            p.ranged(f"sum({CAPACITY.replace('[$__range]', '[5m]')} and on ({PLACE}) {THEIR_DEVICES})", "allocatable"),
         ],
         size=(12, 9),
         stack=True,
         interval="2m",
+        overrides=[p.colored("allocatable", p.GREY, custom__fillOpacity=0, custom__stacking={"mode": "none"})],
         calcs=p.LAST_AND_MAX,
         empty="No workload held memory.",
     ),

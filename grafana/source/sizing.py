@@ -7,9 +7,6 @@ from .queries import DEVICE, DEVICE_KEY, HOLDER as KEY, NODE, PEAK_BY as PEAK_FA
 EIGHTH, QUARTER, HALF = 0.11, 0.23, 0.49
 SIZE = q.device_usable(NODE)
 NEEDED = f"max by ({KEY}) ({q.looked_back('device', PEAK_FAMILY, WORKLOAD)})"
-# The workloads with the most unused memory first.
-UNNEEDED = f"topk({p.rows(10)}, {SIZE} - on ({DEVICE_KEY}) group_right () {NEEDED})"
-SHARE = f"1 - {UNNEEDED} / on ({DEVICE_KEY}) group_left () {SIZE}"
 
 
 def looked_back(prefix, level):
@@ -27,24 +24,35 @@ def of_devices(expression):
     )
 
 
+# GPUs on which the recorder saw a failed allocation. The series stays until the exporter restarts.
+FAILED = f'last_over_time(gpu_memory_last_incident_timestamp_seconds{{{NODE},kind="out_of_memory"}}[$lookback])'
 DEVICE_SHARE = of_devices(lambda size, peak: f"({peak} / {size})")
 
 
+# What was never used of the device of each workload, by all of its workloads together; the most first.
+UNNEEDED = (
+    f"topk({p.rows(10)}, max by ({DEVICE_KEY}) ({of_devices(lambda size, peak: f'({size} - {peak})')})"
+    f" * on ({DEVICE_KEY}) group_right () ({NEEDED} ^ 0))"
+)
+PEAK = f"({NEEDED} and on ({KEY}) {UNNEEDED})"
+SHARE = f"{PEAK} / on ({DEVICE_KEY}) group_left () {SIZE}"
 SIZES = [
     p.table(
         "Right-sizing: workloads",
-        "Memory of the GPU or MIG device of each workload that remained free even at the workload's highest peak "
-        "within `Lookback`, in descending order. Beyond the selected time range this needs the recording rules. "
-        "Of: allocatable memory. Would suffice: "
+        "Never used: memory of the GPU or MIG device of each workload that remained free even at the highest use by all of its "
+        "workloads within `Lookback`, in descending order. Peak: that of the workload. Beyond the selected time range this needs the recording rules. "
+        "Allocatable: total minus reserved. Would suffice: "
         "the smallest MIG profile whose memory holds the peak, on GPUs that support MIG; leave some headroom. "
-        "Profiles also differ in compute, and not every model has all of them.",
+        "Profiles also differ in compute, and not every model has all of them. –: the GPU cannot be partitioned or is "
+        "partitioned, or an allocation has failed on it, so that the peaks on it may be less than what was needed.",
         [
             UNNEEDED,
-            f"{SIZE} - on ({DEVICE_KEY}) group_right () {UNNEEDED}",
+            PEAK,
             f"{SIZE} * on ({DEVICE_KEY}) group_right () ({UNNEEDED} ^ 0)",
             SHARE,
-            # GPUs that support MIG and are not partitioned.
-            f'({SHARE}) and on (cluster, instance, uuid, mig_uuid) gpu_info{{{NODE},mig_mode!=""}}',
+            # GPUs that support MIG and are not partitioned, and on which no allocation has failed.
+            f'({SHARE}) and on (cluster, instance, uuid, mig_uuid) gpu_info{{{NODE},mig_mode!=""}}'
+            f" unless on (cluster, instance, uuid) {FAILED}",
             f"max by ({KEY}, name) ({UNNEEDED} * on (cluster, instance, uuid) group_left (name) gpu_info{{{NODE}}})",
             q.named_device(UNNEEDED, NODE),
         ],
@@ -55,17 +63,17 @@ SIZES = [
             p.column("name", "Model", width=185),
             p.column("Value #A", "Never used", p.BYTES, width=118, decimals=1),
             p.column("Value #B", "Peak", p.BYTES, width=72, decimals=0),
-            p.column("Value #C", "Of", p.BYTES, width=72, decimals=0),
-            p.column("Value #D", "Peak %", p.RATIO, 88, p.FILL, gauge=True, decimals=0),
+            p.column("Value #C", "Allocatable", p.BYTES, width=95, decimals=0),
+            p.column("Value #D", "Peak %", p.RATIO, 75, p.FILL, decimals=0),
             p.hidden("uuid"),
             p.column(
                 "Value #E",
                 "Would suffice",
                 width=115,
                 mappings=p.bands(
-                    (EIGHTH, "an eighth (1g)", "blue"),
-                    (QUARTER, "a quarter (2g)", "blue"),
-                    (HALF, "a half (3g, 4g)", "green"),
+                    (EIGHTH, "an eighth (1g)", "text"),
+                    (QUARTER, "a quarter (2g)", "text"),
+                    (HALF, "a half (3g, 4g)", "text"),
                     (None, "the whole GPU", "text"),
                 ),
                 custom__cellOptions={"type": "color-text"},
@@ -78,10 +86,12 @@ SIZES = [
     p.ranking(
         "Right-sizing: devices by highest peak",
         "Number of GPUs, or of their MIG devices if there are any, by the highest total memory use of all their workloads "
-        "within `Lookback`, in eighths of the device: 25 means more than 12.5 % and up to 25 %.",
+        "within `Lookback`, in eighths of the device: 25 means more than 12.5 % and up to 25 %. Of all devices of the selected nodes, "
+        "whichever workloads are selected.",
         f'count_values("percent", clamp_min(ceil(8 * {DEVICE_SHARE}), 1) * 12.5)',
-        [p.column("percent", "Peak up to (%)")],
+        [p.column("percent", "Peak up to (%)", "none", width=150)],
         unit=p.COUNT,
+        order="Peak up to (%)",
         decimals=0,
         size=(12, 8),
         empty="No GPU reports its memory.",

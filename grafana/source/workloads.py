@@ -17,7 +17,7 @@ OVERVIEW = [
         f"count(group by ({OWNER}) ({USED}))",
         size=SMALL,
         decimals=0,
-        empty="none",
+        empty="none now",
     ),
     p.stat(
         "Taken",
@@ -25,7 +25,7 @@ OVERVIEW = [
         q.total(USED, key=HOLDER),
         unit=p.BYTES,
         size=SMALL,
-        empty="none",
+        empty="none now",
         decimals=1,
     ),
     budgets.OVERVIEW,
@@ -84,10 +84,10 @@ NAMESPACES = [
     p.table(
         "By namespace",
         "Allocated: devices and shares that the kubelet allocated. GPUs: devices in use. Budget: sum of the "
-        "lowest budgets. Taken: memory held now. Needed: taken "
-        "without the slack that allocators report. Peak: highest use of one device by one workload in the time range. Idle: "
-        "held by processes that have not worked for `Idle after`. Held, Held idle: memory times time in the range, of the "
-        "whole namespace; they need the recording rules, in which a workload is idle after an hour.",
+        "lowest budgets of the workloads that have one. Taken: memory held now. Needed: taken "
+        "without the slack that allocators report, – if none reports. Top peak: highest use of one device by one workload in the time range. Idle: "
+        "held by processes that have not worked for `Idle after`. All held, All idle: memory times time in the range, and that which was idle, of the "
+        "whole namespace whichever workloads are selected; they need the recording rules, in which a workload is idle after an hour.",
         [
             in_namespace(q.total(USED, "namespace", HOLDER)),
             in_namespace(
@@ -96,9 +96,7 @@ NAMESPACES = [
             ),
             in_namespace(f"count by (namespace) (group by ({DEVICE_KEY}, namespace) (gpu_workload_processes{{{WORKLOAD}}}))"),
             in_namespace(
-                f"{q.total(USED, 'namespace', HOLDER)} - on (namespace)"
-                f" ({q.total(q.slack(WORKLOAD), 'namespace', HOLDER)}"
-                f" or on (namespace) 0 * {q.total(USED, 'namespace', HOLDER)})"
+                f"{q.total(USED, 'namespace', HOLDER)} - on (namespace) {q.total(q.slack(WORKLOAD), 'namespace', HOLDER)}"
             ),
             in_namespace(f"max by (namespace) ({q.highest(PEAK_BY, WORKLOAD, '$__range')})"),
             in_namespace(f"sum by (namespace) ({q.idle_holders(NAMESPACE)} {q.owner('namespace', WORKLOAD)})"),
@@ -116,10 +114,10 @@ NAMESPACES = [
             p.column("Value #I", "Budget", p.BYTES, width=95, decimals=1),
             p.column("Value #A", "Taken", p.BYTES, width=95, decimals=1),
             p.column("Value #D", "Needed", p.BYTES, width=95, decimals=1),
-            p.column("Value #E", "Peak", p.BYTES, width=95, decimals=1),
+            p.column("Value #E", "Top peak", p.BYTES, width=95, decimals=1),
             p.column("Value #F", "Idle", p.BYTES, width=95, decimals=1),
-            p.column("Value #G", "Held", p.GIB_HOURS, width=105, decimals=0),
-            p.column("Value #H", "Held idle", p.GIB_HOURS, width=105, decimals=0),
+            p.column("Value #G", "All held", p.GIB_HOURS, width=105, decimals=0),
+            p.column("Value #H", "All idle", p.GIB_HOURS, width=105, decimals=0),
         ],
         size=(24, 7),
         empty="No workload holds memory.",
@@ -175,7 +173,7 @@ HOLDERS = [
         "Memory by the user of the processes; in containers this is often root. Taken: now. Idle: held by processes that "
         "have not worked for `Idle after`. Processes: those that hold memory.",
         [
-            named(f"topk({p.rows(8)}, sum by (user) ({PROCESS_USED} {OF_USER}))", "user", "unknown"),
+            named(f"sum by (user) ({PROCESS_USED} {OF_USER})", "user", "unknown"),
             named(f"sum by (user) ({q.idle_holders(NAMESPACE)} {OF_USER})", "user", "unknown"),
             named(f"count by (user) ({PROCESS_USED} {OF_USER})", "user", "unknown"),
         ],
@@ -228,14 +226,15 @@ UNUSED = [
         "Unused allocations",
         "Devices that the kubelet allocated to containers without a process on any GPU. GPUs that do not answer are "
         "left out.",
-        [f"max by ({POD_KEY}, gpu, resource) ({q.unused_allocations(NAMESPACE)})"],
+        [f"max by ({POD_KEY}, gpu, uuid, resource) ({q.unused_allocations(NAMESPACE)})"],
         [
             p.column("namespace", "Namespace"),
             p.column("pod", "Pod"),
             p.column("container", "Container"),
             p.column("resource", "Resource"),
             p.column("instance", "Node", width=130, links=p.detail("gpu", "instance")),
-            p.column("gpu", "GPU", width=50),
+            p.column("gpu", "GPU", width=50, links=p.detail("gpu", "instance", gpu="uuid")),
+            p.hidden("uuid"),
         ],
         size=(24, 7),
         empty="No unused allocation is known. This needs an exporter that uses both the kubelet and the API server.",
@@ -243,6 +242,7 @@ UNUSED = [
 ]
 
 GROWTH = f"deriv({USED_BY}{{{WORKLOAD}}}[$__range])"
+FASTEST_GROWING = f"topk({p.rows(8)}, max by ({HOLDER}) ({GROWTH}) > 0 and on ({HOLDER}) {USED})"
 FASTEST = grid.hidden_list(
     "growing",
     f"topk(8, max by (workload) ({GROWTH}) > 0)",
@@ -264,15 +264,13 @@ GROWING = [
     ),
     p.table(
         "Growth rate",
-        "Growth of the memory over the selected time range. Growth in the first minutes of a job is normal: select a time "
+        "Growth of the memory of the workloads that hold some now, over the selected time range. Growth in the first minutes of a job is normal: select a time "
         "range without them. When a device will be full is on the Fleet dashboard.",
-        [f"topk({p.rows(8)}, max by ({HOLDER}) ({GROWTH}) > 0) * 3600"],
+        [f"{FASTEST_GROWING} * 3600", q.named_device(FASTEST_GROWING, q.NODE)],
         [
             p.workload_column(),
-            p.column("instance", "Node", width=120, links=p.detail("gpu", "instance")),
-            p.column("gpu", "GPU", width=50, links=p.detail("gpu", "instance", gpu="uuid")),
+            *p.device_columns(90),
             p.column("Value #A", "Per hour", p.BYTES, width=100, decimals=1),
-            p.hidden("uuid"),
         ],
         size=(12, 8),
         empty="No workload grew in the selected time range.",

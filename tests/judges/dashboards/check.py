@@ -32,9 +32,9 @@ EMPTY = {
     ("gpu.json", "Errors", "C"): "no scenario adds PCIe replays while it runs",
 }
 # Queries that return no data for "All" but return data for at least one choice, and the reason.
-CHOSEN = {}
+CHOSEN = {("workloads.json", "Ladder", "B"): "the workload with the highest peak has no budget"}
 # Labels in columns or legends that may be absent everywhere: no alert about a workload fires within seconds.
-OPTIONAL = {"cluster", "owner"}
+OPTIONAL = {"cluster", "about"}
 # Selections that a user might make. Every query must return data for "All", and for at least one of these. A GPU is given by its index.
 CHOICES = [
     {"cluster": ".*", "instance": "busy", "gpu": "3", "namespace": ".*", "workload": ".*"},

@@ -110,6 +110,8 @@ def problems(name, dashboard):
 
 # The one link that leaves Grafana: the exporter's own page, at the name of the node and a port that the user sets.
 EXPORTERS_PAGE = 'http://${__data.fields["instance"]}${port}/'
+# The time range of a link: that of the dashboard, or one around a moment in the row.
+SAME_TIME, MOMENT = "&${__url_time_range}", re.compile(r'&from=\$\{__data\.fields\["[^"]+"\]\}&to=\$\{__data\.fields\["[^"]+"\]\}$')
 
 
 def row_problems(panel):
@@ -145,10 +147,11 @@ def link_problems(dashboards):
                 continue
             uid, query = re.fullmatch(r"/d/([a-z-]+)\?(.*)", url).groups()
             missing = set(re.findall(r"var-(\w+)=", query)) - names.get(uid, set())
-            if uid not in names or missing or "${__url_time_range}" not in query:
+            values = MOMENT.sub("", query).removesuffix(SAME_TIME)
+            if uid not in names or missing or values == query:
                 yield f"{name}: a link to {url}"
             # Otherwise a "+" in a name becomes a space, and an "&" ends the name.
-            if any(not field.endswith(":percentencode}") for field in re.findall(r"\$\{__data[^}]*\}", query)):
+            if any(not field.endswith(":percentencode}") for field in re.findall(r"\$\{__data[^}]*\}", values)):
                 yield f"{name}: a link that does not encode values of a row: {url}"
 
 

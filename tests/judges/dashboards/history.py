@@ -130,8 +130,9 @@ def series():
         process = {**device, "pid": "41", "process": name}
         yield "gpu_process_memory_used_bytes", process, 10 * GIB
         yield "gpu_process_info", {**process, "workload": name, "kind": "user", "user": "nora"}, 1
-    # One workload that needs nearly all of its GPU, and one that needs very little.
+    # One workload that needs nearly all of its GPU, on which an allocation failed, and one that needs very little.
     yield from memory("gpu_memory", gpu(2), size, 120 * GIB)
+    yield "gpu_memory_last_incident_timestamp_seconds", {**gpu(2), "kind": "out_of_memory"}, 1_700_000_000
     yield from workload("large", gpu(2), 120 * GIB)
     yield from memory("gpu_memory", gpu(3), size, 2 * GIB)
     yield from workload("small", gpu(3), GIB)
@@ -142,6 +143,7 @@ def series():
     # A GPU that fills up, and is used by no workload.
     yield from memory("gpu_memory", gpu(4, instance="filling"), size, filling)
     yield "gpu_info", gpu(4, instance="filling", name="H200", mig_mode="disabled"), 1
+    yield "gpu_up", gpu(4, instance="filling"), 1
     # GPU 0 is shared, GPU 1 is partitioned, GPU 2 has one workload, and GPU 3 has no counters of activity.
     for number in range(3):
         yield from activity("gpu", gpu(number))

@@ -15,12 +15,17 @@ import tempfile
 import time
 from pathlib import Path
 
+import yaml
+
 import history
-import nodes
 from nodes import A100, DAY, GIB, H100, HOUR, JOB, MINUTE, Node, between, growing, steady
 
 # The groups of rules whose series the dashboards read.
 RECORDED = ("vram-exporter.gpu", "vram-exporter.sizing", "vram-exporter.workload", "vram-exporter.idle")
+
+
+# Seconds before the end at which a GPU of node-e is lost.
+LOST = 50 * MINUTE
 
 
 def pod(namespace, name, container="main"):
@@ -36,20 +41,21 @@ def node_a():
     node = Node("node-a")
     for number in range(8):
         # nvidia-smi would show GPUs 4 and 5 as busy. GPU 4 waits for its data.
-        node.gpu(number, profiled={4: (0.11, 0.02, 0.05), 5: (0.93, 0.58, 0.64)}.get(number, (0.63, 0.36, 0.45)))
+        node.gpu(number, profiled={3: (0, 0, 0), 4: (0.11, 0.02, 0.05), 5: (0.93, 0.58, 0.64)}.get(number, (0.63, 0.36, 0.45)))
     for number in (0, 1):
         name, where = kubernetes("training", "llama-13b-0", "trainer")
         node.workload(name, number, steady(66, 94, f"llama{number}"), needed=0.86, user="mira", limit=110, **where)
     name, where = kubernetes("serving", "mistral-small-6c9d7b8f5d-x2x7q", "vllm")
-    node.workload(name, 2, steady(118, 119, "vllm"), peak=1.01, needed=0.98, user="llm", limit=112, started=19 * HOUR, **where)
+    node.workload(name, 2, steady(104, 105, "vllm"), peak=1.01, needed=0.98, user="llm", limit=100, started=19 * HOUR, **where)
     name, where = kubernetes("training", "evaluate-28811")
     ended = between(growing(1, 40, 80 * MINUTE), 75 * MINUTE, 40 * MINUTE)
     node.workload(name, 2, ended, user="mira", needed=0.93, started=75 * MINUTE, **where)
-    node.workload("slurm:48220", 2, growing(8, 15, 35 * MINUTE), kind="slurm", user="ada", limit=24, started=19 * HOUR)
+    node.workload("slurm:48220", 2, growing(8, 26, 60 * MINUTE), kind="slurm", user="ada", limit=30, started=19 * HOUR)
     name, where = kubernetes("team-b", "notebook-7", "jupyter")
     node.workload(name, 3, lambda before: 31 * GIB, user="jonas", idle=14 * HOUR, needed=0.04, limit=60, started=14 * HOUR, **where)
     name, where = kubernetes("vision", "defects-0", "trainer")
-    node.workload(name, 4, lambda before: 112 * GIB, peak=1.0, needed=0.9, user="tom", started=5 * HOUR, **where)
+    waiting = between(lambda before: 112 * GIB, 5 * HOUR)
+    node.workload(name, 4, waiting, peak=1.0, needed=0.9, user="tom", started=5 * HOUR, **where)
     name, where = kubernetes("training", "qwen-sft-pretraining-worker-0", "trainer")
     node.workload(name, 5, steady(104, 112, "qwen"), needed=0.88, user="lena", limit=130, **where)
     node.workload("unit:embedder.service", 6, growing(20, 96, 5 * HOUR), kind="systemd", user="embedder")
@@ -108,12 +114,14 @@ def node_e():
     """Four H100: one is lost, one reports errors."""
     node = Node("node-e")
     for number in range(4):
-        node.gpu(number, H100, lost=number == 1)
+        node.gpu(number, H100, lost=LOST if number == 1 else None)
     board = node.boards[0][0]
     node.add("gpu_xid_errors_total", lambda before: 3 if before < 30 * MINUTE else 0, xid="94", **board)
     node.add("gpu_ecc_errors_total", lambda before: 1 if before < 30 * MINUTE else 0, type="uncorrected", **board)
     node.add("gpu_row_remap_pending", 1, **board)
-    node.add("vram_exporter_faults_total", nodes.counter(1 / 600), source="nvml")
+    node.workload("user:otto", 1, between(steady(30, 40, "otto"), 8 * DAY, LOST), kind="user", user="otto")
+    for family, reason in (("vram_exporter_faults_total", {}), ("vram_exporter_faults_by_reason_total", {"reason": "gpu_is_lost"})):
+        node.add(family, lambda before: 0 if before > LOST else int((LOST - before) / 600) + 1, source="nvml", **reason)
     name, where = kubernetes("training", "ablation-3", "trainer")
     node.workload(name, 2, steady(44, 52, name), user="mira", **where)
     return node
@@ -138,12 +146,12 @@ def of_pod(namespace, name, container):
     return {"workload": f"{namespace}/{name}/{container}", "kind": "kubernetes", **pod(namespace, name, container)}
 
 
-# (alert, severity, minutes since it began, labels): what the shipped rules would say about these machines.
+# (alert, severity, minutes since it fires, labels): what the shipped rules would say about these machines.
 FIRING = [
     ("GpuMemoryCritical", "critical", 12, on_gpu("node-a", 2)),
     ("GpuMemoryPeakNearLimit", "warning", 9, on_gpu("node-a", 2)),
     ("GpuOutOfMemory", "warning", 39, on_gpu("node-a", 2)),
-    ("GpuWorkloadOverBudget", "warning", 55, {**on_gpu("node-a", 2), **of_pod("serving", "mistral-small-6c9d7b8f5d-x2x7q", "vllm")}),
+    ("GpuWorkloadOverBudget", "warning", 50, {**on_gpu("node-a", 2), **of_pod("serving", "mistral-small-6c9d7b8f5d-x2x7q", "vllm")}),
     ("GpuProcessMemoryLeak", "warning", 150, {**on_gpu("node-a", 6), "workload": "unit:embedder.service", "process": "embedder"}),
     ("GpuMemoryHeldIdle", "info", 700, {**on_gpu("node-a", 3), **of_pod("team-b", "notebook-7", "jupyter")}),
     ("GpuAllocatedUnused", "info", 200, {"instance": "node-a", **pod("team-b", "notebook-9", "jupyter")}),
@@ -156,17 +164,30 @@ FIRING = [
     ("GpuMemoryOverpromised", "warning", 260, on_gpu("node-b", 2)),
     ("GpuXidError", "critical", 6, {**on_gpu("node-e", 0), "xid": "94"}),
     ("GpuRowRemapPending", "warning", 25, on_gpu("node-e", 0)),
-    ("GpuLost", "critical", 44, on_gpu("node-e", 1)),
-    ("VramExporterDown", "warning", 47, {"instance": "node-f"}),
+    ("GpuLost", "critical", 48, on_gpu("node-e", 1)),
+    ("VramExporterDown", "warning", 45, {"instance": "node-f"}),
 ]
 
 
+def pending():
+    """How many seconds the condition of each shipped alert must hold before the alert fires."""
+    units = {"s": 1, "m": MINUTE, "h": HOUR, "d": DAY}
+    for path in (history.dashboards.ROOT / "deploy/prometheus/rules").glob("*.yml"):
+        for group in yaml.safe_load(path.read_text())["groups"]:
+            for rule in group["rules"]:
+                if "alert" in rule:
+                    waits = rule.get("for", "0s")
+                    yield rule["alert"], int(waits[:-1]) * units[waits[-1]]
+
+
 def alerts():
+    waits = dict(pending())
     for name, severity, minutes, labels in FIRING:
         full = {"alertname": name, "severity": severity, "alertstate": "firing", "job": JOB, **labels}
         yield "ALERTS", full, between(lambda before: 1, minutes * MINUTE), False
         since = {key: value for key, value in full.items() if key != "alertstate"}
-        yield "ALERTS_FOR_STATE", since, between(lambda before, m=minutes: -(m + 10) * MINUTE, minutes * MINUTE), True
+        began = minutes * MINUTE + waits[name]
+        yield "ALERTS_FOR_STATE", since, between(lambda before, b=began: -b, minutes * MINUTE), True
 
 
 def to_look_at():

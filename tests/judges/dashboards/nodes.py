@@ -33,6 +33,22 @@ def between(value, began, ended=0):
     return lambda before: value(before) if ended <= before <= began else None
 
 
+def until(value, lost):
+    """`value` up to `lost` seconds before the end, then no sample."""
+    return between(value if callable(value) else lambda before: value, 9 * DAY, lost)
+
+
+def age_of(lane, age, lost):
+    """The age of a reading; of a lost GPU, the time since then."""
+    return lambda before: lost - before if lost and before < lost else age * (1 + noise(lane, before))
+
+
+def shown(value):
+    """`value` and, for five minutes after its last sample, that sample: without a staleness marker, which this format does not have,
+    Prometheus shows it for this long."""
+    return lambda before: next(filter(None, (value(then) for then in range(before, before + 5 * MINUTE, MINUTE))), None)
+
+
 def plus(*values):
     """The sum of the values that exist."""
     return lambda before: sum(value(before) or 0 for value in values)
@@ -59,7 +75,9 @@ class Node:
         self.used = {}
         self.boards = {}
         self.promised = {}
+        self.lost = {}
         self.allocatable = []
+        self.resources = {}
         self.add("vram_exporter_build_info", 1, version="1.0.0")
         self.add("up", 1)
         self.add("vram_exporter_nvml_up", 1)
@@ -89,24 +107,26 @@ class Node:
         """`relative`: the value is a time in seconds before the end, negative; it is written as a Unix time."""
         self.series.append((family, {**self.labels, **labels}, value, relative))
 
-    def gpu(self, number, model=H200, mig=(), lost=False, profiled=(0.63, 0.36, 0.45)):
-        """`profiled`: the activity of the SMs, the tensor cores and the memory bandwidth; None without these counters."""
+    def gpu(self, number, model=H200, mig=(), lost=None, profiled=(0.63, 0.36, 0.45)):
+        """`lost`: seconds before the end at which it is lost. `profiled`: the activity of the SMs, the tensor cores and the memory
+        bandwidth; None without these counters."""
         name, size, reserved = model
         board = {"gpu": str(number), "uuid": f"GPU-{self.labels['instance']}-{number}"}
         self.boards[number] = (board, size, profiled)
         mode = "enabled" if mig else "disabled"
         card = {"name": name, "mig_mode": mode, "pci_bus_id": f"0000:{number:02}:00.0", "simulated": "true"}
         self.add("gpu_info", 1, architecture="Hopper", **card, **board)
-        self.add("gpu_up", 0 if lost else 1, **board)
-        self.add("vram_exporter_sample_age_seconds", 90 if lost else 0, lane="memory", **board)
+        self.add("gpu_up", lambda before: 0 if lost and before <= lost else 1, **board)
+        for lane, age in (("memory", 0.01), ("process", 0.4), ("telemetry", 0.4)):
+            self.add("vram_exporter_sample_age_seconds", age_of(lane, age, lost), lane=lane, **board)
         self.used[number, None] = []
         for index, (profile, part) in enumerate(mig):
             device = {**board, "mig_uuid": f"MIG-{self.labels['instance']}-{number}-{index}"}
             device |= {"gpu_instance": str(index + 1), "compute_instance": "0", "profile": profile}
             self.boards[number, index] = (device, part, None)
             self.used[number, index] = []
-        if lost:
-            self.used.pop((number, None))
+            self.resources[device["mig_uuid"]] = f"nvidia.com/mig-{profile}"
+        self.lost[number] = lost
 
     def workload(
         self, name, device, used, kind="kubernetes", peak=1.06, needed=None, user="root", idle=0, limit=None, started=6 * HOUR, **pod
@@ -141,18 +161,19 @@ class Node:
                 self.add(f"gpu_workload_allocator_{what}_bytes", times(used, shares[what]), **labels)
         if limit:
             self.add("gpu_workload_memory_limit_bytes", present(limit * GIB), source="annotation", **labels)
-            over = top(0) is not None and top(0) > limit * GIB
+            over = any((top(before) or 0) > limit * GIB for before in range(0, HOUR, MINUTE))
             self.add("gpu_workload_memory_over_limit_seconds_total", counter(0.8) if over else 0, source="annotation", **labels)
         if "pod" in pod:
-            self.allocated(place, pod)
+            self.allocated(place, pod, present(1))
         return labels
 
-    def allocated(self, place, pod):
+    def allocated(self, place, pod, value=1):
+        resource = self.resources.get(place.get("mig_uuid"), "nvidia.com/gpu")
         # Two containers may have been given one device, one after the other.
         if place not in self.allocatable:
             self.allocatable.append(place)
-            self.add("gpu_allocatable_devices", 1, resource="nvidia.com/gpu", **place)
-        self.add("gpu_allocation_info", 1, resource="nvidia.com/gpu", **place, **pod)
+            self.add("gpu_allocatable_devices", 1, resource=resource, **place)
+        self.add("gpu_allocation_info", value, resource=resource, **place, **pod)
 
     def incident(self, number, kind, ago):
         board = self.boards[number][0]
@@ -167,14 +188,16 @@ class Node:
             part = index is not None
             if not part:
                 held = held + [entry for (n, i), found in self.used.items() if n == number and i is not None for entry in found]
-            yield from self.device("gpu_mig_memory" if part else "gpu_memory", place, size, held, profiled)
+            lost = self.lost[number]
+            for family, labels, value, relative in self.device("gpu_mig_memory" if part else "gpu_memory", place, size, held, profiled):
+                yield family, labels, until(value, lost) if lost else value, relative
         yield from self.series
 
     def device(self, prefix, place, size, held, profiled):
         labels = {**self.labels, **place}
         total = (size - 1) * GIB
-        used = plus(*(use for use, _, _ in held), lambda before: int(0.4 * GIB))
-        top = plus(*(high for _, high, _ in held), lambda before: int(0.4 * GIB))
+        used = plus(*(shown(use) for use, _, _ in held), lambda before: int(0.4 * GIB))
+        top = plus(*(shown(high) for _, high, _ in held), lambda before: int(0.4 * GIB))
         slack = plus(*(times(use, 0.99 - needed) for use, _, needed in held if needed))
         yield f"{prefix}_total_bytes", labels, size * GIB, False
         yield f"{prefix}_reserved_bytes", labels, GIB, False
