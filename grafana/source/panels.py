@@ -1,8 +1,9 @@
 """Builders for the panels in use: stat, time series, bar gauge, table and state timeline.
 
-Invariant: every panel has a description, a unit and a message for the case that there is no data. Grafana does not show the message in a
-table of several queries: it shows the titles of the columns of values.
+Invariant: every panel has a description, a unit and a message for the case that there is no data.
 """
+
+import re
 
 from .grid import DATASOURCE, PAGES, uid
 
@@ -162,10 +163,15 @@ def bars(title, description, queries, unit=BYTES, size=(12, 8), thresholds=PLAIN
     return panel("bargauge", title, description, size, queries, unit, empty, defaults, options=options)
 
 
+def is_value(name):
+    """Whether a field of a table is the value of a query, not a label."""
+    return name.startswith("Value")
+
+
 def column(name, title, unit=None, width=None, thresholds=None, gauge=False, **properties):
     """The title and the format of a field in a table."""
     # A label is text even if it looks like a number. The panel's `noValue` text is too long for one cell.
-    plain = "none" if name.startswith("Value") else "string"
+    plain = "none" if is_value(name) else "string"
     listed = {"displayName": title, "unit": unit or plain, "noValue": "–"}
     if width:
         listed["custom__width"] = width
@@ -238,17 +244,37 @@ MEMORY_COLORS = [
 MIG_COLUMNS = [column("profile", "MIG", width=72), column("gpu_instance", "Inst.", width=48)]
 
 
+def joined(name):
+    """The name that a field of values has in a table of several queries; see `rows_of`."""
+    return f"{name} ({LAST})"
+
+
+# The labels by which rows differ although some tables do not show them, and the value that a group of one row keeps.
+ROW_LABELS = ("cluster", "instance", "gpu", "uuid", "mig_uuid", "pid", "process", "user", "workload", "kind", "namespace", "pod", "container")
+LAST = "lastNotNull"
+
+
+def rows_of(labels, queries):
+    """Groups the rows by their labels, so that each row stays as it is. A table without rows has no labels either, and this
+    transformation then drops its columns of values, so that Grafana shows the message of the panel instead of their titles."""
+    # Only labels that are in the queries, because the file has a limit.
+    hidden_ones = [name for name in ROW_LABELS if any(re.search(rf"\b{name}\b", query) for query in queries)]
+    group = {name: {"operation": "groupby", "aggregations": []} for name in dict.fromkeys((*labels, *hidden_ones))}
+    names = (f"Value #{target['refId']}" for target in targets([{}] * len(queries)))
+    return {"id": "groupBy", "options": {"fields": group | {name: {"operation": "aggregate", "aggregations": [LAST]} for name in names}}}
+
+
 def table(title, description, queries, columns, size=(24, 9), empty="no data", sort=None, ascending=False, interval=None):
     """Joins the queries into one table on their common labels. It has the fields in `columns` and also `cluster`, which
     exists only if Prometheus sets it."""
     frames = [{**instant(query), "format": "table"} for query in queries]
     columns = [column("cluster", "Cluster"), *columns]
     single = len(queries) == 1
-    columns = [("Value" if single and name == "Value #A" else name, listed) for name, listed in columns]
+    columns = [(("Value" if single else joined(name)) if is_value(name) else name, listed) for name, listed in columns]
     order = {name: number for number, (name, _) in enumerate(columns)}
     transformations = [
-        *([] if single else [{"id": "merge", "options": {}}]),
-        {"id": "filterFieldsByName", "options": {"include": {"pattern": f"/^({'|'.join(order)})$/"}}},
+        *([] if single else [{"id": "merge", "options": {}}, rows_of([name for name in order if not is_value(name)], queries)]),
+        {"id": "filterFieldsByName", "options": {"include": {"pattern": f"/^({'|'.join(order).replace('(', '[(]').replace(')', '[)]')})$/"}}},
         {"id": "organize", "options": {"excludeByName": {}, "indexByName": order, "renameByName": {}}},
     ]
     options = {
@@ -368,5 +394,5 @@ def around(moment):
 
 def at_that_time(begin, end, *labels, **fields):
     """A link to the GPU dashboard in the time range of two fields, those of the queries of `around`."""
-    moment = f'&from=${{__data.fields["{begin}"]}}&to=${{__data.fields["{end}"]}}'
+    moment = f'&from=${{__data.fields["{joined(begin)}"]}}&to=${{__data.fields["{joined(end)}"]}}'
     return [{"title": "Open in the GPU dashboard at that time", "url": address("gpu", labels, fields) + moment, "targetBlank": False}]

@@ -1,60 +1,71 @@
 """Right-sizing on the Workloads dashboard."""
 
-from . import panels as p, queries as q
+from . import grid, panels as p, queries as q
 from .queries import DEVICE, DEVICE_KEY, HOLDER as KEY, NODE, PEAK_BY as PEAK_FAMILY, WORKLOAD
 
 # For each size of MIG profile, its smallest share of GPU memory on any model, taken from its shares on the H200 and the A100.
 EIGHTH, QUARTER, HALF = 0.11, 0.23, 0.49
-SIZE = q.device_usable(NODE)
-NEEDED = f"max by ({KEY}) ({q.looked_back('device', PEAK_FAMILY, WORKLOAD)})"
+# Selectors of the devices with the most unused memory, which the dashboard finds once.
+EMPTIEST = NODE + ',uuid=~"$emptiest"'
+THEIRS = WORKLOAD + ',uuid=~"$emptiest"'
+SIZE = q.device_usable(EMPTIEST)
 
 
-def looked_back(prefix, level):
-    return f"max by ({DEVICE}) ({q.looked_back(level, f'{prefix}_window_peak_bytes', NODE)})"
+def needed(select):
+    """The highest peak of each workload on each device within $lookback."""
+    return f"max by ({KEY}) ({q.looked_back('device', PEAK_FAMILY, select)})"
 
 
-def of_devices(expression):
+def of_devices(expression, select=NODE):
     """`expression` takes the allocatable memory of each device and its highest peak within $lookback."""
     levels = {q.WHOLE: "gpu", q.PART: "mig"}
+
+    def looked_back(prefix):
+        return f"max by ({DEVICE}) ({q.looked_back(levels[prefix], f'{prefix}_window_peak_bytes', select)})"
+
     return q.each_device(
-        lambda prefix: expression(
-            f"max by ({DEVICE}) ({q.usable(NODE, prefix=prefix)})", looked_back(prefix, levels[prefix])
-        ),
-        NODE,
+        lambda prefix: expression(f"max by ({DEVICE}) ({q.usable(select, prefix=prefix)})", looked_back(prefix)), select
     )
 
 
+def never_used(select=NODE):
+    """What was never used of each device, by all of its workloads together."""
+    return of_devices(lambda size, peak: f"({size} - {peak})", select)
+
+
+HEIGHT = 10
+LISTED = grid.hidden_list(
+    "emptiest",
+    f"topk({p.rows(HEIGHT)}, max by (uuid) ({never_used()} and on ({DEVICE_KEY}) {needed(WORKLOAD)}))",
+    "uuid",
+    "The GPUs with the most memory that was never used within Lookback, of those that the selected workloads used.",
+)
+NEEDED = needed(WORKLOAD)
+PEAK = needed(THEIRS)
+SHARE = f"{PEAK} / on ({DEVICE_KEY}) group_left () {SIZE}"
 # GPUs on which the recorder saw a failed allocation. The series stays until the exporter restarts.
-FAILED = f'last_over_time(gpu_memory_last_incident_timestamp_seconds{{{NODE},kind="out_of_memory"}}[$lookback])'
+FAILED = f'last_over_time(gpu_memory_last_incident_timestamp_seconds{{{EMPTIEST},kind="out_of_memory"}}[$lookback])'
 DEVICE_SHARE = of_devices(lambda size, peak: f"({peak} / {size})")
 
 
-# What was never used of the device of each workload, by all of its workloads together; the most first.
-UNNEEDED = (
-    f"topk({p.rows(10)}, max by ({DEVICE_KEY}) ({of_devices(lambda size, peak: f'({size} - {peak})')})"
-    f" * on ({DEVICE_KEY}) group_right () ({NEEDED} ^ 0))"
-)
-PEAK = f"({NEEDED} and on ({KEY}) {UNNEEDED})"
-SHARE = f"{PEAK} / on ({DEVICE_KEY}) group_left () {SIZE}"
 SIZES = [
     p.table(
         "Right-sizing: workloads",
         "Never used: memory of the GPU or MIG device of each workload that remained free even at the highest use by all of its "
-        "workloads within `Lookback`, in descending order. Peak: that of the workload. Beyond the selected time range this needs the recording rules. "
-        "Allocatable: total minus reserved. Would suffice: "
-        "the smallest MIG profile whose memory holds the peak, on GPUs that support MIG; leave some headroom. "
+        "workloads within `Lookback`, in descending order; the list is that of the GPUs with the most. Peak: that of the workload. "
+        "Beyond the selected time range this needs the recording rules. Allocatable: total minus reserved. Would suffice: the smallest MIG profile whose memory holds the peak, on GPUs that support MIG; leave some headroom. "
         "Profiles also differ in compute, and not every model has all of them. –: the GPU cannot be partitioned or is "
         "partitioned, or an allocation has failed on it, so that the peaks on it may be less than what was needed.",
         [
-            UNNEEDED,
+            f"max by ({DEVICE_KEY}) ({never_used(EMPTIEST)}) * on ({DEVICE_KEY}) group_right () ({PEAK} ^ 0)",
             PEAK,
-            f"{SIZE} * on ({DEVICE_KEY}) group_right () ({UNNEEDED} ^ 0)",
+            f"{SIZE} * on ({DEVICE_KEY}) group_right () ({PEAK} ^ 0)",
             SHARE,
             # GPUs that support MIG and are not partitioned, and on which no allocation has failed.
-            f'({SHARE}) and on (cluster, instance, uuid, mig_uuid) gpu_info{{{NODE},mig_mode!=""}}'
+            f'({SHARE}) and on (cluster, instance, uuid, mig_uuid) gpu_info{{{EMPTIEST},mig_mode!=""}}'
             f" unless on (cluster, instance, uuid) {FAILED}",
-            f"max by ({KEY}, name) ({UNNEEDED} * on (cluster, instance, uuid) group_left (name) gpu_info{{{NODE}}})",
-            q.named_device(UNNEEDED, NODE),
+            f"max by ({KEY}, name) ({PEAK} * on (cluster, instance, uuid) group_left (name) gpu_info{{{EMPTIEST}}})",
+            q.named_device(PEAK, EMPTIEST),
         ],
         [
             p.workload_column(),
@@ -79,7 +90,7 @@ SIZES = [
                 custom__cellOptions={"type": "color-text"},
             ),
         ],
-        size=(24, 10),
+        size=(24, HEIGHT),
         empty="No workload held memory.",
         sort="Never used",
     ),
@@ -100,7 +111,7 @@ SIZES = [
         "Memory never used",
         "Memory of each GPU, or of its MIG devices if there are any, that remained free even at the highest peak "
         "within `Lookback`.",
-        f"topk({p.rows(8)}, {of_devices(lambda size, peak: f'({size} - {peak})')})",
+        f"topk({p.rows(8)}, {never_used()})",
         [
             p.column("instance", "Node", links=p.detail("gpu", "instance")),
             p.column("gpu", "GPU", width=50, links=p.detail("gpu", "instance", gpu="uuid")),

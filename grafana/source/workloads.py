@@ -2,7 +2,7 @@
 
 from . import activity, budgets, grid, incidents, panels as p, queries as q, runs
 from .queries import AT, DEVICE_KEY, GROWING as GROW, HOLDER, NAMESPACE, OWNER, PEAK_BY, POD_KEY, RUN, USED_BY, WORKLOAD
-from .sizing import SIZES
+from .sizing import LISTED as EMPTIEST, SIZES
 
 USED = f"{USED_BY}{{{WORKLOAD}}}"
 NAME = "{{instance}} · {{workload}}"
@@ -281,7 +281,7 @@ GROWING = [
 DASHBOARD = grid.dashboard(
     "workloads",
     "Who holds and wastes memory, each workload from its start to its end, growth, and right-sizing.",
-    [grid.NAMESPACE, grid.WORKLOAD, grid.IDLE, grid.LOOKBACK, grid.PORT, runs.LISTED, runs.NODES, FASTEST],
+    [grid.NAMESPACE, grid.WORKLOAD, grid.IDLE, grid.LOOKBACK, grid.PORT, runs.LISTED, runs.NODES, FASTEST, EMPTIEST],
     # Two of these alerts have no `gpu` label.
     grid.alerts(
         "GpuProcessMemoryLeak|GpuMemoryHeldIdle|GpuMemoryOverReserved|GpuAllocatedUnused|GpuMemoryImbalance"
