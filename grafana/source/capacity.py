@@ -92,7 +92,7 @@ PANELS = [
             p.column("Value #B", "Held", p.COUNT, width=58, decimals=0),
             p.column("Value #C", "Needed", p.COUNT, width=72, decimals=0),
             p.column("Value #D", "Spare", p.COUNT, width=60, decimals=0),
-            p.column("Value #E", "Fit", p.COUNT, width=48, decimals=0),
+            p.column("Value #E", "Fit", p.COUNT, width=50, decimals=0),
         ],
         size=(12, 9),
         empty="No GPU reports its memory.",

@@ -234,8 +234,8 @@ UP = {"_0": ("no", "red"), "_1": ("yes", "green")}
 NODES = [
     p.table(
         "Exporters",
-        "Each exporter that Prometheus scrapes; those that it does not scrape are in the table Silent exporters. Window: of the peaks; if it is shorter than the scrape interval, "
-        "peaks are lost. API, Kubelet: – if the exporter does not use it. Scrape, Samples: duration and size of the last "
+        "Each exporter that Prometheus scrapes; those that it does not scrape are in the table Silent exporters. Window: of "
+        "the peaks; if it is shorter than the scrape interval, peaks are lost. API, Kubelet: – if the exporter does not use it. Scrape, Samples: duration and size of the last "
         "scrape, from Prometheus' side. Files: open file descriptors as a share of their limit. Dropped: processes and "
         "workloads beyond the series limit. Invisible: processes that /proc does not show. Simulated: GPUs of the demo, whose "
         "values are not measured.",
@@ -260,7 +260,7 @@ NODES = [
             p.column("version", "Version", width=72),
             p.words("Value #B", "NVML", UP, width=58),
             p.column("Value #C", "GPUs", p.COUNT, width=55, decimals=0),
-            p.words("Value #D", "API", UP, width=45),
+            p.words("Value #D", "API", UP, width=50),
             p.words("Value #E", "Kubelet", UP, width=68),
             p.column("Value #F", "Window", p.SECONDS, width=72, decimals=0),
             p.column("Value #G", "Scrape", p.SECONDS, width=70, decimals=1),

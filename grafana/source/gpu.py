@@ -135,7 +135,8 @@ NOW = [
     p.table(
         "Holders",
         "Workloads that held memory in the selected time range, those with the highest peaks first. Used: – means that it has "
-        "ended. Budget: its lowest one. Grew: change in the last 10 minutes. Slack: what its allocators reserved and do not use, if they report it.",
+        "ended. Budget: its lowest one. Grew: change in the last 10 minutes. Slack: what its allocators "
+        "reserved and do not use, if they report it.",
         [
             holder(HELD),
             TOP,
@@ -218,10 +219,10 @@ MEMORY = [
         ],
         [
             p.column("instance", "Node", width=90),
-            p.column("gpu", "GPU", width=45),
+            p.column("gpu", "GPU", width=50),
             *p.MIG_COLUMNS,
             p.column("pid", "PID", width=72),
-            p.column("process", "Process", width=122),
+            p.column("process", "Process", width=132),
             p.column("user", "User", width=85),
             p.workload_column(),
             p.column("Value #A", "Used", p.BYTES, width=80, decimals=1),

@@ -130,9 +130,9 @@ def incidents(select, size, title="Incidents", only=""):
         "at that moment.",
         [f'label_replace(1000 * max by ({KEY}) ({recent}), "record", "open record ↗", "", "")', *p.around(f"max by ({KEY}) ({recent})")],
         [
-            p.words("kind", "Incident", KINDS, width=None if wide else 172),
+            p.words("kind", "Incident", KINDS, width=None if wide else 167),
             p.column("instance", "Node", width=None if wide else 83, links=p.detail("gpu", "instance")),
-            p.column("gpu", "GPU", width=45, links=p.detail("gpu", "instance", gpu="uuid")),
+            p.column("gpu", "GPU", width=50, links=p.detail("gpu", "instance", gpu="uuid")),
             p.column("Value #A", "Last", p.TIME, width=105, links=p.at_that_time("Value #B", "Value #C", "instance", gpu="uuid")),
             p.column("record", "Details", width=105, links=page_of_exporter()),
             p.hidden("Value #B"),

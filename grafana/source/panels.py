@@ -241,7 +241,7 @@ MEMORY_COLORS = [
 
 
 # The MIG device. Grafana omits the columns if there is none.
-MIG_COLUMNS = [column("profile", "MIG", width=72), column("gpu_instance", "Inst.", width=48)]
+MIG_COLUMNS = [column("profile", "MIG", width=72), column("gpu_instance", "Inst.", width=50)]
 
 
 def joined(name):
@@ -250,7 +250,9 @@ def joined(name):
 
 
 # The labels by which rows differ although some tables do not show them, and the value that a group of one row keeps.
-ROW_LABELS = ("cluster", "instance", "gpu", "uuid", "mig_uuid", "pid", "process", "user", "workload", "kind", "namespace", "pod", "container")
+ROW_LABELS = (
+    "cluster instance gpu uuid mig_uuid pid process user workload kind namespace pod container"
+).split()
 LAST = "lastNotNull"
 
 
@@ -272,9 +274,11 @@ def table(title, description, queries, columns, size=(24, 9), empty="no data", s
     single = len(queries) == 1
     columns = [(("Value" if single else joined(name)) if is_value(name) else name, listed) for name, listed in columns]
     order = {name: number for number, (name, _) in enumerate(columns)}
+    labels = [name for name in order if not is_value(name)]
+    names = "|".join(order).replace("(", "[(]").replace(")", "[)]")
     transformations = [
-        *([] if single else [{"id": "merge", "options": {}}, rows_of([name for name in order if not is_value(name)], queries)]),
-        {"id": "filterFieldsByName", "options": {"include": {"pattern": f"/^({'|'.join(order).replace('(', '[(]').replace(')', '[)]')})$/"}}},
+        *([] if single else [{"id": "merge", "options": {}}, rows_of(labels, queries)]),
+        {"id": "filterFieldsByName", "options": {"include": {"pattern": f"/^({names})$/"}}},
         {"id": "organize", "options": {"excludeByName": {}, "indexByName": order, "renameByName": {}}},
     ]
     options = {

@@ -74,7 +74,13 @@ RUNS = [
             p.column("Value #D", "Allocatable", p.BYTES, width=95, decimals=1),
             p.column("Value #E", "Peak", p.BYTES, width=82, decimals=1),
             p.column("Value #F", "Peak %", p.RATIO, 65, p.FILL, decimals=0),
-            p.column("Value #G", "Peak at", p.TIME, width=100, links=p.at_that_time("Value #I", "Value #J", "instance", gpu="uuid", mig="mig")),
+            p.column(
+                "Value #G",
+                "Peak at",
+                p.TIME,
+                width=100,
+                links=p.at_that_time("Value #I", "Value #J", "instance", gpu="uuid", mig="mig"),
+            ),
             p.hidden("Value #I"),
             p.hidden("Value #J"),
         ],
@@ -100,6 +106,9 @@ TOP = f"and on ({q.OWNER}) {q.largest(PEAK_BY, RUN, q.OWNER, 8)}"
 LARGEST_RUN = f"topk(1, max by (workload) ({q.highest(PEAK_BY, RUN, '$__range')}))"
 
 
+ITS_DEVICES = f"({q.highest(USED_BY, RUN, '$__range')} and on (workload) {LARGEST_RUN})"
+
+
 def rung(expression):
     return f"max({expression} and on (workload) {LARGEST_RUN})"
 
@@ -110,11 +119,11 @@ def reported(kind):
 
 LADDER = p.bars(
     "Ladder",
-    "From the device to what was needed, for the selected workload with the highest peak, on the device where it is highest: allocatable memory of the "
-    "device, lowest budget, peak: the highest use in the time range, used: the highest use at a scrape, then the highest of "
+    "From the device to what was needed, for the selected workload with the highest peak, on the device where it is highest: "
+    "allocatable memory of the device, lowest budget, peak: the highest use in the time range, used: the highest use at a scrape, then the highest of "
     "what its allocators reserved and of what they had allocated, if they report it (docs/needed.md).",
     [
-        p.instant(f"max({CAPACITY} and on ({PLACE}) ({q.highest(USED_BY, RUN, '$__range')} and on (workload) {LARGEST_RUN}))", "allocatable"),
+        p.instant(f"max({CAPACITY} and on ({PLACE}) {ITS_DEVICES})", "allocatable"),
         p.instant(rung(budgets.lowest(RUN, "$__range")), "budget"),
         p.instant(rung(q.highest(PEAK_BY, RUN, "$__range")), "peak"),
         p.instant(rung(q.highest(USED_BY, RUN, "$__range")), "used"),

@@ -53,7 +53,8 @@ SIZES = [
         "Right-sizing: workloads",
         "Never used: memory of the GPU or MIG device of each workload that remained free even at the highest use by all of its "
         "workloads within `Lookback`, in descending order; the list is that of the GPUs with the most. Peak: that of the workload. "
-        "Beyond the selected time range this needs the recording rules. Allocatable: total minus reserved. Would suffice: the smallest MIG profile whose memory holds the peak, on GPUs that support MIG; leave some headroom. "
+        "Beyond the selected time range this needs the recording rules. Allocatable: total minus reserved. Would suffice: "
+        "the smallest MIG profile whose memory holds the peak, on GPUs that support MIG; leave some headroom. "
         "Profiles also differ in compute, and not every model has all of them. –: the GPU cannot be partitioned or is "
         "partitioned, or an allocation has failed on it, so that the peaks on it may be less than what was needed.",
         [

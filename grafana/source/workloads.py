@@ -84,9 +84,9 @@ NAMESPACES = [
     p.table(
         "By namespace",
         "Allocated: devices and shares that the kubelet allocated. GPUs: devices in use. Budget: sum of the "
-        "lowest budgets of the workloads that have one. Taken: memory held now. Needed: taken "
-        "without the slack that allocators report, – if none reports. Top peak: highest use of one device by one workload in the time range. Idle: "
-        "held by processes that have not worked for `Idle after`. All held, All idle: memory times time in the range, and that which was idle, of the "
+        "lowest budgets of the workloads that have one. Taken: memory held now. Needed: taken without the slack that allocators "
+        "report, – if none reports. Top peak: highest use of one device by one workload in the time range. Idle: held by processes "
+        "that have not worked for `Idle after`. All held, All idle: memory times time in the range, and that which was idle, of the "
         "whole namespace whichever workloads are selected; they need the recording rules, in which a workload is idle after an hour.",
         [
             in_namespace(q.total(USED, "namespace", HOLDER)),

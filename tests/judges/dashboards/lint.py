@@ -12,8 +12,8 @@ import dashboards
 
 # Content of a page that is 1400 px wide, with the menu docked, and the margins of a panel and of a table in it.
 CONTENT, MARGINS, COLUMNS = 1068, 24, 24
-# The narrowest column whose width is not set.
-NARROWEST = 100
+# The narrowest column whose width is not set, and the narrowest that Grafana draws.
+NARROWEST, DRAWN = 100, 50
 # An action is shown in a column of this many characters.
 ACTION = 38
 # (file, panel, rule): the reason for the exception.
@@ -78,7 +78,10 @@ def width_problems(panel):
     for override in panel["fieldConfig"]["overrides"]:
         properties = {entry["id"]: entry["value"] for entry in override["properties"]}
         if not properties.get("custom.hidden") and override["matcher"]["options"] != "cluster":
-            needed += properties.get("custom.width", NARROWEST)
+            width = properties.get("custom.width", NARROWEST)
+            needed += width
+            if width < DRAWN:
+                yield "width", f"{override['matcher']['options']} is drawn with {DRAWN} px, not with {width} px"
     if needed > room:
         yield "width", f"the columns need {needed} px of {room:.0f} px"
 
