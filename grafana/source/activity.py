@@ -16,7 +16,7 @@ SM, TENSOR, BANDWIDTH = (
     ("pipe_active_seconds_total", ',pipe="tensor"'),
     ("memory_bandwidth_active_seconds_total", ""),
 )
-UNMEASURED = "Not measured on the selected GPUs: this needs Hopper or later, a driver that supports it, and profiling.enabled."
+UNMEASURED = "Not measured: this needs Hopper or later, a driver that supports it, and profiling.enabled."
 ALONE_ONLY = "No workload has a GPU with profiling counters to itself."
 # Excludes MIG devices that share a GPU instance with others, because the counters are those of the GPU instance.
 UNSHARED = ',profile!~"[0-9]+c[.].*"'
@@ -66,7 +66,16 @@ def lines(counter):
 
 def share(title, description, counter):
     return p.series(
-        title, description, lines(counter), unit=p.RATIO, max=1, size=(8, 9), calcs=p.LAST_AND_MAX, empty=UNMEASURED
+        title,
+        description,
+        lines(counter),
+        unit=p.RATIO,
+        max=1,
+        fill=0,
+        size=(8, 9),
+        overrides=p.BY_INDEX,
+        calcs=p.LAST_AND_MAX,
+        empty=UNMEASURED,
     )
 
 
@@ -76,7 +85,7 @@ def traffic(title, description, links):
         for link, name in links
         for way in ("received", "transmitted")
     ]
-    return p.series(title, description, queries, unit=p.RATE, empty=UNMEASURED)
+    return p.series(title, description, queries, unit=p.RATE, empty="Not measured by the driver or the GPU, or for a MIG device.")
 
 
 COLORS = [
@@ -92,17 +101,16 @@ COLORS = [
 ]
 # If a MIG device is selected, there are no series of whole GPUs.
 KINDS = (q.WHOLE, q.PART)
-NEEDED = f"gpu_memory_needed_bytes{{{GPU}}}"
 ON_GPU = [
     p.series(
         "Memory and activity",
         "Memory used and needed as a share of the allocatable memory; needed memory is only known if a process reports "
-        "about its allocator (docs/needed.md). Utilization: share of time in which any kernel ran, as in nvidia-smi. SMs, "
+        "about its allocator (docs/needed.md), and contains all memory of the others. Utilization: share of time in which any kernel ran, as in nvidia-smi. SMs, "
         "tensor cores, memory bandwidth: how much of them was active. All are means over the selected GPUs, or the selected MIG "
         "device, that report the value. High utilization with little activity: the GPU is mostly waiting.",
         [
             p.ranged(" or ".join(f"sum({kind}_used_bytes{{{GPU}}}) / sum({q.usable(GPU, prefix=kind)})" for kind in KINDS), "memory used"),
-            p.ranged(f"sum({NEEDED}) / sum({q.usable(GPU)} and on (cluster, instance, uuid) {NEEDED})", "memory needed"),
+            p.ranged(f"sum({q.needed(GPU)}) / sum({q.usable(GPU)})", "memory needed"),
             p.ranged(f"avg(gpu_utilization_ratio{{{GPU}}})", "utilization"),
             *(
                 p.ranged(f"avg({active(counter, GPU)}) or avg({active(counter, GPU, prefix='gpu_mig')})", name)
@@ -157,7 +165,7 @@ ON_GPU += [
             p.column("mig_uuid", "MIG device"),
             p.column("Value #A", "Memory", p.BYTES, width=95),
             *(
-                p.column(f"Value #{letter}", title, p.RATIO, 135, gauge=True, decimals=0)
+                p.column(f"Value #{letter}", title, p.RATIO, 135, decimals=0)
                 for letter, title in (("B", "Busy"), ("C", "SMs"), ("D", "Tensor cores"), ("E", "Bandwidth"))
             ),
         ],

@@ -68,17 +68,19 @@ ON_FLEET = [
     ),
 ]
 
+UNNAMED = {"custom__hideFrom": {"viz": False, "legend": True, "tooltip": False}}
 ON_GPU = [
     p.series(
         "Promised against allocatable",
         "The sum of the budgets of all containers on each GPU, whether or not they have started, and the memory that "
         "the driver can allocate on it (total minus reserved). If more is promised than can be allocated, a workload "
-        "can run out of memory within its budget. GPUs without budgets are left out.",
+        "can run out of memory within its budget. Dashed: allocatable memory. GPUs without budgets are left out.",
         [
             p.ranged(promised(BOARD), f"{NAME} promised"),
             p.ranged(each(f"{q.usable(BOARD)} and on ({GPU_KEY}) {PROMISED}{{{BOARD}}}"), f"{NAME} allocatable"),
         ],
-        overrides=[p.by_query("B", custom__fillOpacity=0, custom__lineStyle=p.DASHES)],
+        overrides=[p.by_query("B", color={"mode": "fixed", "fixedColor": p.GREY}, **UNNAMED, custom__fillOpacity=0, custom__lineStyle=p.DASHES)],
+        fill=0,
         size=(24, 7),
         legend="right",
         calcs=p.LAST_AND_MAX,
@@ -115,7 +117,7 @@ ON_WORKLOADS = [
             p.column("Value #A", "Budget", p.BYTES, width=95, decimals=1),
             p.column("Value #B", "Peak now", p.BYTES, width=95, decimals=1),
             p.column("Value #C", "Headroom", p.BYTES, width=115, thresholds=p.good_from(0), decimals=1),
-            p.column("Value #D", "Time over", p.SECONDS, width=100, thresholds=p.bad_from(1), decimals=0),
+            p.column("Value #D", "Time over", p.SECONDS, width=100, thresholds=p.bad_from(1), decimals=1),
         ],
         size=(24, HEIGHT),
         empty=NO_BUDGET,

@@ -42,18 +42,29 @@ ALLOCATED = (
     f"(max by (cluster, instance, uuid, mig_uuid) (gpu_allocatable_devices{{{NODE}}}) - on (cluster, instance, uuid, mig_uuid)"
     f" count by (cluster, instance, uuid, mig_uuid) (gpu_allocation_info{{{NODE}}}) <= 0)"
 )
-ROOM = f"({q.each_device(free, NODE)} >= $size * {q.GIB} unless on (cluster, instance, uuid, mig_uuid) {ALLOCATED})"
+FAULTY = f'ALERTS{{{NODE},severity="critical",alertstate="firing",uuid!=""}}'
+ROOM = (
+    f"({q.each_device(free, NODE)} >= $size * {q.GIB} unless on (cluster, instance, uuid, mig_uuid) {ALLOCATED}"
+    f" unless on (cluster, instance, uuid) {FAULTY})"
+)
 FITS = f"bottomk({p.rows(9)}, {ROOM})"
 # Whole GPUs that answer, that no container has been given, and on which no workload held memory.
 SPARE = (
     f"{MODELS} and on (cluster, instance, uuid) gpu_up{{{NODE}}} == 1 unless on (cluster, instance, uuid)"
     f" {q.highest(PEAK_BY, NODE, '$__range')} unless on (cluster, instance, uuid) gpu_allocation_info{{{NODE}}}"
 )
+
+
+def or_none(count):
+    """A count by model, 0 for the models without any."""
+    return f"{count} or 0 * count by (name) ({MODELS})"
+
+
 PANELS = [
     p.table(
         "Where a job fits now",
         "GPUs, or their MIG devices if there are any, with at least `Job size` free, the tightest fit first. Devices that the "
-        "kubelet has allocated already are left out, if the exporter sees its allocations. At peak: what was free at the "
+        "kubelet has allocated already are left out, if the exporter sees its allocations, and GPUs with a critical alert. At peak: what was free at the "
         "highest use in the selected time range. Fits at peak: whether the job would have fitted then too; if not, it may fail "
         "later. How many devices of each model there are is in the column Fit of GPUs held and needed.",
         [
@@ -81,10 +92,10 @@ PANELS = [
         "GPUs on which a job of `Job size` fits now.",
         [
             f"count by (name) ({MODELS})",
-            f"count by (name) (group by (cluster, instance, uuid, name) ({PEAKS}))",
+            or_none(f"count by (name) (group by (cluster, instance, uuid, name) ({PEAKS}))"),
             NEEDED,
-            f"count by (name) ({SPARE})",
-            f"count by (name) ({MODELS} and on (cluster, instance, uuid) {ROOM})",
+            or_none(f"count by (name) ({SPARE})"),
+            or_none(f"count by (name) ({MODELS} and on (cluster, instance, uuid) {ROOM})"),
         ],
         [
             p.column("name", "Model"),

@@ -81,7 +81,7 @@ OVERVIEW = [
         decimals=0,
     ),
     p.stat(
-        "Scrape time",
+        "Longest scrape",
         "Longest duration of a scrape in the selected time range, as Prometheus measured it.",
         f"max(max_over_time(scrape_duration_seconds{{{NODE}}}[$__range]) and on (cluster, instance, job) {KNOWN})",
         unit=p.SECONDS,
@@ -125,6 +125,7 @@ FRESH = [
                 "{{lane}} readings",
             )
         ],
+        fill=0,
         unit=p.SECONDS,
         empty="No GPU is read.",
     ),
@@ -138,7 +139,8 @@ FRESH = [
                 "{{lane}} readings",
             )
         ],
-        unit="ops",
+        unit="suffix:per s",
+        soft_max=1,
         empty="No exporter is scraped.",
     ),
     p.series(
@@ -148,6 +150,7 @@ FRESH = [
             p.ranged(duration(0.5), "{{lane}} readings, median"),
             p.ranged(duration(0.99), "{{lane}} readings, 99th percentile"),
         ],
+        fill=0,
         unit=p.SECONDS,
         calcs=p.LAST_AND_MAX,
         empty="No readings are taken. Check whether NVML is open.",
@@ -162,7 +165,9 @@ FRESH = [
                 "{{lane}} readings",
             )
         ],
-        unit="ops",
+        fill=0,
+        calcs=p.LAST_AND_MAX,
+        unit="suffix:per s",
         empty="No readings are taken. Check whether NVML is open.",
     ),
 ]
@@ -179,9 +184,9 @@ FAULTS = [
                 "{{source}}",
             )
         ],
-        unit="suffix: per min",
+        unit="suffix:per min",
         calcs=p.LAST_AND_MAX,
-        empty="No fault in the selected time range.",
+        empty="No fault was reported in the selected time range.",
     ),
     p.ranking(
         "Faults by source and reason",
@@ -193,7 +198,7 @@ FAULTS = [
         unit=p.COUNT,
         size=(12, 9),
         decimals=0,
-        empty="No fault in the selected time range.",
+        empty="No fault was reported in the selected time range.",
     ),
 ]
 

@@ -171,14 +171,14 @@ OVER_TIME = [
                 ("highest peak", "blue", {"custom__lineStyle": p.DASHES}),
                 ("highest", "blue", {}),
                 ("90th percentile", "purple", {}),
-                ("median", "light-blue", {}),
+                ("median", "#c0b283", {}),
                 ("lowest", "rgb(150, 150, 150)", {}),
             )
         ],
         empty="No GPU reports its memory.",
     ),
     p.series(
-        "Devices by memory use",
+        "Devices by peak use",
         "Number of GPUs, or of their MIG devices if there are any, whose peak since the previous point was at least this "
         "share of allocatable memory. Each area contains the ones below it.",
         [
@@ -188,7 +188,7 @@ OVER_TIME = [
             p.ranged(f"sum({DRAWN} >= bool {p.CRITICAL})", "90 % or more"),
         ],
         unit=p.COUNT,
-        fill=45,
+        fill=80,
         decimals=0,
         size=(12, 8),
         interval="90s",
@@ -286,7 +286,7 @@ HEALTH = [
             p.hidden("mig"),
         ],
         size=(12, 8),
-        empty="No issue: every GPU answers, and nothing was reported in the selected time range.",
+        empty="No issue: every GPU answers, and no error of the hardware or the driver was reported in the selected time range.",
     ),
     p.table(
         "Inventory",

@@ -84,17 +84,6 @@ OVERVIEW = [
     ),
 ]
 
-# Peak and used of one GPU have the hue of its index; red, orange and green are left to the states.
-HUES = ["#5794f2", "#b877d9", "#00bcd4", "#e0a3c8", "#8ab8ff", "#7c6fd8", "#4db6ac", "#c0b283"]
-BY_INDEX = [
-    {
-        "matcher": {"id": "byRegexp", "options": f"/#{'|#'.join(str(index) for index in range(rest, 16, 8))}( |$)/"},
-        "properties": [{"id": "color", "value": {"mode": "fixed", "fixedColor": hue}}],
-    }
-    for rest, hue in enumerate(HUES)
-]
-
-
 def styled(reference, **properties):
     return p.by_query(reference, **{f"custom__{key}": value for key, value in properties.items()})
 
@@ -128,7 +117,7 @@ NOW = [
             p.ranged(f"max({q.each_device(lambda prefix: q.usable(GPU, prefix=prefix), GPU)})", "allocatable"),
         ],
         fill=0,
-        overrides=[*BY_INDEX, *LINES],
+        overrides=[*p.BY_INDEX, *LINES],
         size=(8, HOLDERS_HEIGHT),
         empty="No selected GPU reports its memory.",
     ),
@@ -152,7 +141,7 @@ NOW = [
             p.column("Value #A", "Used", p.BYTES, width=78, decimals=1),
             p.column("Value #B", "Peak", p.BYTES, width=78, decimals=1),
             p.column("Value #F", "Budget", p.BYTES, width=75, decimals=0),
-            p.column("Value #C", "Grew 10 min", p.BYTES, width=98, decimals=0),
+            p.column("Value #C", "Grew 10 min", p.BYTES, width=98, decimals=1),
             p.column("Value #D", "Slack", p.BYTES, width=80, decimals=1),
         ],
         size=(16, HOLDERS_HEIGHT),
@@ -167,8 +156,8 @@ REST = [
     for name, color, fill in (
         ("unattributed", "dark-red", 60),
         ("processes without a workload", "dark-orange", 50),
-        ("free", "rgb(90, 95, 105)", 12),
-        ("reserved", "rgb(60, 62, 68)", 60),
+        ("free", "rgb(140, 145, 155)", 12),
+        ("reserved", "rgb(100, 102, 108)", 60),
     )
 ]
 PARTS = f"group by (cluster, instance, uuid, mig_uuid, gpu_instance, profile) (gpu_mig_memory_total_bytes{{{GPU}}})"
@@ -248,15 +237,16 @@ PRESSURE = [
         unit=p.RATIO,
         thresholds=p.FILL,
         max=1,
+        fill=0,
         size=(8, 9),
-        overrides=BY_INDEX,
+        overrides=p.BY_INDEX,
         calcs=p.LAST_AND_MAX,
         empty="No selected GPU reports its memory.",
     ),
     p.series(
         "Memory pressure",
         "Share of time in which memory use was at or above each ratio, on the selected GPU where it is highest. The "
-        "exporter measures the time, so a peak between two scrapes counts.",
+        "exporter measures the time, so a peak between two scrapes counts. MIG devices are not included.",
         [
             p.ranged(
                 f"max by (ratio) (rate(gpu_memory_pressure_seconds_total{{{GPU}}}[$__rate_interval]))",
@@ -270,7 +260,7 @@ PRESSURE = [
             p.by_name(ratio, displayName=f"at or above {float(ratio) * 100:.0f} %")
             for ratio in ("0.5", "0.7", "0.75", "0.8", "0.85", "0.9", "0.95", "0.97", "0.98", "0.99")
         ],
-        empty="Not reported for a MIG device; otherwise no selected GPU reports its memory.",
+        empty="Not reported: a MIG device is selected, or no selected GPU reports its memory.",
     ),
     p.series(
         "Allocation churn",
@@ -283,7 +273,7 @@ PRESSURE = [
         unit=p.RATE,
         min=None,
         size=(8, 9),
-        empty="Not reported for a MIG device; otherwise no selected GPU reports its memory.",
+        empty="Not reported: a MIG device is selected, or no selected GPU reports its memory.",
     ),
 ]
 

@@ -13,8 +13,8 @@ def each(expression):
 
 THROTTLED = "hw_slowdown|hw_thermal_slowdown|sw_thermal_slowdown|hw_power_brake_slowdown|sw_power_cap"
 THROTTLES = f'{GPU},reason=~"{THROTTLED}"'
-# How many of its spare rows a memory bank has left.
-SPARES = ("max", "high", "partial", "low", "none")
+# How many of its spare rows a memory bank has left, and the widths of the columns.
+SPARES = {"max": 90, "high": 93, "partial": 112, "low": 90, "none": 95}
 RECOVERY = p.table(
     "Recovery, spare rows and PCIe link",
     "Action: what the driver requires to recover the GPU. Gen., lanes: those of the PCIe link now, and the highest "
@@ -38,8 +38,8 @@ RECOVERY = p.table(
         p.column("Value #D", "Lanes", p.COUNT, width=62, decimals=0),
         p.column("Value #E", "Max lanes", p.COUNT, width=92, decimals=0),
         *(
-            p.column(f"Value #{letter}", f"Rows: {left}", width=100)
-            for letter, left in zip("FGHIJ", SPARES)
+            p.column(f"Value #{letter}", f"Rows: {left}", width=width)
+            for letter, (left, width) in zip("FGHIJ", SPARES.items())
         ),
     ],
     size=(24, 10),
@@ -65,7 +65,7 @@ HEALTH = [
             p.column("uuid", "UUID"),
         ],
         size=(24, 10),
-        empty="No GPU is visible. Check whether the driver is loaded.",
+        empty="No GPU is visible. Check whether the driver is loaded and the exporter is scraped.",
     ),
     RECOVERY,
     p.series(
@@ -84,12 +84,14 @@ HEALTH = [
     ),
     p.series(
         "Temperature",
-        "Temperature of the GPU die and of the memory.",
+        "Temperature of the GPU die and, dashed, of the memory.",
         [
             p.ranged(each(f"gpu_temperature_celsius{{{GPU}}}"), f"{NAME} die"),
             p.ranged(each(f"gpu_memory_temperature_celsius{{{GPU}}}"), f"{NAME} memory"),
         ],
         unit="celsius",
+        fill=0,
+        overrides=[*p.BY_INDEX, p.by_query("B", custom__lineStyle=p.DASHES)],
         calcs=p.LAST_AND_MAX,
         empty="Not reported.",
     ),
@@ -100,6 +102,8 @@ HEALTH = [
             p.ranged(each(f"gpu_power_watts{{{GPU}}}"), NAME),
             p.ranged(f"max(gpu_power_limit_watts{{{GPU}}})", "highest limit"),
         ],
+        fill=0,
+        overrides=[*p.BY_INDEX, p.colored("highest limit", p.GREY, custom__lineStyle=p.DASHES)],
         unit="watt",
         calcs=p.LAST_AND_MAX,
         size=(8, 9),
@@ -107,8 +111,8 @@ HEALTH = [
     ),
     p.series(
         "Clocks",
-        "Lowest clock of the selected GPUs. A clock that falls under load is throttled: see the panel Throttling.",
-        [p.ranged(f"min by (clock) (gpu_clock_hertz{{{GPU}}})", "{{clock}}")],
+        "Lowest clock of the selected GPUs; an idle GPU lowers its clocks. A clock that falls under load is throttled: see the panel Throttling.",
+        [p.ranged(f"min by (clock) (gpu_clock_hertz{{{GPU}}})", "lowest {{clock}}")],
         unit="hertz",
         size=(8, 9),
         empty="Not reported.",
@@ -129,7 +133,7 @@ HEALTH = [
         "Throttling",
         "Reasons that reduced the clocks of at least one selected GPU, even for a moment. Grey: not reported.",
         [p.ranged(f"max by (reason) ({q.highest('gpu_throttle_active', THROTTLES, q.STEP)})", "{{reason}}")],
-        p.values(_0=("no", "rgb(110, 130, 150)"), _1=("yes", "red")),
+        p.values(_0=("no", "rgb(115, 160, 125)"), _1=("yes", "red")),
         empty="Not reported.",
     ),
     p.series(
@@ -148,6 +152,6 @@ HEALTH = [
         unit=p.COUNT,
         size=(12, 7),
         style="points",
-        empty="No error in the selected time range.",
+        empty="No error was reported in the selected time range.",
     ),
 ]

@@ -16,11 +16,12 @@ SLACK = " - ".join(f"gpu_process_allocator_{kind}_bytes{{{GPU}}}" for kind in ("
 ON_GPU = [
     p.series(
         "Used and needed",
-        "Needed: used memory without what allocators reserved and do not use. Reserved and allocated: the sums over the "
+        "Needed: used memory without what allocators reserved and do not use; memory of processes that do not report counts as "
+        "needed. Reserved and allocated: the sums over the "
         "processes that report about their allocators (docs/needed.md). Without such a process there is only used memory.",
         [
             p.ranged(rest("used"), "used"),
-            p.ranged(q.total(f"gpu_memory_needed_bytes{{{GPU}}}"), "needed"),
+            p.ranged(f"sum({q.needed(GPU)})", "needed"),
             p.ranged(q.total(f"gpu_process_allocator_reserved_bytes{{{GPU}}}", key=PROCESS), "reserved by allocators"),
             p.ranged(q.total(f"gpu_process_allocator_allocated_bytes{{{GPU}}}", key=PROCESS), "allocated"),
         ],

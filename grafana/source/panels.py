@@ -12,7 +12,7 @@ HIGH, CRITICAL = 0.85, 0.9
 # "none" writes a count in full; "short" would write 1 K for 1008.
 BYTES, RATE, RATIO, SECONDS, COUNT = "bytes", "binBps", "percentunit", "s", "none"
 # Milliseconds since the Unix epoch, and GiB held for an hour.
-TIME, GIB_HOURS = "time:MM-DD HH:mm", "suffix: GiB·h"
+TIME, GIB_HOURS = "time:MM-DD HH:mm", "suffix:GiB·h"
 # The time range around a moment that a link opens.
 MINUTES_BEFORE, MINUTES_AFTER = 30, 10
 LAST_AND_MAX = ["lastNotNull", "max"]
@@ -105,13 +105,13 @@ def counts(title, description, queries, size=(5, 3), empty="none"):
     """Several counts beside each other. `queries`: for each name, the query and its thresholds."""
     one = stat(title, description, "", decimals=0, size=size, empty=empty)
     one["targets"] = targets([instant(query, name) for name, (query, _) in queries.items()])
-    one["options"] |= {"textMode": "value_and_name", "orientation": "vertical"}
+    one["options"] |= {"textMode": "value_and_name", "orientation": "vertical", "text": {"titleSize": 14}}
     one["fieldConfig"]["overrides"] = [by_name(name, thresholds=thresholds) for name, (_, thresholds) in queries.items()]
     return one
 
 
 def series(title, description, queries, unit=BYTES, size=(12, 9), empty="no data", fill=8, **rest):
-    """Lines over time. Named arguments: `stack`, `thresholds`, `max`, `overrides`, and `calcs`. With
+    """Lines over time. Named arguments: `stack`, `thresholds`, `max`, `soft_max`, `overrides`, and `calcs`. With
     `calcs` the legend is a table of these calculations, placed at `legend`; use it if the number and the names of the
     lines are not known in advance. Without `calcs` the legend has only names."""
     stack = rest.pop("stack", False)
@@ -124,6 +124,7 @@ def series(title, description, queries, unit=BYTES, size=(12, 9), empty="no data
         "spanNulls": False,
         "stacking": {"mode": "normal" if stack else "none", "group": "A"},
         "axisSoftMin": 0,
+        **({"axisSoftMax": rest.pop("soft_max")} if "soft_max" in rest else {}),
         "thresholdsStyle": {"mode": "dashed" if thresholds else "off"},
     }
     defaults = {"custom": custom, "color": {"mode": "palette-classic"}, "min": rest.pop("min", 0)}
@@ -191,12 +192,15 @@ def hidden(name):
     return name, {**NOT_SHOWN, "unit": "none", "decimals": 0, "noValue": "All"}
 
 
+NO_TEXT = [{"type": "special", "options": {"match": "empty", "result": {"text": "–", "index": 0}}}]
+
+
 def device_columns(width=None):
     """The node and the GPU or MIG device of a row whose query is `linked`, with links to the GPU dashboard."""
     links = detail("gpu", "instance", gpu="uuid", mig="mig")
     return [
         column("instance", "Node", width=width, links=detail("gpu", "instance")),
-        column("device", "GPU", width=115, links=links),
+        column("device", "GPU", width=115, links=links, mappings=NO_TEXT),
         hidden("uuid"),
         hidden("mig"),
     ]
@@ -224,6 +228,18 @@ def colored(name, color, **more):
 # not shown.
 WRAPPED = {"custom__cellOptions": {"type": "auto", "wrapText": True}, "custom__wrapText": True}
 NOT_SHOWN = {"custom__hidden": True, "custom__hideFrom": {"viz": True, "legend": False, "tooltip": False}}
+# Peak and used of one GPU have the hue of its index, and those of one MIG device the hue of its GPU instance; red, orange and green are
+# left to the states.
+HUES = ["#5794f2", "#b877d9", "#00bcd4", "#e0a3c8", "#8ab8ff", "#7c6fd8", "#4db6ac", "#c0b283"]
+# "#2 used", "#2 · node-a"; and, because a later override counts, then "#0 1g.10gb 4 used", "#0 · node-b · 1g.10gb #4".
+BY_INDEX = [
+    {
+        "matcher": {"id": "byRegexp", "options": f"/{pattern.replace('N', '|'.join(str(index) for index in range(rest, 16, 8)))}/"},
+        "properties": [{"id": "color", "value": {"mode": "fixed", "fixedColor": hue}}],
+    }
+    for pattern in (r"^#(N)\b", r"\dgb[^ ]* #?(N)\b")
+    for rest, hue in enumerate(HUES)
+]
 DASHES = {"fill": "dash", "dash": [6, 4]}
 GREY = "rgb(150, 150, 150)"
 # One colour for each meaning of memory, on every dashboard.
@@ -306,18 +322,25 @@ def table(title, description, queries, columns, size=(24, 9), empty="no data", s
 
 def ranking(title, description, query, columns, unit=BYTES, thresholds=PLAIN, size=(12, 8), empty="no data", order=None, **shown):
     """A table of the labels in `columns` with a bar for the value of the query, in descending order of the value, or in ascending order
-    of the number in the column `order`."""
+    of the number in the column `order`. A narrow table and a share have no bar: Grafana draws it too short, or over its whole track."""
     title_of_value = {BYTES: "Memory", RATIO: "Share", COUNT: "Count"}[unit]
-    value = column("Value #A", title_of_value, unit, thresholds=thresholds, gauge=True, min=0, **shown)
-    value[1]["custom__minWidth"] = 110
-    if "max" not in shown:
+    bar = size[0] > 8 and unit != RATIO
+    value = column("Value #A", title_of_value, unit, thresholds=thresholds, gauge=bar, min=0, **shown)
+    value[1].update({"custom__minWidth": 110} if bar else {"custom__width": 96, "decimals": 0})
+    if bar and "max" not in shown:
         del value[1]["max"]
     if order is None:
         return table(title, description, [query], [*columns, value], size, empty, sort=title_of_value)
-    made = table(title, description, [query], [*columns, value], size, empty, sort=order, ascending=True)
+    made = table(title, description, [query], [*columns, value], size, empty)
     label = next(name for name, listed in columns if listed["displayName"] == order)
-    number = {"targetField": label, "destinationType": "number"}
-    made["transformations"].insert(0, {"id": "convertFieldType", "options": {"conversions": [number], "fields": {}}})
+
+    def converted(kind):
+        conversion = {"targetField": label, "destinationType": kind}
+        return {"id": "convertFieldType", "options": {"conversions": [conversion], "fields": {}}}
+
+    # As a number, it would be part of the scale of the bars.
+    sort = {"id": "sortBy", "options": {"fields": {}, "sort": [{"field": label}]}}
+    made["transformations"] = [converted("number"), sort, converted("string"), *made["transformations"]]
     return made
 
 
@@ -337,7 +360,9 @@ def states(title, description, queries, mappings, size=(12, 7), empty="no data")
         "custom": {"lineWidth": 0, "fillOpacity": 80},
         "thresholds": PLAIN,
     }
-    return panel("state-timeline", title, description, size, queries, "none", empty, defaults, options=options)
+    # Drops a frame without a time, which the panel would report as an error, so that it shows its message.
+    kept = [{"id": "prepareTimeSeries", "options": {"format": "multi"}}]
+    return panel("state-timeline", title, description, size, queries, "none", empty, defaults, options=options, transformations=kept)
 
 
 def values(**texts):

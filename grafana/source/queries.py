@@ -93,6 +93,13 @@ def never_needed(select, time):
     return each_device(lambda prefix: f"({usable(select, time, prefix)} - {peak(select, time, prefix)})", select)
 
 
+def needed(select):
+    """Needed memory of each GPU, where at least one of them has a process that reports about its allocator. All memory of the others
+    counts as needed."""
+    reported = f"gpu_memory_needed_bytes{{{select}}}"
+    return f"max by ({GPU_KEY}) ({reported} or gpu_memory_used_bytes{{{select}}}) and on () count({reported})"
+
+
 def unattributed(select):
     return each_device(lambda prefix: f"{prefix}_unattributed_bytes{{{select}}}", select)
 

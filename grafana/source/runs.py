@@ -132,16 +132,17 @@ LADDER = p.bars(
     ],
     decimals=1,
     size=(12, 8),
-    empty="–",
+    empty="No workload held memory.",
 )
+ALLOCATABLE = f"sum({CAPACITY.replace('[$__range]', '[5m]')} and on ({PLACE}) {THEIR_DEVICES})"
 OVER_TIME = [
     p.series(
         "Peak of the workloads, and allocatable memory",
         "Peak of each workload since the previous point, summed over its GPUs on a node, of the workloads with the highest "
-        "peaks. Allocatable: memory of the devices that the selected workloads used.",
+        "peaks. Allocatable: memory of the at most 8 devices that the selected workloads used.",
         [
             p.ranged(f"{PEAKS} {TOP}", NAME),
-            p.ranged(f"sum({CAPACITY.replace('[$__range]', '[5m]')} and on ({PLACE}) {THEIR_DEVICES})", "allocatable"),
+            p.ranged(f"{ALLOCATABLE} and on () count({THEIR_DEVICES}) <= 8", "allocatable"),
         ],
         size=(12, 9),
         fill=0,
@@ -160,7 +161,7 @@ OVER_TIME = [
                 f" and on (workload) {LARGEST}",
                 "{{workload}}",
             ),
-            p.ranged(f"sum({CAPACITY.replace('[$__range]', '[5m]')} and on ({PLACE}) {THEIR_DEVICES})", "allocatable"),
+            p.ranged(ALLOCATABLE, "allocatable"),
         ],
         size=(12, 9),
         stack=True,

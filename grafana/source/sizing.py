@@ -72,7 +72,7 @@ SIZES = [
             p.workload_column(),
             p.column("instance", "Node", width=90, links=p.detail("gpu", "instance")),
             *p.device_columns()[1:],
-            p.column("name", "Model", width=185),
+            p.column("name", "Model", width=195),
             p.column("Value #A", "Never used", p.BYTES, width=118, decimals=1),
             p.column("Value #B", "Peak", p.BYTES, width=72, decimals=0),
             p.column("Value #C", "Allocatable", p.BYTES, width=95, decimals=0),

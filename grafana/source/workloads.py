@@ -31,8 +31,9 @@ OVERVIEW = [
     budgets.OVERVIEW,
     p.stat(
         "Idle",
-        "Memory of processes that have not worked on the GPU for at least the time in `Idle after`.",
-        f"sum({q.idle_holders(NAMESPACE)} {q.owner('workload', WORKLOAD)}) or vector(0)",
+        "Memory of processes that have not worked on the GPU for at least the time in `Idle after`. Unknown under MIG.",
+        f"sum({q.idle_holders(NAMESPACE)} {q.owner('workload', WORKLOAD)})"
+        f" or 0 * count(gpu_process_idle_seconds{{{NAMESPACE}}} {q.owner('workload', WORKLOAD)})",
         unit=p.BYTES,
         thresholds=p.bad_from(1 << 30, "orange"),
         size=SMALL,
@@ -87,7 +88,7 @@ NAMESPACES = [
         "lowest budgets of the workloads that have one. Taken: memory held now. Needed: taken without the slack that allocators "
         "report, – if none reports. Top peak: highest use of one device by one workload in the time range. Idle: held by processes "
         "that have not worked for `Idle after`. All held, All idle: memory times time in the range, and that which was idle, of the "
-        "whole namespace whichever workloads are selected; they need the recording rules, in which a workload is idle after an hour.",
+        "whole namespace whichever nodes and workloads are selected; they need the recording rules, in which a workload is idle after an hour.",
         [
             in_namespace(q.total(USED, "namespace", HOLDER)),
             in_namespace(
@@ -153,7 +154,7 @@ HOLDERS = [
         ],
         [
             p.workload_column(),
-            p.column("kind", "Kind", width=86),
+            p.column("kind", "Kind", width=92),
             p.column("instance", "Node", width=90, links=p.detail("gpu", "instance")),
             *p.device_columns()[1:],
             p.column("Value #A", "Taken", p.BYTES, width=82, decimals=1),
@@ -273,7 +274,7 @@ GROWING = [
             p.column("Value #A", "Per hour", p.BYTES, width=100, decimals=1),
         ],
         size=(12, 8),
-        empty="No workload grew in the selected time range.",
+        empty="No workload that holds memory now grew in the selected time range.",
         sort="Per hour",
     ),
 ]

@@ -32,7 +32,10 @@ EMPTY = {
     ("gpu.json", "Errors", "C"): "no scenario adds PCIe replays while it runs",
 }
 # Queries that return no data for "All" but return data for at least one choice, and the reason.
-CHOSEN = {("workloads.json", "Ladder", "B"): "the workload with the highest peak has no budget"}
+CHOSEN = {
+    ("workloads.json", "Ladder", "B"): "the workload with the highest peak has no budget",
+    ("workloads.json", "Peak of the workloads, and allocatable memory", "B"): "only for at most 8 devices",
+}
 # Labels in columns or legends that may be absent everywhere: no alert about a workload fires within seconds.
 OPTIONAL = {"cluster", "about"}
 # Selections that a user might make. Every query must return data for "All", and for at least one of these. A GPU is given by its index.

@@ -46,7 +46,7 @@ def age_of(lane, age, lost):
 def shown(value):
     """`value` and, for five minutes after its last sample, that sample: without a staleness marker, which this format does not have,
     Prometheus shows it for this long."""
-    return lambda before: next(filter(None, (value(then) for then in range(before, before + 5 * MINUTE, MINUTE))), None)
+    return lambda before: next(filter(None, (value(then) for then in range(before, before + 5 * MINUTE + 1, MINUTE))), None)
 
 
 def plus(*values):
@@ -60,6 +60,21 @@ def times(value, factor):
         return None if number is None else int(number * factor)
 
     return result
+
+
+def seconds_above(used, limit):
+    """A counter of the seconds in which `used` was above `limit`. It is called with falling times before the end, as `write` does."""
+    seconds, last = 0, None
+
+    def count(before):
+        nonlocal seconds, last
+        passed = 0 if last is None else last - before
+        last = before
+        if (used(before) or 0) > limit:
+            seconds += passed
+        return seconds
+
+    return count
 
 
 def counter(rate):
@@ -129,10 +144,13 @@ class Node:
         self.lost[number] = lost
 
     def workload(
-        self, name, device, used, kind="kubernetes", peak=1.06, needed=None, user="root", idle=0, limit=None, started=6 * HOUR, **pod
+        self, name, device, used, kind="kubernetes", peak=1.06, needed=None, user="root", idle=0, limit=None, started=None, **pod
     ):
         """A workload with one process. `device` is the GPU, or a pair of the GPU and the number of its MIG device. `used` returns
         bytes or None by the seconds before the end; `needed` is the share of it that the allocator uses; `limit` is in GiB."""
+        # It has no memory before it starts.
+        started = started or (1 + zlib.crc32(name.encode()) % 7) * DAY
+        used = between(used, started)
         present = lambda value: lambda before: None if used(before) is None else value  # noqa: E731
         number, index = device if isinstance(device, tuple) else (device, None)
         board = self.boards[device if index is not None else number][0]
@@ -146,9 +164,10 @@ class Node:
         # The lists of workloads and namespaces are those of this family.
         self.add("gpu_workload_memory_peak_bytes", top, **labels)
         self.add("gpu_workload_processes", present(1), **labels)
-        process = {**place, "pid": str(4000 + zlib.crc32(name.encode()) % 9000), "process": name.split("/")[-1].split(":")[-1], **pod}
+        process = {**place, "pid": str(4000 + zlib.crc32(name.encode()) % 9000), "process": name.split("/")[-1].split(":")[-1][:15], **pod}
         self.add("gpu_process_memory_used_bytes", used, **process)
-        self.add("gpu_process_memory_peak_bytes", top, **process)
+        highest = max((top(before) or 0 for before in range(0, started + 1, MINUTE)), default=0)
+        self.add("gpu_process_memory_peak_bytes", present(highest), **process)
         self.add("gpu_process_info", present(1), user=user, workload=name, kind=kind, **process)
         self.add("gpu_process_start_time_seconds", present(-started), relative=True, **process)
         if index is None:
@@ -161,8 +180,8 @@ class Node:
                 self.add(f"gpu_workload_allocator_{what}_bytes", times(used, shares[what]), **labels)
         if limit:
             self.add("gpu_workload_memory_limit_bytes", present(limit * GIB), source="annotation", **labels)
-            over = any((top(before) or 0) > limit * GIB for before in range(0, HOUR, MINUTE))
-            self.add("gpu_workload_memory_over_limit_seconds_total", counter(0.8) if over else 0, source="annotation", **labels)
+            over = seconds_above(top, limit * GIB)
+            self.add("gpu_workload_memory_over_limit_seconds_total", over, source="annotation", **labels)
         if "pod" in pod:
             self.allocated(place, pod, present(1))
         return labels
@@ -211,12 +230,12 @@ class Node:
             yield "gpu_memory_promised_bytes", labels, self.promised[int(place["gpu"])] * GIB, False
         if any(needed for _, _, needed in held):
             yield "gpu_memory_needed_bytes", labels, lambda before: min(total, used(before)) - slack(before), False
-        full = used(0) / total
         for ratio in ("0.85", "0.9"):
-            yield "gpu_memory_pressure_seconds_total", {**labels, "ratio": ratio}, counter(0.97 if full > float(ratio) else 0), False
-        busy = 0.9 if held else 0.0
+            yield "gpu_memory_pressure_seconds_total", {**labels, "ratio": ratio}, seconds_above(used, float(ratio) * total), False
+        busy = 0.9 if held and profiled != (0, 0, 0) else 0.0
         name = place["uuid"]
-        yield "gpu_utilization_ratio", labels, lambda before: busy * (1.08 + 0.03 * noise(name, before)), False
+        if not any(number == int(place["gpu"]) and index is not None for number, index in self.used):
+            yield "gpu_utilization_ratio", labels, lambda before: busy * (1.08 + 0.03 * noise(name, before)), False
         yield "gpu_temperature_celsius", labels, lambda before: 34 + 30 * busy * noise(name, before), False
         yield "gpu_power_watts", labels, lambda before: 80 + 500 * busy * noise(name, before), False
         yield "gpu_power_limit_watts", labels, 700, False
