@@ -351,7 +351,7 @@ fn both_listeners_serve_the_same_reading() {
         assert_eq!(served.get(path).status, status, "{path}");
     }
     assert_eq!(served.exporter.get("/health").unwrap().status, 404);
-    assert!(served.exporter.log().contains("serving the families of dcgm-exporter"));
+    served.exporter.logged("serving the families of dcgm-exporter");
     assert!(served.exporter.terminate().success());
     assert!(!served.folder.path().join("dcgm.sock").exists(), "the socket file is removed");
 }

@@ -18,7 +18,7 @@ fn a_demo_is_marked_as_simulated_and_its_numbers_move() {
     assert!(first.all("gpu_info").all(|info| info.label("simulated") == Some("true")));
     assert!(first.all("nvidia_driver_info").all(|info| info.label("simulated") == Some("true")));
     assert!(exporter.get("/").unwrap().body.contains("SIMULATED"));
-    assert!(exporter.log().contains("SIMULATED"), "{}", exporter.log());
+    exporter.logged("SIMULATED");
     let used =
         |s: &crate::harness::Scrape| s.all("gpu_memory_used_bytes").map(|series| series.value).collect::<Vec<_>>();
     exporter.scrape_until("other numbers", |s| used(s) != used(&first));

@@ -39,7 +39,7 @@ fn a_file_that_hangs_holds_one_thread_and_does_not_block_the_end() {
     let exporter = machine.export(&[NODE, SERVER, &file, IMPATIENT]);
     // One thread is hanging; another reads the files that do not hang.
     exporter.scrape_until("two faults", |scrape| timeouts(scrape) >= 2.0);
-    assert!(exporter.log().contains("kubernetes.token-file"), "{}", exporter.log());
+    exporter.logged("kubernetes.token-file");
     let before = threads(&exporter);
     exporter.scrape_until("one more", |scrape| timeouts(scrape) >= 3.0);
     assert!(threads(&exporter) <= before, "{before} threads, then {}", threads(&exporter));
@@ -52,7 +52,7 @@ fn a_pipe_instead_of_certificates_is_refused_and_does_not_block_the_end() {
     let file = format!("--kubernetes.ca-file={}", hanging_file(&machine));
     let exporter = machine.export(&[NODE, SERVER, &file, IMPATIENT]);
     eventually("the fault", || exporter.log().contains("it is not a regular file").then_some(()));
-    assert!(exporter.log().contains("kubernetes.ca-file"), "{}", exporter.log());
+    exporter.logged("kubernetes.ca-file");
     assert_eq!(timeouts(&exporter.scrape()), 0.0);
     assert!(exporter.terminate().success());
 }

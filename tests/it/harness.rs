@@ -212,6 +212,11 @@ impl Exporter {
         self.log.lock().unwrap().clone()
     }
 
+    /// Waits until the log contains the text. What a scrape shows may be counted before it is logged.
+    pub(crate) fn logged(&self, text: &str) {
+        eventually(&format!("the log contains {text:?}"), || self.log().contains(text).then_some(()));
+    }
+
     pub(crate) fn scrape(&self) -> Scrape {
         let answer = self.get("/metrics").unwrap();
         assert_eq!(answer.status, 200);

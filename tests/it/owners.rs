@@ -167,7 +167,7 @@ fn an_invisible_process_is_distinguished_from_one_that_ended() {
     machine.control(&process(33, 1, ""));
     exporter.scrape_until("a third", |s| hidden(s) == Some(3.0));
     assert_eq!(logged(), 1, "once, not for each process: {}", exporter.log());
-    assert!(exporter.log().contains("pid namespace"));
+    exporter.logged("pid namespace");
 
     let ended = machine.export(&[]);
     ended.scrape_until("all are seen", |s| s.all("gpu_workload_processes").map(|s| s.value).sum::<f64>() == 3.0);
@@ -205,7 +205,7 @@ fn in_a_pid_namespace_the_hosts_proc_identifies_no_process() {
     assert_eq!(scrape.all("gpu_workload_processes").count(), 0);
     let counted = [("source", "attribution"), ("reason", "foreign_procfs")];
     assert!(scrape.value("vram_exporter_faults_by_reason_total", &counted) >= Some(1.0));
-    assert!(exporter.log().contains("a different pid namespace"), "{}", exporter.log());
+    exporter.logged("a different pid namespace");
 
     let outside = machine.export(&["--path.procfs=/proc"]);
     outside.scrape_until("its name", |s| {

@@ -316,7 +316,7 @@ fn a_folder_that_cannot_be_written_is_a_fault_and_nothing_else() {
             >= Some(1.0)
     });
     assert_eq!(exporter.get("/healthz").unwrap().status, 200);
-    assert!(exporter.log().contains("check recorder.path"), "{}", exporter.log());
+    exporter.logged("check recorder.path");
 }
 
 #[test]
@@ -331,7 +331,7 @@ fn a_full_disk_loses_incidents_and_nothing_else() {
         scrape.value("vram_exporter_faults_by_reason_total", &[("source", "recorder"), ("reason", "unwritable")])
             >= Some(1.0)
     });
-    assert!(exporter.log().contains("No space left on device"), "{}", exporter.log());
+    exporter.logged("No space left on device");
     assert!(kept.to_string().len() > 4096, "it would have fitted");
     let seen_inside = format!("/proc/{}/root{}", exporter.pid(), folder.path().display());
     let files = || -> Vec<_> { fs::read_dir(&seen_inside).unwrap().map(|entry| entry.unwrap().file_name()).collect() };
@@ -374,5 +374,5 @@ fn the_end_of_a_process_says_how_it_ended() {
     }
     assert_eq!((&process["exit_status"], &event["exit_status"]), (&7.into(), &7.into()));
     assert!(process["peak_at"].as_f64() >= process["first_seen_at"].as_f64(), "{process}");
-    assert!(exporter.log().contains("exit_status=7"), "{}", exporter.log());
+    exporter.logged("exit_status=7");
 }

@@ -198,7 +198,7 @@ fn a_missing_reports_folder_is_a_fault_and_nothing_else() {
     assert!(ended["gpus"][0]["peak_bytes"].as_u64() >= Some(10 * GIB), "{ended}");
     eventually("the fault", || (faults("unwritable") >= Some(1.0)).then_some(()));
     assert_eq!(exporter.get("/healthz").unwrap().status, 200);
-    assert!(exporter.log().contains("check recorder.reports-path"), "{}", exporter.log());
+    exporter.logged("check recorder.reports-path");
 }
 
 #[test]
@@ -217,7 +217,7 @@ fn a_full_disk_loses_reports_and_nothing_else() {
         let pair = [("source", "recorder"), ("reason", "unwritable")];
         scrape.value("vram_exporter_faults_by_reason_total", &pair) >= Some(1.0)
     });
-    assert!(exporter.log().contains("No space left on device"), "{}", exporter.log());
+    exporter.logged("No space left on device");
     let file = format!("/proc/{}/root{}/reports.jsonl", exporter.pid(), folder.path().display());
     assert_eq!(fs::read_to_string(file).unwrap(), "", "no part of a line is left");
     assert_eq!(exporter.get("/healthz").unwrap().status, 200);

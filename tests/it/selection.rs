@@ -66,7 +66,7 @@ fn what_is_served_does_not_change_the_rest() {
         if is_whole { Ok(()) } else { Err(gpus) }
     });
     assert!(exporter.get("/").unwrap().body.contains("NVIDIA H200"));
-    assert!(exporter.log().contains("metrics.include"), "{}", exporter.log());
+    exporter.logged("metrics.include");
 }
 
 #[test]

@@ -142,7 +142,7 @@ fn an_emptied_or_cut_off_file_admits_no_client_until_a_restart() {
         assert_eq!(status(&ask("")), 401, "{cut:?}");
         assert!(get(exporter.address, &stranger, "/metrics", ALICES).is_err(), "{cut:?}");
     }
-    assert!(exporter.log().contains("cannot be switched off while the server runs"), "{}", exporter.log());
+    exporter.logged("cannot be switched off while the server runs");
     assert!(exporter.terminate().success());
 
     let exporter = guarded(&pki, TLS, &[]);
@@ -204,7 +204,7 @@ fn a_valid_file_applies_without_a_restart_and_an_invalid_one_never() {
         Some(ask(&old, ALICES).unwrap()).filter(|scrape| faults(scrape, "web_config", "malformed") >= 1)
     });
     assert_eq!(status(&scrape), 200);
-    assert!(exporter.log().contains("web.yml"), "{}", exporter.log());
+    exporter.logged("web.yml");
 
     pki.config(&format!("{TLS}basic_auth_users:\n  bob: '@bob@'\n"));
     eventually("bob is admitted", || (status(&ask(&old, BOBS).unwrap()) == 200).then_some(()));

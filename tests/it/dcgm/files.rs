@@ -64,7 +64,7 @@ fn a_file_without_a_family_that_is_served_is_a_warning() {
     let served = Served::with(SCENARIO, &[&list(&folder, text)]);
     // The warning is logged before the addresses, so it is there once the exporter has started.
     assert_eq!(served.get("/metrics").body, "");
-    assert!(served.exporter.log().contains("it lists no family that is served"), "{}", served.exporter.log());
+    served.exporter.logged("it lists no family that is served");
     let other = Served::with(SCENARIO, &[&list(&folder, "DCGM_FI_DEV_FB_USED, gauge, Text\n")]);
     assert!(!other.exporter.log().contains("lists no family"));
 }

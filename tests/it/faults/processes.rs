@@ -215,7 +215,7 @@ fn a_proc_of_another_pid_namespace_names_no_process() {
     let own = by_hand.folder.join("self");
     std::os::unix::fs::symlink("4711", &own).unwrap();
     let exporter = machine.export(&[&by_hand.flag()]);
-    assert!(exporter.log().contains("a different pid namespace"), "{}", exporter.log());
+    exporter.logged("a different pid namespace");
     let invisible = |s: &Scrape| s.value("vram_exporter_processes_invisible", &[("gpu", "1")]);
     let told = exporter.scrape_until("the invisible process is counted", |s| invisible(s) == Some(1.0));
     assert!(used(&told, "42").is_some(), "its memory stays");

@@ -26,7 +26,7 @@ fn headers_come_from_the_file_and_the_variable_and_are_never_shown() {
     assert_eq!(push.headers["authorization"], format!("Bearer {SECRET}"));
     assert_eq!(push.headers["x-scope-orgid"], format!("team-{SECRET}"));
     eventually("the fault is logged", || exporter.log().contains("answered 401").then_some(()));
-    assert!(exporter.log().contains("[redacted] is unknown: who are you?"), "{}", exporter.log());
+    exporter.logged("[redacted] is unknown: who are you?");
     fs::write(&path, format!("Authorization: Bearer new-{SECRET}\n")).unwrap();
     receiver.until("the new token", |push| push.headers["authorization"] == format!("Bearer new-{SECRET}"));
     // A file that has become invalid is a fault, which names the line.
