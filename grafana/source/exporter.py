@@ -81,7 +81,7 @@ OVERVIEW = [
         decimals=0,
     ),
     p.stat(
-        "Longest scrape",
+        "Max scrape",
         "Longest duration of a scrape in the selected time range, as Prometheus measured it.",
         f"max(max_over_time(scrape_duration_seconds{{{NODE}}}[$__range]) and on (cluster, instance, job) {KNOWN})",
         unit=p.SECONDS,

@@ -3,7 +3,7 @@
 /// The most whole intervals into which the range is divided.
 const INTERVALS: u64 = 1344;
 /// The shortest interval, in seconds.
-const SHORTEST: u64 = 60;
+pub(super) const SHORTEST: u64 = 60;
 
 /// The range, divided into intervals that end at multiples of their length, counted from the Unix epoch. Servers that round the
 /// times of a range query to its step, such as VictoriaMetrics and the query frontend of Thanos, therefore change nothing. The

@@ -65,14 +65,18 @@ impl Fleet {
     }
 
     fn judge_in(&self, span: Span, by: By) -> Advice {
+        self.judge_with(span, by, Enough { samples: 100, span: 3 * 3600 })
+    }
+
+    fn judge_with(&self, span: Span, by: By, enough: Enough) -> Advice {
         let arguments = Arguments {
             url: hyper::Uri::from_static("http://p:9090"),
             range: 14 * 86_400,
             time: END,
             by,
             format: Format::Json,
-            min_samples: 100,
-            min_span: 3 * 3600,
+            min_samples: enough.samples,
+            min_span: enough.span,
             http_config: None,
             timeout: std::time::Duration::from_secs(1),
         };
@@ -142,6 +146,21 @@ fn in_a_long_range_a_short_job_at_a_border_of_two_intervals_has_too_little_histo
     };
     assert_eq!(judged(2), (interval, Reason::TooShort), "it may have been minutes");
     assert_eq!(judged(3), (2 * interval, Reason::Peak), "it was more than one interval");
+}
+
+#[test]
+fn a_short_history_is_enough_where_that_is_asked_for() {
+    let span = Span::new(3600, END);
+    assert_eq!(span.interval, 60);
+    let labels = "workload=slurm:1 kind=slurm uuid=A";
+    let mut fleet = Fleet::new().run(labels, &[GIB; 3]);
+    fleet.answers.interval_peaks = vec![series(labels, &[(END, GIB), (END - 60, GIB)])];
+    fleet.answers.interval_samples = vec![series(labels, &[(END, 100), (END - 60, 100)])];
+    let judged = |seconds| {
+        let enough = Enough { samples: 100, span: seconds };
+        fleet.judge_with(span, By::Workload, enough).workloads.remove(0).reason
+    };
+    assert_eq!((judged(60), judged(61)), (Reason::Peak, Reason::TooShort));
 }
 
 #[test]

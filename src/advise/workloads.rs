@@ -11,7 +11,7 @@ use super::history::Run;
 use super::record::{Action, Basis, Reason, Workload};
 use super::reservation;
 use super::run_key::RunKey;
-use super::span::Span;
+use super::span::{self, Span};
 use super::units::{self, Given};
 
 /// Percent of the peak.
@@ -47,8 +47,8 @@ pub(super) fn judge(key: &GroupKey, members: &Members<'_>, devices: &Devices, sp
     let [first, last] =
         [highest.keys().next(), highest.keys().next_back()].map(|index| index.map(|index| span.end_of(*index)));
     let span_seconds = last.zip(first).map_or(0, |(last, first)| last - first);
-    // The times are true to one interval, which is long if the range is.
-    let certain = span_seconds.saturating_sub(span.interval);
+    // The times are true to one interval, which is long if the range is, and otherwise a minute.
+    let certain = span_seconds.saturating_sub(span.interval - span::SHORTEST);
     let reached = highest.iter().find(|(_, peak)| **peak >= driver_peak).map(|(index, _)| *index);
 
     let memory = |key: &RunKey| devices.memory(&key.gpu(), key.mig_uuid.as_deref());

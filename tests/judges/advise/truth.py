@@ -267,7 +267,7 @@ class Truth:
         current, source = max(budgets, default=(device.allocatable, "device"))
         said["current_bytes"], said["current_source"] = current, source
         failed = said["out_of_memory"] or 0
-        short = said["samples"] < min_samples, said["span_seconds"] < min_span or 2 * (said["span_seconds"] - self.interval) < min_span, said["preallocates"] is not None
+        short = said["samples"] < min_samples, said["span_seconds"] < min_span or 2 * (said["span_seconds"] - self.interval + 60) < min_span, said["preallocates"] is not None
         said["advice_bytes"], said["action"] = None, "none"
         if any(short):
             said["reason"] = ("too_few_samples", "too_short", "preallocated")[short.index(True)]
