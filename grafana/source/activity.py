@@ -16,7 +16,7 @@ SM, TENSOR, BANDWIDTH = (
     ("pipe_active_seconds_total", ',pipe="tensor"'),
     ("memory_bandwidth_active_seconds_total", ""),
 )
-UNMEASURED = "Not measured: this needs Hopper or later, a driver that supports it, and profiling.enabled."
+UNMEASURED = "Not measured for this selection: it needs Hopper or later, a driver that supports it, and profiling.enabled."
 ALONE_ONLY = "No workload has a GPU with profiling counters to itself."
 # Excludes MIG devices that share a GPU instance with others, because the counters are those of the GPU instance.
 UNSHARED = ',profile!~"[0-9]+c[.].*"'
@@ -113,7 +113,7 @@ ON_GPU = [
             p.ranged(f"sum({q.needed(GPU)}) / sum({q.usable(GPU)})", "memory needed"),
             p.ranged(f"avg(gpu_utilization_ratio{{{GPU}}})", "utilization"),
             *(
-                p.ranged(f"avg({active(counter, GPU)}) or avg({active(counter, GPU, prefix='gpu_mig')})", name)
+                p.ranged(f"avg({q.whole(active(counter, GPU), GPU)}) or avg({active(counter, GPU, prefix='gpu_mig')})", name)
                 for name, counter in (("SMs", SM), ("tensor cores", TENSOR), ("memory bandwidth", BANDWIDTH))
             ),
         ],

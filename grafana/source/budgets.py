@@ -130,7 +130,8 @@ ON_WORKLOADS = [
         "The exporter measures the time, so a peak between two scrapes counts. Workloads within their budgets have no line.",
         [
             p.ranged(
-                f"max by ({OWNER}) (rate({OVER_FAMILY}{{{WORKLOAD}}}[$__rate_interval])) > 0",
+                f"max by ({OWNER}) (rate({OVER_FAMILY}{{{WORKLOAD}}}[$__rate_interval]))"
+                f" and on ({OWNER}) max by ({OWNER}) (increase({OVER_FAMILY}{{{WORKLOAD}}}[$__range] @ end())) > 0",
                 "{{instance}} · {{workload}}",
             )
         ],

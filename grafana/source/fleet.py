@@ -50,8 +50,8 @@ ISSUES = " or ".join(
     ]
 )
 SHIPPED = "(Gpu|Allocator|VramExporter).*"
-# 0 if the shipped rules are loaded: one of them records this series.
-NOTHING_FIRES = f"0 * count(gpu:gpu_memory_allocatable_bytes:diff{{{NODE}}})"
+# 0 if the shipped rules are loaded: one of them records this series, of the nodes that are silent now too.
+NOTHING_FIRES = f"0 * count(last_over_time(gpu:gpu_memory_allocatable_bytes:diff{{{NODE}}}[6h]))"
 OVERVIEW = [
     p.counts(
         "Firing",

@@ -57,7 +57,7 @@ HEALTH = [
         [
             p.column("instance", "Node", width=110),
             p.column("gpu", "GPU", width=50),
-            p.column("name", "Model", width=185),
+            p.column("name", "Model", width=195),
             p.column("driver_version", "Driver", width=100),
             p.column("mig_mode", "MIG", width=75),
             p.column("pci_bus_id", "PCI", width=125),

@@ -360,7 +360,10 @@ def states(title, description, queries, mappings, size=(12, 7), empty="no data")
         "custom": {"lineWidth": 0, "fillOpacity": 80},
         "thresholds": PLAIN,
     }
-    # Drops a frame without a time, which the panel would report as an error, so that it shows its message.
+    # Drops a frame without a time, which the panel would report as an error, so that it shows its message. It also drops the names
+    # of the lines, which are therefore made from their labels again.
+    (legend,) = {query["legendFormat"] for query in queries}
+    defaults["displayName"] = re.sub(r"\{\{(\w+)\}\}", r"${__field.labels.\1}", legend)
     kept = [{"id": "prepareTimeSeries", "options": {"format": "multi"}}]
     return panel("state-timeline", title, description, size, queries, "none", empty, defaults, options=options, transformations=kept)
 

@@ -176,7 +176,7 @@ def linked(expression):
     every = f'label_replace({copied}, "mig", "All", "mig", "")'
     joined = f'label_join({every}, "device", " ", "gpu", "profile", "gpu_instance")'
     part = f'label_replace({joined}, "device", "$1 · $2 #$3", "device", "([^ ]+) ([^ ]+) ([^ ]+)")'
-    return f'label_replace({part}, "device", "$1", "device", "([^ ]+) +")'
+    return f'label_replace({part}, "device", "$1", "device", "([^ ]*) +")'
 
 
 MIG_NAMES = "group by (cluster, instance, uuid, mig_uuid, gpu_instance, profile) (last_over_time(gpu_mig_memory_total_bytes"

@@ -7,7 +7,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / "grafana/dashboards"
 # Variables that Grafana itself replaces.
-BUILT_IN = re.compile(r"__(all|rate_interval|interval|interval_ms|range|range_s|data|url_time_range)")
+BUILT_IN = re.compile(r"__(all|rate_interval|interval|interval_ms|range|range_s|data|field|url_time_range)")
 
 
 def read():

@@ -55,8 +55,13 @@ def selector_problems(target):
                 yield label, f"{family} is not selected by {label}"
 
 
+def at_every_point(expression):
+    """Without the ranges of selections of lines, which are the same at every point of a graph."""
+    return without_strings(expression).replace("[$__range] @ end()", "[$__rate_interval]")
+
+
 def rate_problems(target):
-    for interval in RANGES.findall(without_strings(target["expr"])):
+    for interval in RANGES.findall(at_every_point(target["expr"])):
         fixed = target["range"] and interval != "$__rate_interval"
         if fixed or interval not in ("$__rate_interval", "$__range"):
             yield "rate", f"a rate over [{interval}]"
@@ -64,7 +69,7 @@ def rate_problems(target):
 
 def counter_problems(target):
     """A counter is only read through its rate."""
-    text = re.sub(r"\b(?:i?rate|increase)\([^()]*\)", "", without_strings(target["expr"]))
+    text = re.sub(r"\b(?:i?rate|increase)\([^()]*\)", "", at_every_point(target["expr"]))
     for family in re.findall(r"\b(\w+_total|\w+_seconds_bucket)\{", text):
         yield "counter", f"{family} is not read through rate() or increase()"
 

@@ -127,7 +127,7 @@ class Node:
         bandwidth; None without these counters."""
         name, size, reserved = model
         board = {"gpu": str(number), "uuid": f"GPU-{self.labels['instance']}-{number}"}
-        self.boards[number] = (board, size, profiled)
+        self.boards[number] = (board, size, None if mig else profiled)
         mode = "enabled" if mig else "disabled"
         card = {"name": name, "mig_mode": mode, "pci_bus_id": f"0000:{number:02}:00.0", "simulated": "true"}
         self.add("gpu_info", 1, architecture="Hopper", **card, **board)
