@@ -312,7 +312,7 @@ DASHBOARD = grid.dashboard(
     grid.alerts(SHIPPED, GPU, "critical", "warning", "info"),
     [
         *OVERVIEW,
-        incidents.firing(SHIPPED, GPU, (24, 6), "Firing alerts and what to do", more=("VramExporter.*", q.NODE)),
+        incidents.firing(SHIPPED, GPU, (24, 7), "Firing alerts and what to do", more=("VramExporter.*", q.NODE)),
         *NOW,
         incidents.incidents(BOARD, (24, 5)),
         grid.row("Owners"),

@@ -271,11 +271,11 @@ GROWING = [
         [
             p.workload_column(),
             *p.device_columns(90),
-            p.column("Value #A", "Per hour", p.BYTES, width=100, decimals=1),
+            p.column("Value #A", "Mean per hour", p.BYTES, width=120, decimals=1),
         ],
         size=(12, 8),
         empty="No workload that holds memory now grew in the selected time range.",
-        sort="Per hour",
+        sort="Mean per hour",
     ),
 ]
 

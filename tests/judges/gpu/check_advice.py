@@ -17,8 +17,8 @@ from prometheus import Prometheus, wait
 SHARE = 0.36
 # Steps before the loss of a run is compared with that of another.
 STEPS = 5
-# Seconds of the measured run; the advice asks for 100 samples and a minute.
-MEASURED = 75
+# Seconds of training that are measured: more than an interval of `advise`, so that its history has a length wherever the intervals begin.
+MEASURED = 65
 TOGETHER = 300
 JOB = "system.slice/slurmstepd.scope/job_{}/step_0/user/task_0"
 RULES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../deploy/prometheus/rules")
@@ -59,7 +59,7 @@ def finished(child):
 
 def advised(setup, url, workload):
     """What `advise` says about the workload, and its exit status."""
-    command = [setup.exporter, "advise", f"--prometheus.url={url}", "--range=10m", "--min-samples=100", "--min-span=1m", "--format=json"]
+    command = [setup.exporter, "advise", f"--prometheus.url={url}", "--range=10m", "--min-samples=100", "--min-span=1s", "--format=json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     with open(os.path.join(setup.out, "advice.json"), "w") as out:
         out.write(done.stdout)
