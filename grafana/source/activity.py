@@ -4,7 +4,7 @@ Invariant: the activity of a GPU or MIG device is attributed to a workload only 
 interval. A GPU without profiling counters has no series here, never 0.
 """
 
-from . import panels as p, queries as q
+from . import panels as p, queries as q, tables as t
 from .gpu_health import NAME, each
 from .queries import DEVICE, GPU, NODE, STEP, WORKLOAD
 
@@ -146,7 +146,7 @@ ON_GPU = [
 ]
 OWN = "max by (cluster, instance, gpu, uuid, mig_uuid, workload)"
 ON_GPU += [
-    p.table(
+    t.table(
         "Workloads that have a GPU to themselves",
         "Activity of the GPU or MIG device on which the workload is the only one, over the last minute or longer. The "
         "activity of a device that several workloads share is attributed to none of them, and is left out. Busy: share "
@@ -159,13 +159,13 @@ ON_GPU += [
             *(own(counter, GPU) for counter in (SM, TENSOR, BANDWIDTH)),
         ],
         [
-            p.workload_column(),
-            p.column("instance", "Node", width=85),
-            p.column("gpu", "GPU", width=50),
-            p.column("mig_uuid", "MIG device"),
-            p.column("Value #A", "Memory", p.BYTES, width=95),
+            t.workload_column(),
+            t.column("instance", "Node", width=85),
+            t.column("gpu", "GPU", width=50),
+            t.column("mig_uuid", "MIG device"),
+            t.column("Value #A", "Memory", p.BYTES, width=95),
             *(
-                p.column(f"Value #{letter}", title, p.RATIO, 135, decimals=0)
+                t.column(f"Value #{letter}", title, p.RATIO, 135, decimals=0)
                 for letter, title in (("B", "Busy"), ("C", "SMs"), ("D", "Tensor cores"), ("E", "Bandwidth"))
             ),
         ],

@@ -1,6 +1,6 @@
 """Memory budgets on the Fleet, GPU and Workloads dashboards: promised memory, workloads over their budget, unneeded budgets."""
 
-from . import panels as p, queries as q
+from . import panels as p, queries as q, tables as t
 from .gpu_health import NAME, each
 from .queries import BOARD, GPU_KEY, HOLDER, NODE, OWNER, PEAK_BY, WORKLOAD
 from .sizing import NEEDED
@@ -27,11 +27,11 @@ PEAK = f"max by ({HOLDER}) ({PEAK_BY}{{{WORKLOAD}}})"
 HEADROOM = f"({LIMIT} - {PEAK})"
 HEIGHT = 8
 # The workloads with the least headroom.
-CLOSEST = f"and on ({HOLDER}) bottomk({p.rows(HEIGHT)}, {HEADROOM})"
+CLOSEST = f"and on ({HOLDER}) bottomk({t.rows(HEIGHT)}, {HEADROOM})"
 NO_BUDGET = "No workload has a memory budget."
 WORKLOAD_COLUMNS = [
-    p.workload_column(),
-    *p.device_columns(100),
+    t.workload_column(),
+    *t.device_columns(100),
 ]
 
 
@@ -43,9 +43,9 @@ def promised(select):
     return f"max by ({GPU_KEY}) ({PROMISED}{{{select}}})"
 
 
-MOST = f"bottomk({p.rows(HEIGHT)}, {allocatable(NODE)} - on ({GPU_KEY}) {promised(NODE)})"
+MOST = f"bottomk({t.rows(HEIGHT)}, {allocatable(NODE)} - on ({GPU_KEY}) {promised(NODE)})"
 ON_FLEET = [
-    p.table(
+    t.table(
         "Promised against allocatable",
         "GPUs with memory budgets: the sum of the budgets of all containers, whether or not they have started, against what the "
         "driver can allocate (total minus reserved), the GPUs with the least left first. Left: what can still be promised; if it is "
@@ -56,10 +56,10 @@ ON_FLEET = [
             f"{allocatable(NODE)} and on ({GPU_KEY}) {MOST}",
         ],
         [
-            *p.device_columns(),
-            p.column("Value #B", "Promised", p.BYTES, width=90, decimals=0),
-            p.column("Value #C", "Allocatable", p.BYTES, width=95, decimals=0),
-            p.column("Value #A", "Left", p.BYTES, width=90, thresholds=p.good_from(-(1 << 20)), decimals=0),
+            *t.device_columns(),
+            t.column("Value #B", "Promised", p.BYTES, width=90, decimals=0),
+            t.column("Value #C", "Allocatable", p.BYTES, width=95, decimals=0),
+            t.column("Value #A", "Left", p.BYTES, width=90, thresholds=p.good_from(-(1 << 20)), decimals=0),
         ],
         size=(12, HEIGHT),
         empty="Nothing is promised on any GPU: there are no memory budgets.",
@@ -99,7 +99,7 @@ OVERVIEW = p.stat(
     empty="no budgets",
 )
 ON_WORKLOADS = [
-    p.table(
+    t.table(
         "Budgets",
         "Workloads with the least memory left of their lowest budget. Peak now: of the exporter's last peak "
         "window. Headroom: budget minus that, negative "
@@ -114,10 +114,10 @@ ON_WORKLOADS = [
         ],
         [
             *WORKLOAD_COLUMNS,
-            p.column("Value #A", "Budget", p.BYTES, width=95, decimals=1),
-            p.column("Value #B", "Peak now", p.BYTES, width=95, decimals=1),
-            p.column("Value #C", "Headroom", p.BYTES, width=115, thresholds=p.good_from(0), decimals=1),
-            p.column("Value #D", "Time over", p.SECONDS, width=100, thresholds=p.bad_from(1), decimals=1),
+            t.column("Value #A", "Budget", p.BYTES, width=95, decimals=1),
+            t.column("Value #B", "Peak now", p.BYTES, width=95, decimals=1),
+            t.column("Value #C", "Headroom", p.BYTES, width=115, thresholds=p.good_from(0), decimals=1),
+            t.column("Value #D", "Time over", p.SECONDS, width=100, thresholds=p.bad_from(1), decimals=1),
         ],
         size=(24, HEIGHT),
         empty=NO_BUDGET,
@@ -145,9 +145,9 @@ ON_WORKLOADS = [
     ),
 ]
 
-UNNEEDED = f"topk({p.rows(HEIGHT)}, {LIMIT} - {NEEDED} > 0)"
+UNNEEDED = f"topk({t.rows(HEIGHT)}, {LIMIT} - {NEEDED} > 0)"
 TO_GIVE_BACK = [
-    p.table(
+    t.table(
         "Budgets that could be smaller",
         "Memory of each workload's lowest budget that it did not need even at its highest peak within `Lookback`, in "
         "descending order. Beyond the selected time range this needs the recording rules. Keep a margin above the "
@@ -160,9 +160,9 @@ TO_GIVE_BACK = [
         ],
         [
             *WORKLOAD_COLUMNS,
-            p.column("Value #A", "Not needed", p.BYTES, width=120, decimals=1),
-            p.column("Value #B", "Budget", p.BYTES, width=95, decimals=1),
-            p.column("Value #C", "Peak", p.BYTES, width=95, decimals=1),
+            t.column("Value #A", "Not needed", p.BYTES, width=120, decimals=1),
+            t.column("Value #B", "Budget", p.BYTES, width=95, decimals=1),
+            t.column("Value #C", "Peak", p.BYTES, width=95, decimals=1),
         ],
         size=(24, HEIGHT),
         empty=NO_BUDGET,

@@ -1,6 +1,6 @@
 """Capacity, on the Fleet dashboard: how many GPUs the workloads need, when a GPU will be full, and where a job fits now."""
 
-from . import panels as p, queries as q
+from . import panels as p, queries as q, tables as t
 from .queries import DEVICE_KEY, NODE, PEAK_BY, usable
 
 # GPUs that are not partitioned into MIG devices.
@@ -47,7 +47,7 @@ ROOM = (
     f"({q.each_device(free, NODE)} >= $size * {q.GIB} unless on (cluster, instance, uuid, mig_uuid) {ALLOCATED}"
     f" unless on (cluster, instance, uuid) {FAULTY})"
 )
-FITS = f"bottomk({p.rows(9)}, {ROOM})"
+FITS = f"bottomk({t.rows(9)}, {ROOM})"
 # Whole GPUs that answer, that no container has been given, and on which no workload held memory.
 SPARE = (
     f"{MODELS} and on (cluster, instance, uuid) gpu_up{{{NODE}}} == 1 unless on (cluster, instance, uuid)"
@@ -61,7 +61,7 @@ def or_none(count):
 
 
 PANELS = [
-    p.table(
+    t.table(
         "Where a job fits now",
         "GPUs, or their MIG devices if there are any, with at least `Job size` free, the tightest fit first. Devices that the "
         "kubelet has allocated already are left out, if the exporter sees its allocations, and GPUs with a critical alert. At peak: what was free at the "
@@ -73,17 +73,17 @@ PANELS = [
             f"{q.never_needed(NODE, '$__range')} >= bool $size * {q.GIB} and on ({DEVICE_KEY}) {FITS}",
         ],
         [
-            *p.device_columns(),
-            p.column("Value #A", "Free", p.BYTES, width=95, decimals=1),
-            p.column("Value #B", "At peak", p.BYTES, width=95, decimals=1),
-            p.words("Value #C", "Fits at peak", {"_0": ("no", "red"), "_1": ("yes", "green")}, width=95),
+            *t.device_columns(),
+            t.column("Value #A", "Free", p.BYTES, width=95, decimals=1),
+            t.column("Value #B", "At peak", p.BYTES, width=95, decimals=1),
+            t.words("Value #C", "Fits at peak", {"_0": ("no", "red"), "_1": ("yes", "green")}, width=95),
         ],
         size=(12, 9),
         empty="No device has this much free memory that is not allocated.",
         sort="Free",
         ascending=True,
     ),
-    p.table(
+    t.table(
         "GPUs held and needed",
         "GPUs that are not partitioned, by model. Held: GPUs on which a workload held memory in the selected time range. "
         "Needed: no fewer GPUs would have held the peaks of all workloads, as a lower bound: the sum of the peaks by the "
@@ -98,29 +98,29 @@ PANELS = [
             or_none(f"count by (name) ({MODELS} and on (cluster, instance, uuid) {ROOM})"),
         ],
         [
-            p.column("name", "Model"),
-            p.column("Value #A", "GPUs", p.COUNT, width=80, decimals=0),
-            p.column("Value #B", "Held", p.COUNT, width=58, decimals=0),
-            p.column("Value #C", "Needed", p.COUNT, width=72, decimals=0),
-            p.column("Value #D", "Spare", p.COUNT, width=60, decimals=0),
-            p.column("Value #E", "Fit", p.COUNT, width=50, decimals=0),
+            t.column("name", "Model"),
+            t.column("Value #A", "GPUs", p.COUNT, width=80, decimals=0),
+            t.column("Value #B", "Held", p.COUNT, width=58, decimals=0),
+            t.column("Value #C", "Needed", p.COUNT, width=72, decimals=0),
+            t.column("Value #D", "Spare", p.COUNT, width=60, decimals=0),
+            t.column("Value #E", "Fit", p.COUNT, width=50, decimals=0),
         ],
         size=(12, 9),
         empty="No GPU reports its memory.",
         sort="GPUs",
     ),
-    p.table(
+    t.table(
         "Time to full",
         "GPUs, or their MIG devices if there are any, whose lowest use has risen in each of the last three quarters of an hour, "
         "and the time until they are full at this rate. A device whose use only varies is not listed.",
         [
-            q.linked(f"bottomk({p.rows(8)}, {q.each_device(filling, NODE)})"),
-            f"{q.each_device(free, NODE)} and on ({DEVICE_KEY}) bottomk({p.rows(8)}, {q.each_device(filling, NODE)})",
+            q.linked(f"bottomk({t.rows(8)}, {q.each_device(filling, NODE)})"),
+            f"{q.each_device(free, NODE)} and on ({DEVICE_KEY}) bottomk({t.rows(8)}, {q.each_device(filling, NODE)})",
         ],
         [
-            *p.device_columns(),
-            p.column("Value #A", "Full in", p.SECONDS, width=95, decimals=1),
-            p.column("Value #B", "Free", p.BYTES, width=95, decimals=1),
+            *t.device_columns(),
+            t.column("Value #A", "Full in", p.SECONDS, width=95, decimals=1),
+            t.column("Value #B", "Free", p.BYTES, width=95, decimals=1),
         ],
         size=(12, 8),
         empty="No device has filled up steadily for 45 minutes.",

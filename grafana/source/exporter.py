@@ -1,6 +1,6 @@
 """Exporter: which exporters are silent, age of the readings, faults, scrapes, and resource use of the exporters."""
 
-from . import grid, incidents, panels as p, queries as q
+from . import grid, incidents, links, panels as p, queries as q, tables as t
 from .queries import NODE
 
 BY_NODE = "cluster, instance"
@@ -93,23 +93,23 @@ OVERVIEW = [
 ]
 LAST_SCRAPE = f"max by ({BY_NODE}, version) (max_over_time(timestamp({BUILD})[6h:$__interval]) unless on ({BY_NODE}) {BUILD})"
 TROUBLED = [
-    p.table(
+    t.table(
         "Silent exporters",
         "Exporters that were scraped within the last 6 hours, but are not scraped now, and since when. Of these "
         "nodes, the state of the GPUs is unknown.",
         [f"time() - {LAST_SCRAPE}", f"1000 * {LAST_SCRAPE}"],
         [
-            p.column("instance", "Node", links=p.detail("fleet", "instance")),
-            p.column("version", "Version", width=80),
-            p.column("Value #B", "Last scrape", p.TIME, width=110),
-            p.column("Value #A", "Silent for", p.SECONDS, width=110, decimals=0),
+            t.column("instance", "Node", links=links.detail("fleet", "instance")),
+            t.column("version", "Version", width=80),
+            t.column("Value #B", "Last scrape", p.TIME, width=110),
+            t.column("Value #A", "Silent for", p.SECONDS, width=110, decimals=0),
         ],
         size=(24, 5),
         interval="2m",
         empty="Every exporter of the selected nodes that was scraped in the last 6 hours is scraped now.",
         sort="Silent for",
     ),
-    incidents.firing("VramExporter.*", NODE, (24, 5), "Firing alerts of the exporters", links=False, owners=False),
+    incidents.firing("VramExporter.*", NODE, (24, 5), "Firing alerts of the exporters", linked=False, owners=False),
 ]
 
 FRESH = [
@@ -188,13 +188,13 @@ FAULTS = [
         calcs=p.LAST_AND_MAX,
         empty="No fault was reported in the selected time range.",
     ),
-    p.ranking(
+    t.ranking(
         "Faults by source and reason",
         "Number of faults in the selected time range for each node, source and reason.",
         # increase() does not count the first fault of a source and reason whose series appeared within the range.
         "sum by (cluster, instance, source, reason) "
         f"(({REASONS} unless {REASONS} offset $__range) or increase({REASONS}[$__range])) > 0",
-        [p.column("instance", "Node"), p.column("source", "Source"), p.column("reason", "Reason")],
+        [t.column("instance", "Node"), t.column("source", "Source"), t.column("reason", "Reason")],
         unit=p.COUNT,
         size=(12, 9),
         decimals=0,
@@ -237,7 +237,7 @@ COST = [
 
 UP = {"_0": ("no", "red"), "_1": ("yes", "green")}
 NODES = [
-    p.table(
+    t.table(
         "Exporters",
         "Each exporter that Prometheus scrapes; those that it does not scrape are in the table Silent exporters. Window: of "
         "the peaks; if it is shorter than the scrape interval, peaks are lost. API, Kubelet: – if the exporter does not use it. Scrape, Samples: duration and size of the last "
@@ -261,20 +261,20 @@ NODES = [
             f"time() - {own('process_start_time_seconds')}",
         ],
         [
-            p.column("instance", "Node", links=p.detail("fleet", "instance")),
-            p.column("version", "Version", width=72),
-            p.words("Value #B", "NVML", UP, width=58),
-            p.column("Value #C", "GPUs", p.COUNT, width=55, decimals=0),
-            p.words("Value #D", "API", UP, width=50),
-            p.words("Value #E", "Kubelet", UP, width=68),
-            p.column("Value #F", "Window", p.SECONDS, width=72, decimals=0),
-            p.column("Value #G", "Scrape", p.SECONDS, width=70, decimals=1),
-            p.column("Value #H", "Samples", p.COUNT, width=75, decimals=0),
-            p.column("Value #I", "Files", p.RATIO, width=55, decimals=0),
-            p.column("Value #J", "Dropped", p.COUNT, width=75, decimals=0),
-            p.column("Value #K", "Invisible", p.COUNT, width=75, decimals=0),
-            p.column("Value #L", "Simulated", p.COUNT, width=82, decimals=0),
-            p.column("Value #M", "Uptime", p.SECONDS, width=82, decimals=1),
+            t.column("instance", "Node", links=links.detail("fleet", "instance")),
+            t.column("version", "Version", width=72),
+            t.words("Value #B", "NVML", UP, width=58),
+            t.column("Value #C", "GPUs", p.COUNT, width=55, decimals=0),
+            t.words("Value #D", "API", UP, width=50),
+            t.words("Value #E", "Kubelet", UP, width=68),
+            t.column("Value #F", "Window", p.SECONDS, width=72, decimals=0),
+            t.column("Value #G", "Scrape", p.SECONDS, width=70, decimals=1),
+            t.column("Value #H", "Samples", p.COUNT, width=75, decimals=0),
+            t.column("Value #I", "Files", p.RATIO, width=55, decimals=0),
+            t.column("Value #J", "Dropped", p.COUNT, width=75, decimals=0),
+            t.column("Value #K", "Invisible", p.COUNT, width=75, decimals=0),
+            t.column("Value #L", "Simulated", p.COUNT, width=82, decimals=0),
+            t.column("Value #M", "Uptime", p.SECONDS, width=82, decimals=1),
         ],
         empty="No exporter is scraped.",
     ),

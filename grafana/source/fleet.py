@@ -1,6 +1,6 @@
 """Fleet: what fires, which GPUs are near the limit, what is wasted, and where there is room."""
 
-from . import activity, budgets, capacity, grid, imbalance, incidents, panels as p, queries as q
+from . import activity, budgets, capacity, grid, imbalance, incidents, links, panels as p, queries as q, tables as t
 from .imbalance import BY_NODE, BY_OWNER, WORKLOAD_COLUMNS
 from .queries import DEVICE, DEVICE_KEY, GPU_KEY, NODE, usable
 
@@ -10,7 +10,7 @@ DRAWN = q.peak_ratio(NODE, q.STEP)
 HIGHEST = q.peak_ratio(NODE, "$__range")
 FULLEST_HEIGHT = 9
 # The devices in the table of the fullest ones.
-FULLEST = f"topk({p.rows(FULLEST_HEIGHT)}, {HIGHEST})"
+FULLEST = f"topk({t.rows(FULLEST_HEIGHT)}, {HIGHEST})"
 
 
 def near_limit(expression):
@@ -79,7 +79,7 @@ OVERVIEW = [
         size=(4, 3),
         decimals=0,
         empty="none",
-        links=p.page("exporter"),
+        links=links.page("exporter"),
     ),
     p.stat(
         "Used",
@@ -113,7 +113,7 @@ OVERVIEW = [
 ]
 
 FULL = [
-    p.table(
+    t.table(
         "Fullest devices",
         "GPUs, or their MIG devices if there are any, with the highest use in the selected time range. Allocatable: "
         "total minus reserved. Used: at the last scrape. Peak: the highest use that the exporter sampled in the range, between "
@@ -131,15 +131,15 @@ FULL = [
             f" group by (cluster, instance, uuid, name) (last_over_time(gpu_info{{{NODE}}}[$__range]))",
         ],
         [
-            *p.device_columns(),
-            p.column("name", "Model", width=192),
-            p.column("Value #A", "Used", p.BYTES, width=75, decimals=0),
-            p.column("Value #B", "Allocatable", p.BYTES, width=95, decimals=0),
-            p.column("Value #C", "Peak %", p.RATIO, 92, p.FILL, decimals=0),
-            p.column("Value #D", "≥ 90 %", p.RATIO, width=70, decimals=0),
-            p.column("Value #E", "Busy", p.RATIO, width=60, decimals=0),
-            p.column("Value #F", "SMs", p.RATIO, width=60, decimals=0),
-            p.column("Value #G", "Bandwidth", p.RATIO, width=95, decimals=0),
+            *t.device_columns(),
+            t.column("name", "Model", width=192),
+            t.column("Value #A", "Used", p.BYTES, width=75, decimals=0),
+            t.column("Value #B", "Allocatable", p.BYTES, width=95, decimals=0),
+            t.column("Value #C", "Peak %", p.RATIO, 92, p.FILL, decimals=0),
+            t.column("Value #D", "≥ 90 %", p.RATIO, width=70, decimals=0),
+            t.column("Value #E", "Busy", p.RATIO, width=60, decimals=0),
+            t.column("Value #F", "SMs", p.RATIO, width=60, decimals=0),
+            t.column("Value #G", "Bandwidth", p.RATIO, width=95, decimals=0),
         ],
         size=(24, FULLEST_HEIGHT),
         empty="No GPU reports its memory.",
@@ -231,39 +231,39 @@ UNUSED = [
         overrides=p.MEMORY_COLORS,
         empty="No GPU reports its memory.",
     ),
-    p.ranking(
+    t.ranking(
         "Memory never used in range",
         "Memory of each GPU, or of its MIG devices if there are any, that remained free even at the highest peak in "
         "the selected time range.",
-        q.linked(f"topk({p.rows(8)}, {q.never_needed(NODE, '$__range')})"),
-        p.device_columns(),
+        q.linked(f"topk({t.rows(8)}, {q.never_needed(NODE, '$__range')})"),
+        t.device_columns(),
         size=(12, 8),
         empty="No GPU reports its memory.",
     ),
-    p.ranking(
+    t.ranking(
         "Slack by GPU",
         "Memory of each GPU that allocators reserved and do not use, of the processes that report it. A job that does not "
         "fit may fit if these processes start with a lower limit (docs/needed.md).",
-        q.linked(f"topk({p.rows(7)}, max by ({GPU_KEY}) ({SLACK}))"),
-        p.device_columns(),
+        q.linked(f"topk({t.rows(7)}, max by ({GPU_KEY}) ({SLACK}))"),
+        t.device_columns(),
         size=(8, 7),
         empty="No process reports about its allocator.",
     ),
-    p.ranking(
+    t.ranking(
         "Idle memory by workload",
         "Memory of the workloads of which no process has worked on the GPU for an hour, from the recording rules. Under MIG "
         "the driver does not report when a process last worked.",
-        f"topk({p.rows(7)}, sum by ({BY_OWNER}) ({IDLE}))",
+        f"topk({t.rows(7)}, sum by ({BY_OWNER}) ({IDLE}))",
         WORKLOAD_COLUMNS,
         size=(8, 7),
         empty="No workload is known to have held idle memory for this long.",
     ),
-    p.ranking(
+    t.ranking(
         "Unattributed memory",
         "Used memory that no visible process holds: memory that a dead process left behind, memory of processes in "
         "other pid namespaces, or memory of the driver itself.",
-        q.linked(f"topk({p.rows(7)}, {q.unattributed(NODE)})"),
-        p.device_columns(),
+        q.linked(f"topk({t.rows(7)}, {q.unattributed(NODE)})"),
+        t.device_columns(),
         thresholds=p.bad_from(1 << 30, "orange"),
         size=(8, 7),
         empty="Not known for any GPU.",
@@ -271,24 +271,24 @@ UNUSED = [
 ]
 
 HEALTH = [
-    p.table(
+    t.table(
         "Issues",
         "Issues in the selected time range: GPUs that do not answer, critical errors (Xid), uncorrected ECC errors, "
         "row remapping, recovery actions that the driver requires, throttling by heat or power brake, nodes without a "
         "driver, nodes whose exporter is not scraped, and nodes that two jobs scrape.",
         [q.linked(f"sum by ({GPU_KEY}, issue) ({ISSUES})")],
         [
-            p.column("issue", "Issue"),
-            p.column("instance", "Node", links=p.detail("exporter", "instance"), width=100),
-            p.column("gpu", "GPU", width=50, links=p.detail("gpu", "instance", gpu="uuid", mig="mig")),
-            p.column("Value #A", "Count or share", p.COUNT, width=120),
-            p.hidden("uuid"),
-            p.hidden("mig"),
+            t.column("issue", "Issue"),
+            t.column("instance", "Node", links=links.detail("exporter", "instance"), width=100),
+            t.column("gpu", "GPU", width=50, links=links.detail("gpu", "instance", gpu="uuid", mig="mig")),
+            t.column("Value #A", "Count or share", p.COUNT, width=120),
+            t.hidden("uuid"),
+            t.hidden("mig"),
         ],
         size=(12, 8),
         empty="No issue: every GPU answers, and no error of the hardware or the driver was reported in the selected time range.",
     ),
-    p.table(
+    t.table(
         "Inventory",
         "The GPUs of each node by model, and the driver of the node.",
         [
@@ -298,11 +298,11 @@ HEALTH = [
             f" * on ({BY_NODE}) group_left (driver_version) group by ({BY_NODE}, driver_version) (nvidia_driver_info{{{NODE}}}))",
         ],
         [
-            p.column("instance", "Node", width=100, links=p.detail("gpu", "instance")),
-            p.column("name", "Model"),
-            p.column("Value #A", "GPUs", p.COUNT, width=55, decimals=0),
-            p.column("Value #B", "with MIG", p.COUNT, width=75, decimals=0),
-            p.column("driver_version", "Driver", width=90),
+            t.column("instance", "Node", width=100, links=links.detail("gpu", "instance")),
+            t.column("name", "Model"),
+            t.column("Value #A", "GPUs", p.COUNT, width=55, decimals=0),
+            t.column("Value #B", "with MIG", p.COUNT, width=75, decimals=0),
+            t.column("driver_version", "Driver", width=90),
         ],
         size=(12, 8),
         empty="No GPU is visible.",

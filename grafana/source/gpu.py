@@ -1,6 +1,6 @@
 """GPU: one GPU, a MIG device, or the GPUs of a node: what fires, memory and true peaks, owners, activity, churn and health."""
 
-from . import activity, budgets, grid, incidents, needed, panels as p, queries as q
+from . import activity, budgets, grid, incidents, links, needed, panels as p, queries as q, tables as t
 from .activity import MIG_NAME
 from .gpu_health import HEALTH, each
 from .needed import PROCESS
@@ -27,7 +27,7 @@ OVERVIEW = [
         thresholds=p.good_from(1),
         size=SMALL,
         empty="unknown",
-        links=p.page("exporter"),
+        links=links.page("exporter"),
         mappings=p.values(_0=("Down", "red"), _1=("Up", "green")),
     ),
     p.stat(
@@ -95,7 +95,7 @@ LINES = [
 ]
 HOLDERS_HEIGHT = 9
 HELD = f"{USED_BY}{{{GPU}}}"
-TOP = f"topk({p.rows(HOLDERS_HEIGHT)}, max by ({HOLDER}) ({q.highest(PEAK_BY, GPU, '$__range')}))"
+TOP = f"topk({t.rows(HOLDERS_HEIGHT)}, max by ({HOLDER}) ({q.highest(PEAK_BY, GPU, '$__range')}))"
 
 
 def holder(expression):
@@ -121,7 +121,7 @@ NOW = [
         size=(8, HOLDERS_HEIGHT),
         empty="No selected GPU reports its memory.",
     ),
-    p.table(
+    t.table(
         "Holders",
         "Workloads that held memory in the selected time range, those with the highest peaks first. Used: – means that it has "
         "ended. Budget: its lowest one. Grew: change in the last 10 minutes. Slack: what its allocators "
@@ -135,14 +135,14 @@ NOW = [
             f"{budgets.lowest(GPU)} and on ({HOLDER}) {TOP}",
         ],
         [
-            p.workload_column(),
-            p.hidden("instance"),
-            *p.device_columns()[1:],
-            p.column("Value #A", "Used", p.BYTES, width=78, decimals=1),
-            p.column("Value #B", "Peak", p.BYTES, width=78, decimals=1),
-            p.column("Value #F", "Budget", p.BYTES, width=75, decimals=0),
-            p.column("Value #C", "Grew 10 min", p.BYTES, width=98, decimals=1),
-            p.column("Value #D", "Slack", p.BYTES, width=80, decimals=1),
+            t.workload_column(),
+            t.hidden("instance"),
+            *t.device_columns()[1:],
+            t.column("Value #A", "Used", p.BYTES, width=78, decimals=1),
+            t.column("Value #B", "Peak", p.BYTES, width=78, decimals=1),
+            t.column("Value #F", "Budget", p.BYTES, width=75, decimals=0),
+            t.column("Value #C", "Grew 10 min", p.BYTES, width=98, decimals=1),
+            t.column("Value #D", "Slack", p.BYTES, width=80, decimals=1),
         ],
         size=(16, HOLDERS_HEIGHT),
         empty="No workload held memory.",
@@ -190,7 +190,7 @@ MEMORY = [
         calcs=p.LAST_AND_MAX,
         empty="No selected GPU reports its memory.",
     ),
-    p.table(
+    t.table(
         "Processes",
         "Processes on the selected GPUs, with user and workload. Peak: since the exporter first saw the "
         "process. Idle: time since the process last worked on the GPU; absent if the driver does not report it, for "
@@ -207,18 +207,18 @@ MEMORY = [
             f" * on (cluster, instance, uuid, mig_uuid) group_left (gpu_instance, profile) {PARTS})",
         ],
         [
-            p.column("instance", "Node", width=90),
-            p.column("gpu", "GPU", width=50),
-            *p.MIG_COLUMNS,
-            p.column("pid", "PID", width=72),
-            p.column("process", "Process", width=132),
-            p.column("user", "User", width=85),
-            p.workload_column(),
-            p.column("Value #A", "Used", p.BYTES, width=80, decimals=1),
-            p.column("Value #B", "Peak", p.BYTES, width=80, decimals=1),
-            p.column("Value #C", "Idle", p.SECONDS, width=72, decimals=0),
-            p.column("Value #D", "Busy", p.RATIO, width=55, decimals=0),
-            p.column("Value #E", "Age", p.SECONDS, width=80, decimals=1),
+            t.column("instance", "Node", width=90),
+            t.column("gpu", "GPU", width=50),
+            *t.MIG_COLUMNS,
+            t.column("pid", "PID", width=72),
+            t.column("process", "Process", width=132),
+            t.column("user", "User", width=85),
+            t.workload_column(),
+            t.column("Value #A", "Used", p.BYTES, width=80, decimals=1),
+            t.column("Value #B", "Peak", p.BYTES, width=80, decimals=1),
+            t.column("Value #C", "Idle", p.SECONDS, width=72, decimals=0),
+            t.column("Value #D", "Busy", p.RATIO, width=55, decimals=0),
+            t.column("Value #E", "Age", p.SECONDS, width=80, decimals=1),
         ],
         empty="No process holds memory, or the series with a PID are disabled (--process.series=false).",
         sort="Used",
@@ -278,11 +278,11 @@ PRESSURE = [
 ]
 
 MIG = [
-    p.ranking(
+    t.ranking(
         "MIG devices: window peak",
         "Highest use of each MIG device in the last peak window, as a share of its allocatable memory.",
         each_part(share(PART)),
-        [p.column("instance", "Node"), p.column("gpu", "GPU", width=55), *p.MIG_COLUMNS],
+        [t.column("instance", "Node"), t.column("gpu", "GPU", width=55), *t.MIG_COLUMNS],
         unit=p.RATIO,
         thresholds=p.FILL,
         max=1,

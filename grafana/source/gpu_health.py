@@ -1,6 +1,6 @@
 """State and health on the GPU dashboard: identity, utilization, temperature, power, clocks and errors."""
 
-from . import panels as p, queries as q
+from . import panels as p, queries as q, tables as t
 # The physical GPU, even if one of its MIG devices is selected.
 from .queries import BOARD as GPU, GPU_KEY
 
@@ -15,7 +15,7 @@ THROTTLED = "hw_slowdown|hw_thermal_slowdown|sw_thermal_slowdown|hw_power_brake_
 THROTTLES = f'{GPU},reason=~"{THROTTLED}"'
 # How many of its spare rows a memory bank has left, and the widths of the columns.
 SPARES = {"max": 90, "high": 93, "partial": 112, "low": 90, "none": 95}
-RECOVERY = p.table(
+RECOVERY = t.table(
     "Recovery, spare rows and PCIe link",
     "Action: what the driver requires to recover the GPU. Gen., lanes: those of the PCIe link now, and the highest "
     "that the GPU and the machine allow; an idle GPU may lower the generation to save power. Rows: number of memory banks "
@@ -30,15 +30,15 @@ RECOVERY = p.table(
         *(each(f'gpu_row_remap_banks{{{GPU},available="{left}"}}') for left in SPARES),
     ],
     [
-        p.column("instance", "Node"),
-        p.column("gpu", "GPU", width=50),
-        p.column("action", "Action"),
-        p.column("Value #B", "Gen.", p.COUNT, width=52, decimals=0),
-        p.column("Value #C", "Max gen.", p.COUNT, width=88, decimals=0),
-        p.column("Value #D", "Lanes", p.COUNT, width=62, decimals=0),
-        p.column("Value #E", "Max lanes", p.COUNT, width=92, decimals=0),
+        t.column("instance", "Node"),
+        t.column("gpu", "GPU", width=50),
+        t.column("action", "Action"),
+        t.column("Value #B", "Gen.", p.COUNT, width=52, decimals=0),
+        t.column("Value #C", "Max gen.", p.COUNT, width=88, decimals=0),
+        t.column("Value #D", "Lanes", p.COUNT, width=62, decimals=0),
+        t.column("Value #E", "Max lanes", p.COUNT, width=92, decimals=0),
         *(
-            p.column(f"Value #{letter}", f"Rows: {left}", width=width)
+            t.column(f"Value #{letter}", f"Rows: {left}", width=width)
             for letter, (left, width) in zip("FGHIJ", SPARES.items())
         ),
     ],
@@ -46,7 +46,7 @@ RECOVERY = p.table(
     empty="Not reported by the driver or the GPU.",
 )
 HEALTH = [
-    p.table(
+    t.table(
         "Identity",
         "Identity of each selected GPU, and the driver of its node. The column Simulated marks simulated GPUs.",
         [
@@ -55,14 +55,14 @@ HEALTH = [
             f" * on (cluster, instance) group_left (driver_version) nvidia_driver_info{{{q.NODE}}})",
         ],
         [
-            p.column("instance", "Node", width=110),
-            p.column("gpu", "GPU", width=50),
-            p.column("name", "Model", width=195),
-            p.column("driver_version", "Driver", width=100),
-            p.column("mig_mode", "MIG", width=75),
-            p.column("pci_bus_id", "PCI", width=125),
-            p.column("simulated", "Simulated", width=85),
-            p.column("uuid", "UUID"),
+            t.column("instance", "Node", width=110),
+            t.column("gpu", "GPU", width=50),
+            t.column("name", "Model", width=195),
+            t.column("driver_version", "Driver", width=100),
+            t.column("mig_mode", "MIG", width=75),
+            t.column("pci_bus_id", "PCI", width=125),
+            t.column("simulated", "Simulated", width=85),
+            t.column("uuid", "UUID"),
         ],
         size=(24, 10),
         empty="No GPU is visible. Check whether the driver is loaded and the exporter is scraped.",

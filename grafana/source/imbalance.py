@@ -1,26 +1,26 @@
 """Unevenly used GPUs of a node or of a workload, on the Fleet dashboard."""
 
-from . import panels as p, queries as q
+from . import links, panels as p, queries as q, tables as t
 from .queries import GPU_KEY, NODE, usable
 
 BY_NODE = "cluster, instance"
 BY_OWNER = q.OWNER
 WORKLOAD_COLUMNS = [
-    p.workload_column(),
-    p.column("instance", "Node", width=85, links=p.detail("gpu", "instance")),
+    t.workload_column(),
+    t.column("instance", "Node", width=85, links=links.detail("gpu", "instance")),
 ]
 
 # Whole GPUs only: MIG devices of different sizes are not an imbalance.
 GPU_USED = f"max by ({GPU_KEY}) (gpu_memory_used_bytes{{{NODE}}} / {usable(NODE)})"
 HELD = f"sum by ({BY_OWNER}, gpu) (max by ({q.HOLDER}) ({q.USED_BY}{{{NODE}}}))"
 ON_FLEET = [
-    p.ranking(
+    t.ranking(
         "Imbalance within nodes",
         "Difference between the highest and the lowest memory use of the GPUs of a node. A large difference means "
         "that jobs could be packed better, or that one job reaches the limit while other GPUs of the node are empty.",
-        f"topk({p.rows(7)}, max by ({BY_NODE}) ({GPU_USED}) - min by ({BY_NODE}) ({GPU_USED})"
+        f"topk({t.rows(7)}, max by ({BY_NODE}) ({GPU_USED}) - min by ({BY_NODE}) ({GPU_USED})"
         f" and on ({BY_NODE}) count by ({BY_NODE}) ({GPU_USED}) > 1)",
-        [p.column("instance", "Node", links=p.detail("gpu", "instance"))],
+        [t.column("instance", "Node", links=links.detail("gpu", "instance"))],
         unit=p.RATIO,
         max=1,
         decimals=0,
@@ -28,11 +28,11 @@ ON_FLEET = [
         size=(12, 7),
         empty="No node with several GPUs.",
     ),
-    p.ranking(
+    t.ranking(
         "Imbalance within workloads",
         "For each workload on several GPUs of a node: difference between its memory on the GPU where it holds the "
         "most and on the GPU where it holds the least.",
-        f"topk({p.rows(7)}, max by ({BY_OWNER}) ({HELD}) - min by ({BY_OWNER}) ({HELD})"
+        f"topk({t.rows(7)}, max by ({BY_OWNER}) ({HELD}) - min by ({BY_OWNER}) ({HELD})"
         f" and on ({BY_OWNER}) count by ({BY_OWNER}) ({HELD}) > 1)",
         WORKLOAD_COLUMNS,
         size=(12, 7),

@@ -3,7 +3,7 @@
 Invariant: ACTIONS has an entry for each shipped alert; the check of the dashboards compares them with the rules.
 """
 
-from . import panels as p, queries as q
+from . import links, panels as p, queries as q, tables as t
 
 # By the rank of the severity, for the order.
 SEVERITY = {"_3": ("critical", "red"), "_2": ("warning", "orange"), "_1": ("info", "blue")}
@@ -69,7 +69,7 @@ def count(names, select, severity):
     return f"count(group by (alertname, {q.DEVICE_KEY}, workload, pod, process) (ALERTS{{{chosen}}}))"
 
 
-def firing(names, select, size, title="Firing alerts", links=True, owners=True, more=None):
+def firing(names, select, size, title="Firing alerts", linked=True, owners=True, more=None):
     """The alerts with these names, the most severe first, and what to do about each. `more`: names and a selector of further alerts."""
     selectors = [f'{chosen},alertname=~"{alerts}"' for alerts, chosen in ((names, select), *([more] if more else []))]
     fires = " or ".join(f'ALERTS{{{chosen},alertstate="firing"}}' for chosen in selectors)
@@ -80,14 +80,14 @@ def firing(names, select, size, title="Firing alerts", links=True, owners=True, 
         active = f'label_replace({active}, "rank", "{rank}", "severity", "{severity}")'
     copied = f'label_replace({active}, "todo", "$1", "alertname", "(.*)")'
     columns = [
-        p.words("rank", "Severity", SEVERITY, width=96),
-        p.column("alertname", "Alert", width=210),
-        *(p.device_columns(85) if links else [p.column("instance", "Node", width=110)]),
-        *([p.column("about", "About", **p.WRAPPED)] if owners else []),
-        p.column("Value #A", "Since", p.TIME, width=105, mappings=p.values(_0=("–", "text"))),
-        p.words("todo", "What to do", {name: (text, "text") for name, text in ACTIONS.items()}, 265 if owners else None),
+        t.words("rank", "Severity", SEVERITY, width=96),
+        t.column("alertname", "Alert", width=210),
+        *(t.device_columns(85) if linked else [t.column("instance", "Node", width=110)]),
+        *([t.column("about", "About", **t.WRAPPED)] if owners else []),
+        t.column("Value #A", "Since", p.TIME, width=105, mappings=p.values(_0=("–", "text"))),
+        t.words("todo", "What to do", {name: (text, "text") for name, text in ACTIONS.items()}, 265 if owners else None),
     ]
-    return p.table(
+    return t.table(
         title,
         "Alerts of the shipped rules that fire at the end of the selected time range. About: the workload, pod, process or "
         "Xid error. Since: when the condition became true. What to do: the first step, with the panels of the GPU "
@@ -122,22 +122,22 @@ def incidents(select, size, title="Incidents", only=""):
     last = f"(max_over_time(gpu_memory_last_incident_timestamp_seconds{{{select}}}[$__range]){only})"
     recent = f"{last} > time() - $__range_s"
     wide = size[0] > 12
-    return p.table(
+    return t.table(
         title,
         "Moments in the selected time range of which the exporter keeps a copy: the last one of each kind on "
         "each GPU. The link in Details opens the exporter's own page, which shows which processes held "
         "the memory, which grew and which ended; it needs a Node that is a host name. The link on the time opens the GPU "
         "at that moment.",
-        [f'label_replace(1000 * max by ({KEY}) ({recent}), "record", "open record ↗", "", "")', *p.around(f"max by ({KEY}) ({recent})")],
+        [f'label_replace(1000 * max by ({KEY}) ({recent}), "record", "open record ↗", "", "")', *t.around(f"max by ({KEY}) ({recent})")],
         [
-            p.words("kind", "Incident", KINDS, width=None if wide else 167),
-            p.column("instance", "Node", width=None if wide else 83, links=p.detail("gpu", "instance")),
-            p.column("gpu", "GPU", width=50, links=p.detail("gpu", "instance", gpu="uuid")),
-            p.column("Value #A", "Last", p.TIME, width=105, links=p.at_that_time("Value #B", "Value #C", "instance", gpu="uuid")),
-            p.column("record", "Details", width=105, links=page_of_exporter()),
-            p.hidden("Value #B"),
-            p.hidden("Value #C"),
-            p.hidden("uuid"),
+            t.words("kind", "Incident", KINDS, width=None if wide else 167),
+            t.column("instance", "Node", width=None if wide else 83, links=links.detail("gpu", "instance")),
+            t.column("gpu", "GPU", width=50, links=links.detail("gpu", "instance", gpu="uuid")),
+            t.column("Value #A", "Last", p.TIME, width=105, links=t.at_that_time("Value #B", "Value #C", "instance", gpu="uuid")),
+            t.column("record", "Details", width=105, links=page_of_exporter()),
+            t.hidden("Value #B"),
+            t.hidden("Value #C"),
+            t.hidden("uuid"),
         ],
         size=size,
         empty="No incident in the selected time range, or the exporter's recorder is off.",

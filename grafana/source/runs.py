@@ -1,6 +1,6 @@
 """One workload from its start to its end, on the Workloads dashboard: allocatable memory, peak and its time, the ladder, the neighbours."""
 
-from . import budgets, grid, panels as p, queries as q
+from . import budgets, grid, links, panels as p, queries as q, tables as t
 from .queries import AT, HOLDER, PEAK_BY, RUN, USED_BY, WORKLOAD
 
 # The workloads with the highest peaks, by name, and their nodes.
@@ -17,7 +17,7 @@ NODES = grid.hidden_list(
     "The nodes of these workloads.",
 )
 HEIGHT = 8
-NUMBER = p.rows(HEIGHT)
+NUMBER = t.rows(HEIGHT)
 HIGHEST = f"max by ({HOLDER}) ({q.highest(PEAK_BY, RUN, '$__range')})"
 # The workloads with the highest peaks, each on its device.
 ROWS = f"topk({NUMBER}, {HIGHEST})"
@@ -47,7 +47,7 @@ STATE = (
     f" last_over_time(workload:gpu_process_idle_seconds:min{{{RUN}}}[5m]) >= $idle) or 0 * ({ROWS})"
 )
 RUNS = [
-    p.table(
+    t.table(
         "From start to end",
         "Workloads that held memory in the selected time range, those with the highest peaks first, also those that have "
         "ended. State: idle if no process has worked for `Idle after`, from the recording rules. Started: start of the oldest "
@@ -62,27 +62,27 @@ RUNS = [
             f"{ROWS} / on ({PLACE}) group_left () {CAPACITY}",
             f"1000 * ({of_row(AT_PEAK)})",
             q.named_device(ROWS, AT),
-            *p.around(f"({of_row(AT_PEAK)})"),
+            *t.around(f"({of_row(AT_PEAK)})"),
         ],
         [
-            p.workload_column(),
-            p.column("instance", "Node", width=90, links=p.detail("gpu", "instance")),
-            *p.device_columns()[1:],
-            p.words("Value #A", "State", {"_0": ("running", "green"), "_1": ("ended", "text"), "_2": ("idle", "orange")}, width=75),
-            p.column("Value #B", "Started", p.TIME, width=100),
-            p.column("Value #C", "Ended", p.TIME, width=100),
-            p.column("Value #D", "Allocatable", p.BYTES, width=95, decimals=1),
-            p.column("Value #E", "Peak", p.BYTES, width=82, decimals=1),
-            p.column("Value #F", "Peak %", p.RATIO, 65, p.FILL, decimals=0),
-            p.column(
+            t.workload_column(),
+            t.column("instance", "Node", width=90, links=links.detail("gpu", "instance")),
+            *t.device_columns()[1:],
+            t.words("Value #A", "State", {"_0": ("running", "green"), "_1": ("ended", "text"), "_2": ("idle", "orange")}, width=75),
+            t.column("Value #B", "Started", p.TIME, width=100),
+            t.column("Value #C", "Ended", p.TIME, width=100),
+            t.column("Value #D", "Allocatable", p.BYTES, width=95, decimals=1),
+            t.column("Value #E", "Peak", p.BYTES, width=82, decimals=1),
+            t.column("Value #F", "Peak %", p.RATIO, 65, p.FILL, decimals=0),
+            t.column(
                 "Value #G",
                 "Peak at",
                 p.TIME,
                 width=100,
-                links=p.at_that_time("Value #I", "Value #J", "instance", gpu="uuid", mig="mig"),
+                links=t.at_that_time("Value #I", "Value #J", "instance", gpu="uuid", mig="mig"),
             ),
-            p.hidden("Value #I"),
-            p.hidden("Value #J"),
+            t.hidden("Value #I"),
+            t.hidden("Value #J"),
         ],
         size=(24, HEIGHT),
         empty="No workload held memory in the selected time range.",

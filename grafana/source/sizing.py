@@ -1,6 +1,6 @@
 """Right-sizing on the Workloads dashboard."""
 
-from . import grid, panels as p, queries as q
+from . import grid, links, panels as p, queries as q, tables as t
 from .queries import DEVICE, DEVICE_KEY, HOLDER as KEY, NODE, PEAK_BY as PEAK_FAMILY, WORKLOAD
 
 # For each size of MIG profile, its smallest share of GPU memory on any model, taken from its shares on the H200 and the A100.
@@ -36,7 +36,7 @@ def never_used(select=NODE):
 HEIGHT = 10
 LISTED = grid.hidden_list(
     "emptiest",
-    f"topk({p.rows(HEIGHT)}, max by (uuid) ({never_used()} and on ({DEVICE_KEY}) {needed(WORKLOAD)}))",
+    f"topk({t.rows(HEIGHT)}, max by (uuid) ({never_used()} and on ({DEVICE_KEY}) {needed(WORKLOAD)}))",
     "uuid",
     "The GPUs with the most memory that was never used within Lookback, of those that the selected workloads used.",
 )
@@ -49,7 +49,7 @@ DEVICE_SHARE = of_devices(lambda size, peak: f"({peak} / {size})")
 
 
 SIZES = [
-    p.table(
+    t.table(
         "Right-sizing: workloads",
         "Never used: memory of the GPU or MIG device of each workload that remained free even at the highest use by all of its "
         "workloads within `Lookback`, in descending order; the list is that of the GPUs with the most. Peak: that of the workload. "
@@ -69,16 +69,16 @@ SIZES = [
             q.named_device(PEAK, EMPTIEST),
         ],
         [
-            p.workload_column(),
-            p.column("instance", "Node", width=90, links=p.detail("gpu", "instance")),
-            *p.device_columns()[1:],
-            p.column("name", "Model", width=195),
-            p.column("Value #A", "Never used", p.BYTES, width=118, decimals=1),
-            p.column("Value #B", "Peak", p.BYTES, width=72, decimals=0),
-            p.column("Value #C", "Allocatable", p.BYTES, width=95, decimals=0),
-            p.column("Value #D", "Peak %", p.RATIO, 75, p.FILL, decimals=0),
-            p.hidden("uuid"),
-            p.column(
+            t.workload_column(),
+            t.column("instance", "Node", width=90, links=links.detail("gpu", "instance")),
+            *t.device_columns()[1:],
+            t.column("name", "Model", width=195),
+            t.column("Value #A", "Never used", p.BYTES, width=118, decimals=1),
+            t.column("Value #B", "Peak", p.BYTES, width=72, decimals=0),
+            t.column("Value #C", "Allocatable", p.BYTES, width=95, decimals=0),
+            t.column("Value #D", "Peak %", p.RATIO, 75, p.FILL, decimals=0),
+            t.hidden("uuid"),
+            t.column(
                 "Value #E",
                 "Would suffice",
                 width=115,
@@ -95,29 +95,29 @@ SIZES = [
         empty="No workload held memory.",
         sort="Never used",
     ),
-    p.ranking(
+    t.ranking(
         "Right-sizing: devices by highest peak",
         "Number of GPUs, or of their MIG devices if there are any, by the highest total memory use of all their workloads "
         "within `Lookback`, in eighths of the device: 25 means more than 12.5 % and up to 25 %. Of all devices of the selected nodes, "
         "whichever workloads are selected.",
         f'count_values("percent", clamp_min(ceil(8 * {DEVICE_SHARE}), 1) * 12.5)',
-        [p.column("percent", "Peak up to (%)", "none", width=150)],
+        [t.column("percent", "Peak up to (%)", "none", width=150)],
         unit=p.COUNT,
         order="Peak up to (%)",
         decimals=0,
         size=(12, 8),
         empty="No GPU reports its memory.",
     ),
-    p.ranking(
+    t.ranking(
         "Memory never used",
         "Memory of each GPU, or of its MIG devices if there are any, that remained free even at the highest peak "
         "within `Lookback`.",
-        f"topk({p.rows(8)}, {never_used()})",
+        f"topk({t.rows(8)}, {never_used()})",
         [
-            p.column("instance", "Node", links=p.detail("gpu", "instance")),
-            p.column("gpu", "GPU", width=50, links=p.detail("gpu", "instance", gpu="uuid")),
-            *p.MIG_COLUMNS,
-            p.hidden("uuid"),
+            t.column("instance", "Node", links=links.detail("gpu", "instance")),
+            t.column("gpu", "GPU", width=50, links=links.detail("gpu", "instance", gpu="uuid")),
+            *t.MIG_COLUMNS,
+            t.hidden("uuid"),
         ],
         empty="No GPU reports its memory.",
     ),

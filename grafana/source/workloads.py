@@ -1,6 +1,6 @@
 """Workloads: who holds what and wastes what, each workload from its start to its end, growth, and right-sizing."""
 
-from . import activity, budgets, grid, incidents, panels as p, queries as q, runs
+from . import activity, budgets, grid, incidents, links, panels as p, queries as q, runs, tables as t
 from .queries import AT, DEVICE_KEY, GROWING as GROW, HOLDER, NAMESPACE, OWNER, PEAK_BY, POD_KEY, RUN, USED_BY, WORKLOAD
 from .sizing import LISTED as EMPTIEST, SIZES
 
@@ -82,7 +82,7 @@ def in_namespace(expression):
 
 
 NAMESPACES = [
-    p.table(
+    t.table(
         "By namespace",
         "Allocated: devices and shares that the kubelet allocated. GPUs: devices in use. Budget: sum of the "
         "lowest budgets of the workloads that have one. Taken: memory held now. Needed: taken without the slack that allocators "
@@ -107,18 +107,18 @@ NAMESPACES = [
             in_namespace(f"sum by (namespace) ({budgets.in_namespaces()})"),
         ],
         [
-            p.column("title", "Namespace", links=p.detail("workloads", "namespace")),
+            t.column("title", "Namespace", links=links.detail("workloads", "namespace")),
             # Without a namespace the link has an empty value, which selects what is outside of Kubernetes.
-            ("namespace", {**p.NOT_SHOWN, "noValue": ""}),
-            p.column("Value #B", "Allocated", p.COUNT, width=85, decimals=0),
-            p.column("Value #C", "GPUs", p.COUNT, width=60, decimals=0),
-            p.column("Value #I", "Budget", p.BYTES, width=95, decimals=1),
-            p.column("Value #A", "Taken", p.BYTES, width=95, decimals=1),
-            p.column("Value #D", "Needed", p.BYTES, width=95, decimals=1),
-            p.column("Value #E", "Top peak", p.BYTES, width=95, decimals=1),
-            p.column("Value #F", "Idle", p.BYTES, width=95, decimals=1),
-            p.column("Value #G", "All held", p.GIB_HOURS, width=105, decimals=0),
-            p.column("Value #H", "All idle", p.GIB_HOURS, width=105, decimals=0),
+            ("namespace", {**t.NOT_SHOWN, "noValue": ""}),
+            t.column("Value #B", "Allocated", p.COUNT, width=85, decimals=0),
+            t.column("Value #C", "GPUs", p.COUNT, width=60, decimals=0),
+            t.column("Value #I", "Budget", p.BYTES, width=95, decimals=1),
+            t.column("Value #A", "Taken", p.BYTES, width=95, decimals=1),
+            t.column("Value #D", "Needed", p.BYTES, width=95, decimals=1),
+            t.column("Value #E", "Top peak", p.BYTES, width=95, decimals=1),
+            t.column("Value #F", "Idle", p.BYTES, width=95, decimals=1),
+            t.column("Value #G", "All held", p.GIB_HOURS, width=105, decimals=0),
+            t.column("Value #H", "All idle", p.GIB_HOURS, width=105, decimals=0),
         ],
         size=(24, 7),
         empty="No workload holds memory.",
@@ -127,7 +127,7 @@ NAMESPACES = [
 ]
 PROCESS_USED = q.processes("gpu_process_memory_used_bytes", NAMESPACE)
 OF_USER = q.owner("user", WORKLOAD)
-LISTED = p.rows(9)
+LISTED = t.rows(9)
 USED_BY_RUN = f"{USED_BY}{{{RUN}}}"
 # The workloads with the highest peaks, each on its device.
 ROWS = f"topk({LISTED}, max by ({HOLDER}) ({q.highest(PEAK_BY, RUN, '$__range')}))"
@@ -138,7 +138,7 @@ def of_row(expression):
 
 
 HOLDERS = [
-    p.table(
+    t.table(
         "By workload",
         "Workloads with the highest peaks of the time range, on each GPU or MIG device. Taken: now; – means that the workload "
         "has ended. Slack: what its allocators reserved and do not use, if they report it. Idle for: time since the workload "
@@ -153,23 +153,23 @@ HOLDERS = [
             q.named_device(ROWS, AT),
         ],
         [
-            p.workload_column(),
-            p.column("kind", "Kind", width=92),
-            p.column("instance", "Node", width=90, links=p.detail("gpu", "instance")),
-            *p.device_columns()[1:],
-            p.column("Value #A", "Taken", p.BYTES, width=82, decimals=1),
-            p.column("Value #B", "Peak", p.BYTES, width=82, decimals=1),
-            p.column("Value #C", "Slack", p.BYTES, width=82, decimals=1),
-            p.column("Value #D", "Idle for", p.SECONDS, width=82, decimals=1),
-            p.column("Value #E", "Held", p.GIB_HOURS, width=95, decimals=0),
-            p.column("Value #F", "Held idle", p.GIB_HOURS, width=95, decimals=0),
+            t.workload_column(),
+            t.column("kind", "Kind", width=92),
+            t.column("instance", "Node", width=90, links=links.detail("gpu", "instance")),
+            *t.device_columns()[1:],
+            t.column("Value #A", "Taken", p.BYTES, width=82, decimals=1),
+            t.column("Value #B", "Peak", p.BYTES, width=82, decimals=1),
+            t.column("Value #C", "Slack", p.BYTES, width=82, decimals=1),
+            t.column("Value #D", "Idle for", p.SECONDS, width=82, decimals=1),
+            t.column("Value #E", "Held", p.GIB_HOURS, width=95, decimals=0),
+            t.column("Value #F", "Held idle", p.GIB_HOURS, width=95, decimals=0),
         ],
         size=(24, 9),
         interval="5m",
         empty="No workload held memory in the selected time range.",
         sort="Peak",
     ),
-    p.table(
+    t.table(
         "By user",
         "Memory by the user of the processes; in containers this is often root. Taken: now. Idle: held by processes that "
         "have not worked for `Idle after`. Processes: those that hold memory.",
@@ -179,20 +179,20 @@ HOLDERS = [
             named(f"count by (user) ({PROCESS_USED} {OF_USER})", "user", "unknown"),
         ],
         [
-            p.column("user", "User"),
-            p.column("Value #A", "Taken", p.BYTES, width=100, decimals=1),
-            p.column("Value #B", "Idle", p.BYTES, width=100, decimals=1),
-            p.column("Value #C", "Processes", p.COUNT, width=90, decimals=0),
+            t.column("user", "User"),
+            t.column("Value #A", "Taken", p.BYTES, width=100, decimals=1),
+            t.column("Value #B", "Idle", p.BYTES, width=100, decimals=1),
+            t.column("Value #C", "Processes", p.COUNT, width=90, decimals=0),
         ],
         size=(12, 8),
         empty="No process holds memory, or the series with a PID are disabled (--process.series=false).",
         sort="Taken",
     ),
-    p.ranking(
+    t.ranking(
         "By kind of workload",
         "Memory held now by kind of workload: Kubernetes, other containers, batch jobs, systemd units or users.",
         named(q.total(USED, "kind", f"{DEVICE_KEY}, workload"), "kind", "beyond the limit"),
-        [p.column("kind", "Kind")],
+        [t.column("kind", "Kind")],
         size=(12, 8),
         empty="No workload holds memory.",
     ),
@@ -201,7 +201,7 @@ HOLDERS = [
 PROCESS = f"{DEVICE_KEY}, pid, process, user, workload"
 IDLE = f"gpu_process_idle_seconds{{{NAMESPACE}}} >= $idle"
 UNUSED = [
-    p.table(
+    t.table(
         "Processes with idle memory",
         "Processes that hold memory and have not worked on the GPU for at least the time in `Idle after`. Under MIG "
         "the driver does not report when a process last worked.",
@@ -210,32 +210,32 @@ UNUSED = [
             f"max by ({PROCESS}) (({IDLE}) {q.owner('user, workload', WORKLOAD)})",
         ],
         [
-            p.workload_column(),
-            p.column("user", "User", width=85),
-            p.column("process", "Process"),
-            p.column("instance", "Node", width=130, links=p.detail("gpu", "instance")),
-            p.column("gpu", "GPU", width=50, links=p.detail("gpu", "instance", gpu="uuid")),
-            p.column("Value #A", "Memory", p.BYTES, width=95, decimals=1),
-            p.column("Value #B", "Idle for", p.SECONDS, width=95, decimals=1),
-            p.hidden("uuid"),
+            t.workload_column(),
+            t.column("user", "User", width=85),
+            t.column("process", "Process"),
+            t.column("instance", "Node", width=130, links=links.detail("gpu", "instance")),
+            t.column("gpu", "GPU", width=50, links=links.detail("gpu", "instance", gpu="uuid")),
+            t.column("Value #A", "Memory", p.BYTES, width=95, decimals=1),
+            t.column("Value #B", "Idle for", p.SECONDS, width=95, decimals=1),
+            t.hidden("uuid"),
         ],
         size=(24, 7),
         empty="No workload is known to have held idle memory for this long. The driver does not report it under MIG.",
         sort="Memory",
     ),
-    p.table(
+    t.table(
         "Unused allocations",
         "Devices that the kubelet allocated to containers without a process on any GPU. GPUs that do not answer are "
         "left out.",
         [f"max by ({POD_KEY}, gpu, uuid, resource) ({q.unused_allocations(NAMESPACE)})"],
         [
-            p.column("namespace", "Namespace"),
-            p.column("pod", "Pod"),
-            p.column("container", "Container"),
-            p.column("resource", "Resource"),
-            p.column("instance", "Node", width=130, links=p.detail("gpu", "instance")),
-            p.column("gpu", "GPU", width=50, links=p.detail("gpu", "instance", gpu="uuid")),
-            p.hidden("uuid"),
+            t.column("namespace", "Namespace"),
+            t.column("pod", "Pod"),
+            t.column("container", "Container"),
+            t.column("resource", "Resource"),
+            t.column("instance", "Node", width=130, links=links.detail("gpu", "instance")),
+            t.column("gpu", "GPU", width=50, links=links.detail("gpu", "instance", gpu="uuid")),
+            t.hidden("uuid"),
         ],
         size=(24, 7),
         empty="No unused allocation is known. This needs an exporter that uses both the kubelet and the API server.",
@@ -243,7 +243,7 @@ UNUSED = [
 ]
 
 GROWTH = f"deriv({USED_BY}{{{WORKLOAD}}}[$__range])"
-FASTEST_GROWING = f"topk({p.rows(8)}, max by ({HOLDER}) ({GROWTH}) > 0 and on ({HOLDER}) {USED})"
+FASTEST_GROWING = f"topk({t.rows(8)}, max by ({HOLDER}) ({GROWTH}) > 0 and on ({HOLDER}) {USED})"
 FASTEST = grid.hidden_list(
     "growing",
     f"topk(8, max by (workload) ({GROWTH}) > 0)",
@@ -263,15 +263,15 @@ GROWING = [
         calcs=p.LAST_AND_MAX,
         empty="No workload grew in the selected time range.",
     ),
-    p.table(
+    t.table(
         "Growth rate",
         "Growth of the memory of the workloads that hold some now, over the selected time range. Growth in the first minutes of a job is normal: select a time "
         "range without them. When a device will be full is on the Fleet dashboard.",
         [f"{FASTEST_GROWING} * 3600", q.named_device(FASTEST_GROWING, q.NODE)],
         [
-            p.workload_column(),
-            *p.device_columns(90),
-            p.column("Value #A", "Mean per hour", p.BYTES, width=120, decimals=1),
+            t.workload_column(),
+            *t.device_columns(90),
+            t.column("Value #A", "Mean per hour", p.BYTES, width=120, decimals=1),
         ],
         size=(12, 8),
         empty="No workload that holds memory now grew in the selected time range.",
