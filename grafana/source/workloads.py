@@ -271,7 +271,7 @@ GROWING = [
         [
             t.workload_column(),
             *t.device_columns(90),
-            t.column("Value #A", "Mean per hour", p.BYTES, width=120, decimals=1),
+            t.column("Value #A", "Mean per hour", p.BYTES, width=136, decimals=1),
         ],
         size=(12, 8),
         empty="No workload that holds memory now grew in the selected time range.",
