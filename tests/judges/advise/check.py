@@ -28,7 +28,7 @@ from cases import cases, others
 from fleet import SCRAPES, Fleet
 from forms import FORMS
 from self_test import self_test
-from truth import LOOKBACK, STEP, Truth
+from truth import LOOKBACK, Truth
 from workloads import Crowd
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -62,8 +62,8 @@ class History:
         of_devices = [series for device in self.devices for series in device.own_series(self.begin)]
         return of_devices + [series for stay in self.stays for series in stay.series(self.begin)]
 
-    def truth(self, end=None, seconds=WEEKS, **options):
-        return Truth(self.begin, self.devices, self.stays, end or self.time, seconds).answer(**options)
+    def truth(self, end=None, seconds=WEEKS, lookback=LOOKBACK, **options):
+        return Truth(self.begin, self.devices, self.stays, end or self.time, seconds, lookback).answer(**options)
 
 
 def differences(found, expected, path=""):
@@ -201,13 +201,11 @@ def until_now(judge, proxy, history):
     done = judge.run(proxy.url, "--format=json")
     answer = json.loads(done.stdout) if done.stdout else {"time": 0}
     problems = [] if before <= answer["time"] <= time.time() else [f"the time is {answer['time']}"]
-    # Prometheus 2 sees a sample that is exactly as old as it looks back, and Prometheus 3 does not.
-    if not problems and (answer["time"] - LOOKBACK - history.begin) % STEP == 0:
-        time.sleep(1.1)
-        return until_now(judge, proxy, history)
     if not problems:
         found = {key: value for key, value in answer.items() if key not in SAID}
-        problems = list(differences(found, history.truth(end=answer["time"])))
+        # Prometheus 2 sees a sample that is exactly as old as it looks back, and Prometheus 3 does not.
+        said = (list(differences(found, history.truth(end=answer["time"], lookback=far))) for far in (LOOKBACK, LOOKBACK + 1))
+        problems = min(said, key=len)
     judge.note("without a time", problems)
 
 

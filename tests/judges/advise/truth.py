@@ -36,8 +36,8 @@ def highest(every, low, high):
 class RunTruth:
     """What is true of one workload on one device."""
 
-    def __init__(self, work, device, cluster, interval, time):
-        self.work, self.device, self.cluster = work, device, cluster
+    def __init__(self, work, device, cluster, interval, time, lookback):
+        self.work, self.device, self.cluster, self.lookback = work, device, cluster, lookback
         self.interval, self.time = interval, time
         self.samples, self.peaks = {}, {}
         self.count, self.now, self.limits = 0, False, defaultdict(list)
@@ -55,7 +55,7 @@ class RunTruth:
     def budget(self):
         """(bytes, source) of the lowest budget, or None."""
         limits = [(source, *last) for source, every in self.limits.items() for last in every if source != "time_slicing"]
-        fresh = [one for one in limits if one[1] > self.time - LOOKBACK]
+        fresh = [one for one in limits if one[1] > self.time - self.lookback]
         # Those of now count, and otherwise those of an ended run. Copies and names of a series count by their highest value.
         highest_of = {}
         for source, _, value in fresh or ([] if self.now else limits):
@@ -101,9 +101,10 @@ class RunTruth:
 
 
 class Truth:
-    """The samples of all stays, between `time` - `seconds` and `time`."""
+    """The samples of all stays, between `time` - `seconds` and `time`. `lookback`: a current value is younger than this, in seconds."""
 
-    def __init__(self, begin, devices, stays, time, seconds):
+    def __init__(self, begin, devices, stays, time, seconds, lookback=LOOKBACK):
+        self.lookback = lookback
         self.interval = max(60, -(-seconds // INTERVALS))
         self.begin, self.time, self.devices = begin, time, devices
         # Intervals end at multiples of their length; the last one ends with the range.
@@ -131,13 +132,13 @@ class Truth:
         if stay.work.name == "other":
             self.others.add(key)
             return
-        run = self.runs.setdefault(key, RunTruth(stay.work, stay.device, cluster, self.interval, self.time))
+        run = self.runs.setdefault(key, RunTruth(stay.work, stay.device, cluster, self.interval, self.time, self.lookback))
         for copy in copies:
             for number, (count, peak) in copy.items():
                 run.samples[number] = max(run.samples.get(number, 0), count)
                 run.peaks[number] = max(run.peaks.get(number, 0), peak)
         run.count = max(run.count, highest(every["gpu_workload_processes"], self.low, self.time) or 0)
-        run.now |= bool(highest(every["gpu_workload_processes"], self.time - LOOKBACK, self.time))
+        run.now |= bool(highest(every["gpu_workload_processes"], self.time - self.lookback, self.time))
         for series in every["gpu_workload_memory_limit_bytes"]:
             last = max(sampled(series, self.low, self.time), default=None)
             if last:
@@ -175,7 +176,7 @@ class Truth:
                 process["reported"][framework] = max(values)
             elif family == "gpu_process_allocator_out_of_memory_total":
                 # A counter that begins in the range counts from 0, and one that falls has begun again.
-                before = highest(every, self.low - LOOKBACK, self.low) or 0
+                before = highest(every, self.low - self.lookback, self.low) or 0
                 failed = sum(new - old if new >= old else new for old, new in zip([before, *values], values))
                 process["failed"] = failed + (process["failed"] or 0)
 
