@@ -105,9 +105,9 @@ ON_GPU = [
     p.series(
         "Memory and activity",
         "Memory used and needed as a share of the allocatable memory; needed memory is only known if a process reports "
-        "about its allocator (docs/needed.md), and contains all memory of the others. Utilization: share of time in which any kernel ran, as in nvidia-smi. SMs, "
-        "tensor cores, memory bandwidth: how much of them was active. All are means over the selected GPUs, or the selected MIG "
-        "device, that report the value. High utilization with little activity: the GPU is mostly waiting.",
+        "about its allocator (docs/needed.md), and contains all memory of the others. Utilization: share of time in which any kernel "
+        "ran, as in nvidia-smi. SMs, tensor cores, memory bandwidth: how much of them was active. All are means over the selected "
+        "GPUs, or the selected MIG device, that report the value. High utilization with little activity: the GPU is mostly waiting.",
         [
             p.ranged(" or ".join(f"sum({kind}_used_bytes{{{GPU}}}) / sum({q.usable(GPU, prefix=kind)})" for kind in KINDS), "memory used"),
             p.ranged(f"sum({q.needed(GPU)}) / sum({q.usable(GPU)})", "memory needed"),

@@ -68,7 +68,13 @@ ON_FLEET = [
     ),
 ]
 
-UNNAMED = {"custom__hideFrom": {"viz": False, "legend": True, "tooltip": False}}
+# Without a name in the legend, because it is the same for most GPUs.
+LIMIT_LINE = {
+    "color": {"mode": "fixed", "fixedColor": p.GREY},
+    "custom__hideFrom": {"viz": False, "legend": True, "tooltip": False},
+    "custom__fillOpacity": 0,
+    "custom__lineStyle": p.DASHES,
+}
 ON_GPU = [
     p.series(
         "Promised against allocatable",
@@ -79,7 +85,7 @@ ON_GPU = [
             p.ranged(promised(BOARD), f"{NAME} promised"),
             p.ranged(each(f"{q.usable(BOARD)} and on ({GPU_KEY}) {PROMISED}{{{BOARD}}}"), f"{NAME} allocatable"),
         ],
-        overrides=[p.by_query("B", color={"mode": "fixed", "fixedColor": p.GREY}, **UNNAMED, custom__fillOpacity=0, custom__lineStyle=p.DASHES)],
+        overrides=[p.by_query("B", **LIMIT_LINE)],
         fill=0,
         size=(24, 7),
         legend="right",

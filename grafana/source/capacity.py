@@ -33,6 +33,9 @@ def filling(prefix):
     return f"({size} - {floors[0]}) * {3 * QUARTER} / ({floors[0]} - {floors[-1]}) and {rising}"
 
 
+SOONEST = f"bottomk({t.rows(8)}, {q.each_device(filling, NODE)})"
+
+
 def free(prefix):
     return f"{prefix}_free_bytes{{{NODE}}}"
 
@@ -64,9 +67,9 @@ PANELS = [
     t.table(
         "Where a job fits now",
         "GPUs, or their MIG devices if there are any, with at least `Job size` free, the tightest fit first. Devices that the "
-        "kubelet has allocated already are left out, if the exporter sees its allocations, and GPUs with a critical alert. At peak: what was free at the "
-        "highest use in the selected time range. Fits at peak: whether the job would have fitted then too; if not, it may fail "
-        "later. How many devices of each model there are is in the column Fit of GPUs held and needed.",
+        "kubelet has allocated already are left out, if the exporter sees its allocations, and GPUs with a critical alert. At peak: "
+        "what was free at the highest use in the selected time range. Fits at peak: whether the job would have fitted then too; if "
+        "not, it may fail later. How many devices of each model there are is in the column Fit of GPUs held and needed.",
         [
             q.linked(FITS),
             f"{q.never_needed(NODE, '$__range')} and on ({DEVICE_KEY}) {FITS}",
@@ -114,8 +117,8 @@ PANELS = [
         "GPUs, or their MIG devices if there are any, whose lowest use has risen in each of the last three quarters of an hour, "
         "and the time until they are full at this rate. A device whose use only varies is not listed.",
         [
-            q.linked(f"bottomk({t.rows(8)}, {q.each_device(filling, NODE)})"),
-            f"{q.each_device(free, NODE)} and on ({DEVICE_KEY}) bottomk({t.rows(8)}, {q.each_device(filling, NODE)})",
+            q.linked(SOONEST),
+            f"{q.each_device(free, NODE)} and on ({DEVICE_KEY}) {SOONEST}",
         ],
         [
             *t.device_columns(),

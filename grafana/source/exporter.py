@@ -240,10 +240,10 @@ NODES = [
     t.table(
         "Exporters",
         "Each exporter that Prometheus scrapes; those that it does not scrape are in the table Silent exporters. Window: of "
-        "the peaks; if it is shorter than the scrape interval, peaks are lost. API, Kubelet: – if the exporter does not use it. Scrape, Samples: duration and size of the last "
-        "scrape, from Prometheus' side. Files: open file descriptors as a share of their limit. Dropped: processes and "
-        "workloads beyond the series limit. Invisible: processes that /proc does not show. Simulated: GPUs of the demo, whose "
-        "values are not measured.",
+        "the peaks; if it is shorter than the scrape interval, peaks are lost. API, Kubelet: – if the exporter does not use it. "
+        "Scrape, Samples: duration and size of the last scrape, from Prometheus' side. Files: open file descriptors as a share of "
+        "their limit. Dropped: processes and workloads beyond the series limit. Invisible: processes that /proc does not show. "
+        "Simulated: GPUs of the demo, whose values are not measured.",
         [
             f"max by ({BY_NODE}, version) ({BUILD})",
             f"max by ({BY_NODE}) (vram_exporter_nvml_up{{{NODE}}})",

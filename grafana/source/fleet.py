@@ -206,7 +206,6 @@ OVER_TIME = [
 ]
 
 # Of the GPUs on which at least one process reports about its allocators.
-REPORTED = f"(gpu_memory_used_bytes{{{NODE}}} and gpu_memory_needed_bytes{{{NODE}}})"
 SLACK = f"(gpu_memory_used_bytes{{{NODE}}} - gpu_memory_needed_bytes{{{NODE}}})"
 # Reads two series for each workload on a device; those of its processes can be many times as many.
 IDLE = (

@@ -4,7 +4,7 @@ from . import activity, budgets, grid, incidents, links, needed, panels as p, qu
 from .activity import MIG_NAME
 from .gpu_health import HEALTH, each
 from .needed import PROCESS
-from .queries import BOARD, DEVICE, GPU, HOLDER, PART, PEAK_BY, USED_BY, WHOLE
+from .queries import BOARD, DEVICE, GPU, HOLDER, PART, USED_BY, WHOLE
 
 
 def each_part(expression):
@@ -95,14 +95,7 @@ LINES = [
 ]
 HOLDERS_HEIGHT = 9
 HELD = f"{USED_BY}{{{GPU}}}"
-TOP = f"topk({t.rows(HOLDERS_HEIGHT)}, max by ({HOLDER}) ({q.highest(PEAK_BY, GPU, '$__range')}))"
-
-
-def holder(expression):
-    """`expression` for the workloads with the highest peaks."""
-    return f"max by ({HOLDER}) ({expression}) and on ({HOLDER}) {TOP}"
-
-
+TOP = q.top_holders(t.rows(HOLDERS_HEIGHT), GPU)
 NOW = [
     p.series(
         "Used, peak, needed and allocatable",
@@ -127,10 +120,10 @@ NOW = [
         "ended. Budget: its lowest one. Grew: change in the last 10 minutes. Slack: what its allocators "
         "reserved and do not use, if they report it.",
         [
-            holder(HELD),
+            q.of_holders(TOP, HELD),
             TOP,
-            holder(f"delta({HELD}[10m])"),
-            holder(q.slack(GPU)),
+            q.of_holders(TOP, f"delta({HELD}[10m])"),
+            q.of_holders(TOP, q.slack(GPU)),
             q.named_device(TOP, GPU),
             f"{budgets.lowest(GPU)} and on ({HOLDER}) {TOP}",
         ],

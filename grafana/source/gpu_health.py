@@ -111,7 +111,8 @@ HEALTH = [
     ),
     p.series(
         "Clocks",
-        "Lowest clock of the selected GPUs; an idle GPU lowers its clocks. A clock that falls under load is throttled: see the panel Throttling.",
+        "Lowest clock of the selected GPUs; an idle GPU lowers its clocks. A clock that falls under load is throttled: see the "
+        "panel Throttling.",
         [p.ranged(f"min by (clock) (gpu_clock_hertz{{{GPU}}})", "lowest {{clock}}")],
         unit="hertz",
         size=(8, 9),

@@ -114,7 +114,7 @@ KEY = "cluster, instance, gpu, uuid, mig_uuid, kind"
 def page_of_exporter():
     """A link to the exporter's own page, for a node whose label is its host name, with the exporter's usual port."""
     url = 'http://${__data.fields["instance"]}${port}/'
-    return [{"title": "Open the exporter's page, which shows who held the memory", "url": url, "targetBlank": True}]
+    return links.to("Open the exporter's page, which shows who held the memory", url, new_tab=True)
 
 
 def incidents(select, size, title="Incidents", only=""):

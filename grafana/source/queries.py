@@ -169,6 +169,21 @@ def largest(family, select, by, number, time="$__range"):
     return f"topk({number}, sum by ({by}) (max_over_time({family}{{{select}}}[{time}] @ end())))"
 
 
+def top_holders(number, select):
+    """The `number` workloads with the highest peaks in the selected time range, each on its device."""
+    return f"topk({number}, max by ({HOLDER}) ({highest(PEAK_BY, select, '$__range')}))"
+
+
+def of_holders(holders, expression):
+    """`expression` for these workloads."""
+    return f"max by ({HOLDER}) ({expression}) and on ({HOLDER}) {holders}"
+
+
+def idle_for(select):
+    """The time since a process of each workload last worked, of the recording rules, whose series exists every four minutes."""
+    return f"last_over_time(workload:gpu_process_idle_seconds:min{{{select}}}[5m])"
+
+
 def linked(expression):
     """Adds two labels. `device` names the GPU or MIG device: "2", or "0 · 1g.10gb #4". `mig` is for links: the MIG device, or
     "All", which Grafana takes for all values of a variable."""

@@ -17,17 +17,8 @@ NODES = grid.hidden_list(
     "The nodes of these workloads.",
 )
 HEIGHT = 8
-NUMBER = t.rows(HEIGHT)
-HIGHEST = f"max by ({HOLDER}) ({q.highest(PEAK_BY, RUN, '$__range')})"
-# The workloads with the highest peaks, each on its device.
-ROWS = f"topk({NUMBER}, {HIGHEST})"
+ROWS = q.top_holders(t.rows(HEIGHT), RUN)
 PLACE = "cluster, instance, uuid, mig_uuid"
-
-
-def of_row(expression):
-    return f"max by ({HOLDER}) ({expression}) and on ({HOLDER}) {ROWS}"
-
-
 # The last reading: now, or at the resolution of a graph.
 LAST_SEEN = f"timestamp({USED_BY}{{{RUN}}}) or max_over_time(timestamp({USED_BY}{{{RUN}}})[$__range:$__interval])"
 # The first reading whose window holds the peak. A subquery does not see what is newer than its last step.
@@ -44,7 +35,7 @@ STARTED = (
 # 1 if it has ended, 2 if it is idle, otherwise 0.
 STATE = (
     f"1 + 0 * ({ROWS} unless on ({HOLDER}) {USED_BY}{{{RUN}}}) or 2 + 0 * ({ROWS} and on (cluster, instance, workload)"
-    f" last_over_time(workload:gpu_process_idle_seconds:min{{{RUN}}}[5m]) >= $idle) or 0 * ({ROWS})"
+    f" {q.idle_for(RUN)} >= $idle) or 0 * ({ROWS})"
 )
 RUNS = [
     t.table(
@@ -56,13 +47,13 @@ RUNS = [
         [
             STATE,
             f"1000 * ({STARTED} and on ({HOLDER}) {ROWS})",
-            f"1000 * ({of_row(LAST_SEEN)} unless on ({HOLDER}) {USED_BY}{{{RUN}}})",
+            f"1000 * ({q.of_holders(ROWS, LAST_SEEN)} unless on ({HOLDER}) {USED_BY}{{{RUN}}})",
             f"{CAPACITY} * on ({PLACE}) group_right () ({ROWS} ^ 0)",
             ROWS,
             f"{ROWS} / on ({PLACE}) group_left () {CAPACITY}",
-            f"1000 * ({of_row(AT_PEAK)})",
+            f"1000 * ({q.of_holders(ROWS, AT_PEAK)})",
             q.named_device(ROWS, AT),
-            *t.around(f"({of_row(AT_PEAK)})"),
+            *t.around(f"({q.of_holders(ROWS, AT_PEAK)})"),
         ],
         [
             t.workload_column(),
@@ -120,8 +111,8 @@ def reported(kind):
 LADDER = p.bars(
     "Ladder",
     "From the device to what was needed, for the selected workload with the highest peak, on the device where it is highest: "
-    "allocatable memory of the device, lowest budget, peak: the highest use in the time range, used: the highest use at a scrape, then the highest of "
-    "what its allocators reserved and of what they had allocated, if they report it (docs/needed.md).",
+    "allocatable memory of the device, lowest budget, peak: the highest use in the time range, used: the highest use at a scrape, then the "
+    "highest of what its allocators reserved and of what they had allocated, if they report it (docs/needed.md).",
     [
         p.instant(f"max({CAPACITY} and on ({PLACE}) {ITS_DEVICES})", "allocatable"),
         p.instant(rung(budgets.lowest(RUN, "$__range")), "budget"),

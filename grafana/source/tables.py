@@ -93,7 +93,7 @@ def around(moment):
 def at_that_time(begin, end, *labels, **fields):
     """A link to the GPU dashboard in the time range of two fields, those of the queries of `around`."""
     moment = f'&from=${{__data.fields["{joined(begin)}"]}}&to=${{__data.fields["{joined(end)}"]}}'
-    return [{"title": "Open in the GPU dashboard at that time", "url": links.address("gpu", labels, fields) + moment, "targetBlank": False}]
+    return links.to("Open in the GPU dashboard at that time", links.address("gpu", labels, fields) + moment)
 
 
 # The labels by which rows differ although some tables do not show them, and the value that a group of one row keeps.

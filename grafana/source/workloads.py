@@ -88,7 +88,8 @@ NAMESPACES = [
         "lowest budgets of the workloads that have one. Taken: memory held now. Needed: taken without the slack that allocators "
         "report, – if none reports. Top peak: highest use of one device by one workload in the time range. Idle: held by processes "
         "that have not worked for `Idle after`. All held, All idle: memory times time in the range, and that which was idle, of the "
-        "whole namespace whichever nodes and workloads are selected; they need the recording rules, in which a workload is idle after an hour.",
+        "whole namespace whichever nodes and workloads are selected; they need the recording rules, in which a workload is idle "
+        "after an hour.",
         [
             in_namespace(q.total(USED, "namespace", HOLDER)),
             in_namespace(
@@ -127,16 +128,8 @@ NAMESPACES = [
 ]
 PROCESS_USED = q.processes("gpu_process_memory_used_bytes", NAMESPACE)
 OF_USER = q.owner("user", WORKLOAD)
-LISTED = t.rows(9)
 USED_BY_RUN = f"{USED_BY}{{{RUN}}}"
-# The workloads with the highest peaks, each on its device.
-ROWS = f"topk({LISTED}, max by ({HOLDER}) ({q.highest(PEAK_BY, RUN, '$__range')}))"
-
-
-def of_row(expression):
-    return f"max by ({HOLDER}) ({expression}) and on ({HOLDER}) {ROWS}"
-
-
+ROWS = q.top_holders(t.rows(9), RUN)
 HOLDERS = [
     t.table(
         "By workload",
@@ -144,12 +137,12 @@ HOLDERS = [
         "has ended. Slack: what its allocators reserved and do not use, if they report it. Idle for: time since the workload "
         "last worked, from the recording rules. Held, Held idle: memory times time in the range.",
         [
-            of_row(USED_BY_RUN),
+            q.of_holders(ROWS, USED_BY_RUN),
             ROWS,
-            of_row(q.slack(RUN)),
-            of_row(f"last_over_time(workload:gpu_process_idle_seconds:min{{{RUN}}}[5m])"),
-            of_row(q.gib_hours(USED_BY_RUN)),
-            of_row(q.gib_hours(f"{USED_BY_RUN} and on ({DEVICE_KEY}, workload) {IDLE_RULE}")),
+            q.of_holders(ROWS, q.slack(RUN)),
+            q.of_holders(ROWS, q.idle_for(RUN)),
+            q.of_holders(ROWS, q.gib_hours(USED_BY_RUN)),
+            q.of_holders(ROWS, q.gib_hours(f"{USED_BY_RUN} and on ({DEVICE_KEY}, workload) {IDLE_RULE}")),
             q.named_device(ROWS, AT),
         ],
         [
@@ -265,8 +258,8 @@ GROWING = [
     ),
     t.table(
         "Growth rate",
-        "Growth of the memory of the workloads that hold some now, over the selected time range. Growth in the first minutes of a job is normal: select a time "
-        "range without them. When a device will be full is on the Fleet dashboard.",
+        "Growth of the memory of the workloads that hold some now, over the selected time range. Growth in the first minutes of a "
+        "job is normal: select a time range without them. When a device will be full is on the Fleet dashboard.",
         [f"{FASTEST_GROWING} * 3600", q.named_device(FASTEST_GROWING, q.NODE)],
         [
             t.workload_column(),
