@@ -4,6 +4,8 @@ import json
 import re
 from pathlib import Path
 
+import yaml
+
 ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / "grafana/dashboards"
 # Variables that Grafana itself replaces.
@@ -12,6 +14,17 @@ BUILT_IN = re.compile(r"__(all|rate_interval|interval|interval_ms|range|range_s|
 
 def read():
     return {path.name: json.loads(path.read_text()) for path in sorted(FOLDER.glob("*.json"))}
+
+
+def rule_groups():
+    """The groups of the shipped rules."""
+    for path in sorted((ROOT / "deploy/prometheus/rules").glob("*.yml")):
+        yield from yaml.safe_load(path.read_text())["groups"]
+
+
+def alert_rules():
+    """The shipped alerts, as in their rule files."""
+    return (rule for group in rule_groups() for rule in group["rules"] if "alert" in rule)
 
 
 def panels(dashboard):

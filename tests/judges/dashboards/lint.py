@@ -131,8 +131,7 @@ def title_problems(dashboard):
 
 def action_problems(found):
     """Each shipped alert has an action, and each action fits into its column."""
-    text = "".join(path.read_text() for path in (dashboards.ROOT / "deploy/prometheus/rules").glob("*.yml"))
-    alerts = set(re.findall(r"- alert: (\w+)$", text, re.MULTILINE))
+    alerts = {rule["alert"] for rule in dashboards.alert_rules()}
     for name, dashboard in found.items():
         for panel in dashboards.panels(dashboard):
             overrides = {o["matcher"]["options"]: o["properties"] for o in panel["fieldConfig"]["overrides"] if "matcher" in o}

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import yaml
 
+import dashboards
+
 HERE = Path(__file__).resolve().parent
 # Name of the node, its scenario, and the value of its `cluster` label.
 NODES = [
@@ -56,11 +58,10 @@ def configuration(ports):
 def eager_rules():
     """The shipped rules, evaluated every two seconds, and with alerts that fire at once."""
     groups = []
-    for file in sorted((HERE.parents[2] / "deploy/prometheus/rules").glob("*.yml")):
-        for group in yaml.safe_load(file.read_text())["groups"]:
-            for rule in group["rules"]:
-                rule.pop("for", None)
-            groups.append({**group, "interval": "2s"})
+    for group in dashboards.rule_groups():
+        for rule in group["rules"]:
+            rule.pop("for", None)
+        groups.append({**group, "interval": "2s"})
     return yaml.safe_dump({"groups": groups})
 
 

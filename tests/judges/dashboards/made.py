@@ -15,8 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-import yaml
-
+import dashboards
 import history
 from nodes import A100, DAY, GIB, H100, HOUR, JOB, MINUTE, Node, between, growing, steady
 
@@ -172,12 +171,9 @@ FIRING = [
 def pending():
     """How many seconds the condition of each shipped alert must hold before the alert fires."""
     units = {"s": 1, "m": MINUTE, "h": HOUR, "d": DAY}
-    for path in (history.dashboards.ROOT / "deploy/prometheus/rules").glob("*.yml"):
-        for group in yaml.safe_load(path.read_text())["groups"]:
-            for rule in group["rules"]:
-                if "alert" in rule:
-                    waits = rule.get("for", "0s")
-                    yield rule["alert"], int(waits[:-1]) * units[waits[-1]]
+    for rule in dashboards.alert_rules():
+        waits = rule.get("for", "0s")
+        yield rule["alert"], int(waits[:-1]) * units[waits[-1]]
 
 
 def alerts():
