@@ -60,8 +60,9 @@ async fn read_once(mut config: Config, format: OnceFormat) -> Result<Answer> {
     let exporter = Exporter::start(config, Arc::new(Faults::default()))?;
     let kubernetes = &exporter.config.kubernetes;
     wait_until(kubernetes.timeout, || cluster::has_answered(kubernetes, &exporter.snapshot)).await;
-    let answered = Instant::now();
-    wait_until(ONCE, || has_read_all(&exporter.snapshot, profiling, answered)).await;
+    if !everything_is_read(&exporter.snapshot, profiling).await {
+        tracing::warn!("not everything could be read within {ONCE:?}: values are missing from the output");
+    }
     // A user name may arrive only after the process is first shown; a uid without a name never gets one.
     wait_until(NAMES, || has_names(&exporter.snapshot)).await;
     let answer = answer(&exporter, format);
@@ -87,11 +88,36 @@ fn answer(exporter: &Exporter, format: OnceFormat) -> Result<Answer> {
     Ok(Answer { text, status: if up { 0 } else { NO_DRIVER } })
 }
 
-async fn wait_until(limit: Duration, done: impl Fn() -> bool) {
+/// Waits until everything has been read once, but no longer than [`ONCE`]. Returns whether it has.
+async fn everything_is_read(snapshot: &Snapshot, profiling: bool) -> bool {
+    let begin = Instant::now();
+    wait_until(ONCE, || has_sampled(snapshot)).await;
+    // The limits of a workload come from what a pod declares and from the size of its device. Only the lists that are
+    // read after both are known contain them.
+    let known = Instant::now();
+    wait_until(ONCE.saturating_sub(begin.elapsed()), || has_read_all(snapshot, profiling, known)).await
+}
+
+/// Waits until `done` returns `true`, but no longer than `limit`. Returns whether it did.
+async fn wait_until(limit: Duration, done: impl Fn() -> bool) -> bool {
     let deadline = Instant::now() + limit;
-    while !done() && Instant::now() < deadline {
+    while !done() {
+        if Instant::now() >= deadline {
+            return false;
+        }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
+    true
+}
+
+/// Whether every GPU of the open driver, with its MIG devices, has been sampled or found unreadable, or the driver cannot
+/// be opened.
+fn has_sampled(snapshot: &Snapshot) -> bool {
+    let driver = snapshot.driver.load();
+    let memory = snapshot.memory.load();
+    let is_sampled = |gpu: &GpuMemory| gpu.state == GpuState::Unreadable || gpu.at.is_some();
+    let complete = driver.up && memory.gpus.len() == driver.gpus.len();
+    (complete && memory.gpus.iter().all(is_sampled)) || driver.problem.is_some()
 }
 
 /// Whether every known uid of a process has a name.
@@ -113,9 +139,41 @@ fn has_read_all(snapshot: &Snapshot, profiling: bool, since: Instant) -> bool {
     let read = |(index, gpu): (usize, &GpuMemory)| {
         let listed = processes.gpus.get(index).is_some_and(|gpu| gpu.at.is_some_and(|at| at >= since));
         let profiled = !profiling || sampled.gpus.get(index).is_some_and(|gpu| gpu.settled);
-        gpu.state == GpuState::Unreadable || (gpu.at.is_some() && listed && profiled)
+        gpu.state == GpuState::Unreadable || (listed && profiled)
     };
     let xids = snapshot.xids.load().gpus.len() == driver.gpus.len();
-    let complete = driver.up && telemetry && xids && memory.gpus.len() == driver.gpus.len();
+    let complete = has_sampled(snapshot) && telemetry && xids;
     (complete && memory.gpus.iter().enumerate().all(read)) || driver.problem.is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::snapshot::{Driver, Gpu, GpuProcesses, GpuXids, MemoryPart, ProcessPart, XidPart};
+
+    #[tokio::test]
+    async fn a_list_from_before_the_first_sample_does_not_count() {
+        let (snapshot, gpu) = (Snapshot::new(), Arc::new(Gpu::default()));
+        let list = |at| {
+            let list = GpuProcesses { gpu: gpu.clone(), at: Some(at), ..GpuProcesses::default() };
+            snapshot.processes.store(Arc::new(ProcessPart { gpus: vec![Arc::new(list)] }));
+        };
+        let memory = |at| {
+            let memory = GpuMemory { at, ..GpuMemory::unsampled(gpu.clone()) };
+            snapshot.memory.store(Arc::new(MemoryPart { gpus: vec![memory] }));
+        };
+        snapshot.driver.store(Arc::new(Driver { up: true, gpus: vec![gpu.clone()], ..Driver::default() }));
+        let xids = GpuXids { gpu: gpu.clone(), errors: None, counted_since: None, last: None };
+        snapshot.xids.store(Arc::new(XidPart { gpus: vec![xids] }));
+        snapshot.vitals.observe(Lane::Telemetry, Duration::ZERO);
+        memory(None);
+        let mut waiting = std::pin::pin!(everything_is_read(&snapshot, false));
+        let brief = Duration::from_millis(100);
+        assert!(tokio::time::timeout(brief, &mut waiting).await.is_err(), "nothing has been read");
+        list(Instant::now());
+        memory(Some(Instant::now()));
+        assert!(tokio::time::timeout(brief, &mut waiting).await.is_err(), "the list is older than the sample");
+        list(Instant::now());
+        assert!(waiting.await);
+    }
 }
