@@ -318,6 +318,17 @@ fn what_nvml_does_not_tell_is_absent() {
 }
 
 #[test]
+fn a_scrape_before_the_first_readings_succeeds_and_has_no_series() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("dcgm.sock");
+    let listener = format!("--dcgm.listen-address=unix:{}", socket.display());
+    let _exporter = Exporter::start(bare(&["--nvml.library=/nonexistent/libnvidia-ml.so.1", &listener]));
+    let answer = Answer::of(std::os::unix::net::UnixStream::connect(&socket).unwrap(), "/metrics").unwrap();
+    assert_eq!((answer.status, answer.whole), (200, true));
+    assert!(Scrape::parse(&answer.body).series.is_empty(), "{}", answer.body);
+}
+
+#[test]
 fn a_lost_gpu_has_its_last_xid_and_no_other_value() {
     let machine = Machine::built_in("idle-h200");
     let folder = tempfile::tempdir().unwrap();

@@ -53,11 +53,14 @@ impl Series {
     }
 }
 
-/// Reads an exposition.
+/// Reads an exposition. An empty text is one without families: a listener may have nothing to tell yet.
 ///
 /// # Panics
 /// If the text is not well-formed. The message shows the offending line.
 pub fn read(text: &str) -> Vec<Family> {
+    if text.is_empty() {
+        return Vec::new();
+    }
     assert!(
         text.ends_with('\n') && !text.contains('\0'),
         "cut off, or with a NUL that ends it early for a scanner in C"
