@@ -13,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use vram_exporter::attribution::{Attribution, Settings, StartTime};
+use vram_exporter::attribution::{Attribution, Settings};
 use vram_exporter::faults::Faults;
 use vram_exporter::snapshot::Snapshot;
 
@@ -73,13 +73,13 @@ fn main() {
         }));
         let mut attribution = attribution();
         new.push(timed(|| {
-            let identities = attribution.identify_all(&pids);
-            assert!(identities.iter().all(|identity| identity.start != StartTime::Unknown));
+            let owners = attribution.identify_all(&pids);
+            assert!(owners.iter().all(|owner| owner.start_ticks.is_some()));
             attribution.sweep();
         }));
         cached.push(timed(|| {
-            let identities = attribution.identify_all(&pids);
-            assert!(identities.iter().all(|identity| identity.start != StartTime::Unknown));
+            let owners = attribution.identify_all(&pids);
+            assert!(owners.iter().all(|owner| owner.start_ticks.is_some()));
             attribution.sweep();
         }));
     }

@@ -17,6 +17,6 @@ pub(crate) mod record;
 pub(crate) mod users;
 mod workload;
 
-pub use directory::start_ticks;
-pub use identify::{Attribution, Identity, Settings, StartTime};
+pub use directory::process;
+pub use identify::{Attribution, Settings};
 pub use namespace::{ForeignProcfs, check as check_procfs, sees_host_processes};

@@ -13,6 +13,7 @@ mod machine;
 mod memory;
 mod owner;
 mod process;
+mod process_id;
 mod profiling;
 mod pushes;
 mod recorder;
@@ -37,6 +38,7 @@ pub use memory::{GpuMemory, GpuState, MemoryFigures, MemoryPart, MigMemory, PRES
 pub use owner::{Owner, Workload, WorkloadKind};
 pub use pod_resources::{Allocation, Device, DeviceName, PodContainer};
 pub use process::{Ended, GpuProcesses, Other, Process, ProcessKind, ProcessPart, WorkloadUse, longest_gap};
+pub use process_id::ProcessId;
 pub use profiling::{GpuProfiling, MigProfiling, ProfilingFigures, ProfilingMetric, ProfilingPart, ProfilingValues};
 pub use pushes::Pushes;
 pub use recorder::{IncidentCount, RecorderPart};

@@ -8,9 +8,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::values::ProcessId;
 use crate::faults::Reason;
-use crate::snapshot::{AllocatorPart, GpuProcesses, Process, RESERVED_MARGIN, ReportingProcess, Snapshot};
+use crate::snapshot::{AllocatorPart, GpuProcesses, Process, ProcessId, RESERVED_MARGIN, ReportingProcess, Snapshot};
 
 /// A list of processes older than this is too old for a comparison.
 const RECENT: Duration = Duration::from_secs(5);
@@ -45,7 +44,6 @@ impl Checks {
         let mut before = std::mem::take(&mut self.0);
         let mut found = Vec::new();
         for process in &part.processes {
-            let id = ProcessId { pid: process.pid, start_ticks: process.start_ticks };
             for reports in process.reports.chunk_by(|one, other| one.device == other.device) {
                 let device = reports[0].device.clone();
                 let reserved = reports.iter().filter_map(|report| report.figures.reserved).fold(0, u64::saturating_add);
@@ -55,12 +53,12 @@ impl Checks {
                     Verdict::Exceeds => (Reason::Inconsistent, EXCESS_AFTER),
                     Verdict::NotListed => (Reason::ForeignDevice, FOREIGN_AFTER),
                 };
-                let key = (id, device.clone());
+                let key = (process.id, device.clone());
                 let known = before.remove(&key).filter(|(known, _, _)| *known == verdict);
                 let (_, since, mut counted) = known.unwrap_or((verdict, now, false));
                 if !counted && now.saturating_duration_since(since) > limit {
                     counted = true;
-                    found.push((reason, id, device));
+                    found.push((reason, process.id, device));
                 }
                 self.0.insert(key, (verdict, since, counted));
             }
@@ -82,10 +80,7 @@ fn judge(process: &ReportingProcess, device: &str, reserved: u64, snapshot: &Sna
     let Some(list) = list.filter(|list| is_recent(list)) else { return Verdict::Fits };
     let is_same = |listed: &&Process| {
         let on = listed.mig.as_ref().map_or(&list.gpu.uuid, |mig| &mig.uuid);
-        listed.alive
-            && listed.pid == process.pid
-            && listed.owner.start_ticks == Some(process.start_ticks)
-            && on == device
+        listed.alive && listed.id() == process.id && process.id.start_ticks.is_some() && on == device
     };
     match list.processes.iter().find(is_same) {
         Some(listed) => {

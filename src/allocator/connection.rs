@@ -18,9 +18,8 @@ use super::limits;
 use super::message::{self, LONGEST_LINE, Message, VERSION};
 use super::outcome::Outcomes;
 use super::table::{Table, Turn};
-use super::values::ProcessId;
 use crate::faults::{Faults, Reason, Source};
-use crate::snapshot::Snapshot;
+use crate::snapshot::{ProcessId, Snapshot};
 
 /// The state that all connections share.
 #[derive(Debug)]
@@ -98,11 +97,11 @@ impl Shared {
     }
 
     async fn follow(&self, stream: &mut BufReader<UnixStream>, id: u64, peer: Peer) -> End {
-        let Some((pid, start_ticks)) = self.identify(stream.get_ref(), peer).await else {
+        let Some(process) = self.identify(stream.get_ref(), peer).await else {
             let why = "the exporter does not see the process in its pid namespace and path.procfs";
             return End::Refused(Reason::UnknownProcess, why.to_owned());
         };
-        if let Err(reason) = self.table.lock().identify(id, ProcessId { pid, start_ticks }) {
+        if let Err(reason) = self.table.lock().identify(id, process) {
             return End::Refused(reason, "the process has too many connections".to_owned());
         }
         let mut line = Vec::new();
@@ -135,13 +134,13 @@ impl Shared {
         }
     }
 
-    /// The pid and the start time of the process; `None` if the connection cannot be served.
-    async fn identify(&self, stream: &UnixStream, peer: Peer) -> Option<(u32, u64)> {
+    /// The process; `None` if the connection cannot be served.
+    async fn identify(&self, stream: &UnixStream, peer: Peer) -> Option<ProcessId> {
         let pid = peer.pid?;
         match start_ticks(stream, pid, &self.start_ticks).await {
-            Start::Known(start) => Some((pid, start)),
+            Start::Known(process) => Some(process),
             // The values of such a process are never shown, but its connection has outcomes.
-            Start::Ended if self.outcomes.is_some() => Some((pid, 0)),
+            Start::Ended if self.outcomes.is_some() => Some(ProcessId { pid, start_ticks: None }),
             Start::Ended | Start::Unknown => None,
         }
     }

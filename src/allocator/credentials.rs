@@ -13,14 +13,15 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{getsockopt, sockopt};
 use tokio::net::UnixStream;
 
-/// Reads the start time of the process with a given pid, in clock ticks since boot; `None` if no such process is
-/// visible.
+use crate::snapshot::ProcessId;
+
+/// Reads which process has a given pid; `None` if no such process is visible.
 #[derive(Clone)]
-pub struct StartTicks(Arc<dyn Fn(u32) -> Option<u64> + Send + Sync>);
+pub struct StartTicks(Arc<dyn Fn(u32) -> Option<ProcessId> + Send + Sync>);
 
 impl StartTicks {
     /// Wraps the function. It is called on a thread that may wait.
-    pub fn new(read: impl Fn(u32) -> Option<u64> + Send + Sync + 'static) -> Self {
+    pub fn new(read: impl Fn(u32) -> Option<ProcessId> + Send + Sync + 'static) -> Self {
         Self(Arc::new(read))
     }
 }
@@ -52,8 +53,8 @@ impl Peer {
 /// When a process started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Start {
-    /// In clock ticks since boot.
-    Known(u64),
+    /// The process with its start time, as far as that is visible.
+    Known(ProcessId),
     /// The process ended before its start time was read for certain.
     Ended,
     /// No such process is visible.
@@ -100,10 +101,9 @@ mod tests {
         let pid = std::process::id();
         let uid = nix::unistd::getuid().as_raw();
         assert_eq!(Peer::of(&own).unwrap(), Peer { pid: Some(pid), uid });
-        assert_eq!(
-            start_ticks(&own, pid, &StartTicks::new(move |asked| (asked == pid).then_some(5))).await,
-            Start::Known(5)
-        );
+        let process = ProcessId { pid, start_ticks: Some(5) };
+        let read = StartTicks::new(move |asked| (asked == pid).then_some(process));
+        assert_eq!(start_ticks(&own, pid, &read).await, Start::Known(process));
         assert_eq!(start_ticks(&own, pid, &StartTicks::new(|_| None)).await, Start::Unknown);
     }
 }

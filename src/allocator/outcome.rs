@@ -4,13 +4,13 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::snapshot::ProcessId;
+
 /// What one framework in a process reported about one device on one connection. `None`: the value was not reported.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
-    /// The pid in the pid namespace of this program, as the kernel reports it.
-    pub pid: u32,
-    /// When the process started, in clock ticks since boot; 0 if the process had ended before that could be read.
-    pub start_ticks: u64,
+    /// The process, as the kernel reports it. Its start time is unknown if it had ended before that could be read.
+    pub process: ProcessId,
     /// The UUID of a GPU or MIG device. It may be one that does not exist or that the process does not use.
     pub device: Arc<str>,
     /// The framework's name: 1 to 32 characters from `a-z`, `0-9` and `_`.

@@ -194,6 +194,7 @@ mod tests {
     use super::super::outcome::Outcome;
     use super::*;
     use crate::snapshot::AllocatorPart;
+    use crate::snapshot::ProcessId;
 
     #[tokio::test]
     async fn a_task_that_panics_is_a_fault() {
@@ -228,7 +229,7 @@ mod tests {
         let taking = outcomes.clone();
         let settings = Settings {
             peak_window: Duration::from_secs(60),
-            start_ticks: StartTicks::new(|_| Some(1)),
+            start_ticks: StartTicks::new(|pid| Some(ProcessId { pid, start_ticks: Some(1) })),
             outcomes: Some(Outcomes::new(move |more| taking.lock().extend(more))),
         };
         let path = listener.path().to_owned();

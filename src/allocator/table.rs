@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use super::limits::{self, Bucket};
 use super::message::{Measurement, OutOfMemory, Report};
 use super::outcome::Outcome;
-use super::values::{ProcessId, Values};
+use super::values::Values;
 use crate::faults::Reason;
-use crate::snapshot::{AllocatorPart, AllocatorReport, FailedAllocation, Heard, ReportingProcess};
+use crate::snapshot::{AllocatorPart, AllocatorReport, FailedAllocation, Heard, ProcessId, ReportingProcess};
 
 /// All connections. They are numbered in the order in which they were accepted.
 #[derive(Debug)]
@@ -205,14 +205,13 @@ impl Table {
     ) -> Result<FailedAllocation, Reason> {
         let Self { connections, users, .. } = self;
         let connection = connections.get(&id).ok_or(Reason::UnknownProcess)?;
-        let ProcessId { pid, start_ticks } = connection.process.ok_or(Reason::UnknownProcess)?;
+        let process = connection.process.ok_or(Reason::UnknownProcess)?;
         let granted = users.get_mut(&connection.uid).is_some_and(|user| user.failures.take(now));
         if !granted {
             return Err(Reason::TooManyMessages);
         }
         Ok(FailedAllocation {
-            pid,
-            start_ticks,
+            process,
             at: now,
             device: Arc::from(&*failed.device),
             framework: Arc::from(&*failed.framework),
@@ -238,10 +237,10 @@ impl Table {
             }
         }
         let mut processes: Vec<ReportingProcess> = Vec::new();
-        for ((ProcessId { pid, start_ticks }, _, _), report) in latest {
+        for ((id, _, _), report) in latest {
             match processes.last_mut() {
-                Some(last) if (last.pid, last.start_ticks) == (pid, start_ticks) => last.reports.push(report),
-                _ => processes.push(ReportingProcess { pid, start_ticks, reports: vec![report] }),
+                Some(last) if last.id == id => last.reports.push(report),
+                _ => processes.push(ReportingProcess { id, reports: vec![report] }),
             }
         }
         AllocatorPart { processes }

@@ -7,15 +7,7 @@ use super::message::{Change, Report};
 use super::outcome::Outcome;
 use crate::faults::Reason;
 use crate::peaks::Peaks;
-use crate::snapshot::{AllocatorFigures, AllocatorReport, Heard, RegionPeak};
-
-/// A process. A pid can be used again, but not with the same start time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct ProcessId {
-    pub(super) pid: u32,
-    /// Clock ticks since boot.
-    pub(super) start_ticks: u64,
-}
+use crate::snapshot::{AllocatorFigures, AllocatorReport, Heard, ProcessId, RegionPeak};
 
 /// The values of one device and one framework.
 #[derive(Debug)]
@@ -110,8 +102,7 @@ impl Values {
         let (allocated_peak, reserved_peak) = (self.allocated_peak(), self.reserved_peak);
         let is_known = [allocated_peak, reserved_peak, retries, out_of_memory].iter().any(Option::is_some);
         is_known.then(|| Outcome {
-            pid: process.pid,
-            start_ticks: process.start_ticks,
+            process,
             device: self.device.clone(),
             framework: self.framework.clone(),
             allocated_peak,

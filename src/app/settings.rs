@@ -95,7 +95,7 @@ pub(super) fn allocator(config: &Config) -> allocator::Settings {
     let procfs = config.path.procfs.clone();
     allocator::Settings {
         peak_window: config.memory.peak_window,
-        start_ticks: allocator::StartTicks::new(move |pid| attribution::start_ticks(&procfs, pid)),
+        start_ticks: allocator::StartTicks::new(move |pid| attribution::process(&procfs, pid)),
         outcomes: None,
     }
 }

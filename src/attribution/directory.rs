@@ -12,6 +12,7 @@ use procfs::ProcError;
 use procfs::process::Process;
 
 use super::record::Stat;
+use crate::snapshot::ProcessId;
 
 /// The maximum number of bytes read from `stat` or `status`, which are about one and two KiB long.
 const LINE_LIMIT: u64 = 16 * 1024;
@@ -153,12 +154,13 @@ impl Directory {
     }
 }
 
-/// The start time of the process that currently has the pid, in clock ticks since boot; `None` if the procfs does not
-/// show the process or belongs to another pid namespace. Does not wait: the kernel generates the file without taking
+/// The process that currently has the pid; `None` if the procfs does not show the process or belongs to another pid
+/// namespace. Does not wait: the kernel generates the file without taking
 /// any of the process's locks.
-pub fn start_ticks(procfs: &Path, pid: u32) -> Option<u64> {
+pub fn process(procfs: &Path, pid: u32) -> Option<ProcessId> {
     super::namespace::check(procfs, std::process::id()).ok()?;
-    Some(Directory::open(procfs, pid, false).ok()?.stat().ok()?.start)
+    let start = Directory::open(procfs, pid, false).ok()?.stat().ok()?.start;
+    Some(ProcessId { pid, start_ticks: Some(start) })
 }
 
 /// The exporter's own cgroup file; empty if it cannot be read, as in a simulated `/proc`.
@@ -191,11 +193,11 @@ mod tests {
     #[test]
     fn the_start_time_is_that_of_the_procfs_and_of_no_other_namespace() {
         let own = std::process::id();
-        assert!(start_ticks(Path::new("/proc"), own).is_some_and(|ticks| ticks > 0));
-        assert_eq!(start_ticks(Path::new("/proc"), u32::MAX), None);
+        assert!(process(Path::new("/proc"), own).is_some_and(|process| process.start_ticks > Some(0)));
+        assert_eq!(process(Path::new("/proc"), u32::MAX), None);
         let folder = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink("4711", folder.path().join("self")).unwrap();
         std::os::unix::fs::symlink(format!("/proc/{own}"), folder.path().join(own.to_string())).unwrap();
-        assert_eq!(start_ticks(folder.path(), own), None, "a procfs of another pid namespace");
+        assert_eq!(process(folder.path(), own), None, "a procfs of another pid namespace");
     }
 }

@@ -33,24 +33,6 @@ pub struct Settings {
     pub hold: usize,
 }
 
-/// When a process started. Together with the pid, it identifies the process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum StartTime {
-    /// Clock ticks since boot.
-    Ticks(u64),
-    /// The process cannot be seen: it is in another pid namespace, it is hidden, or it has ended.
-    Unknown,
-}
-
-/// The process that currently has a given pid.
-#[derive(Debug, Clone)]
-pub struct Identity {
-    /// When it started.
-    pub start: StartTime,
-    /// Its owner; every value is unknown if the process cannot be seen.
-    pub owner: Arc<Owner>,
-}
-
 /// What is known about the processes on the GPUs.
 #[derive(Debug)]
 pub struct Attribution {
@@ -85,11 +67,12 @@ impl Attribution {
         }
     }
 
-    /// The processes that have these pids now, in the same order. Cheap for processes that are cached. New ones are
+    /// The owners of the processes that have these pids now, in the same order. [`Owner::start_ticks`] tells a process from
+    /// an earlier one with its pid; every value is unknown if the process cannot be seen. Cheap for processes that are cached. New ones are
     /// read together; the caller waits for them until the pass, which ends with [`Attribution::sweep`], has used up its
     /// time. A process that could not be read in time is reported with what can be read without waiting: its pid, start
     /// time and `comm`. Never waits for a name service.
-    pub fn identify_all(&mut self, pids: &[u32]) -> Vec<Identity> {
+    pub fn identify_all(&mut self, pids: &[u32]) -> Vec<Arc<Owner>> {
         let requests = self.requests(pids);
         if !requests.is_empty() {
             // Checked each time, because another procfs can be mounted at the path.
@@ -102,7 +85,7 @@ impl Attribution {
             self.faults.report(Source::Attribution, Reason::Stalled, None, &Stalled { pid });
         }
         self.log_exhaustion();
-        pids.iter().map(|&pid| self.identity(pid)).collect()
+        pids.iter().map(|&pid| self.owner(pid)).collect()
     }
 
     /// What has to be read: processes that are new, were not read completely, have no resolved cgroup, or hung and
@@ -276,17 +259,16 @@ impl Attribution {
         }
     }
 
-    fn identity(&mut self, pid: u32) -> Identity {
-        let unknown = Identity { start: StartTime::Unknown, owner: self.unknown_owner.clone() };
-        let Some(cached) = self.cache.get_mut(&pid) else { return unknown };
+    fn owner(&mut self, pid: u32) -> Arc<Owner> {
+        let Some(cached) = self.cache.get_mut(&pid) else { return self.unknown_owner.clone() };
         cached.used_since_sweep = true;
         if !cached.seen {
-            return unknown;
+            return self.unknown_owner.clone();
         }
         // Names may have become known, or changed, since the process was resolved.
         let user = cached.owner.uid.and_then(|uid| self.users.name(uid, &self.faults));
         cached.fill_names(user, &self.snapshot);
-        Identity { start: StartTime::Ticks(cached.start), owner: cached.owner.clone() }
+        cached.owner.clone()
     }
 
     /// [`sees_host_processes`](namespace::sees_host_processes) for the procfs that is read here.

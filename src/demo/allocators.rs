@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use crate::peaks::Peaks;
 use crate::snapshot::{
-    AllocatorFigures, AllocatorPart, AllocatorReport, GpuProcesses, Heard, Process, ProcessPart, ReportingProcess,
+    AllocatorFigures, AllocatorPart, AllocatorReport, GpuProcesses, Heard, Process, ProcessId, ProcessPart,
+    ReportingProcess,
 };
 
 /// The file of a process that describes its allocator: the framework, the share of its memory that is allocated, and
@@ -22,8 +23,8 @@ const FILE: &str = "allocator";
 pub struct SimulatedAllocators {
     procfs: PathBuf,
     window: Duration,
-    /// By pid and start time; `None` for a process without a client.
-    known: HashMap<(u32, u64), Option<Allocator>>,
+    /// `None` for a process without a client.
+    known: HashMap<ProcessId, Option<Allocator>>,
 }
 
 #[derive(Debug)]
@@ -42,11 +43,13 @@ impl SimulatedAllocators {
 
     /// What the processes report at this moment.
     pub fn reports(&mut self, processes: &ProcessPart, now: Instant) -> AllocatorPart {
-        let mut reporting: HashMap<(u32, u64), Vec<AllocatorReport>> = HashMap::new();
+        let mut reporting: HashMap<ProcessId, Vec<AllocatorReport>> = HashMap::new();
         let living = processes.gpus.iter().flat_map(|list| list.processes.iter().map(move |process| (list, process)));
         for (list, process) in living.filter(|(_, process)| process.alive) {
-            let Some(start_ticks) = process.owner.start_ticks else { continue };
-            let id = (process.pid, start_ticks);
+            let id = process.id();
+            if id.start_ticks.is_none() {
+                continue;
+            }
             let known = self.known.entry(id).or_insert_with(|| {
                 let text = std::fs::read_to_string(self.procfs.join(process.pid.to_string()).join(FILE));
                 text.ok().and_then(|text| Allocator::read(&text))
@@ -59,11 +62,9 @@ impl SimulatedAllocators {
         }
         self.known.retain(|id, _| reporting.contains_key(id));
         reporting.retain(|_, reports| !reports.is_empty());
-        let mut processes: Vec<_> = reporting
-            .into_iter()
-            .map(|((pid, start_ticks), reports)| ReportingProcess { pid, start_ticks, reports })
-            .collect();
-        processes.sort_by_key(|process| (process.pid, process.start_ticks));
+        let mut processes: Vec<_> =
+            reporting.into_iter().map(|(id, reports)| ReportingProcess { id, reports }).collect();
+        processes.sort_by_key(|process| process.id);
         AllocatorPart { processes }
     }
 }
@@ -137,12 +138,13 @@ mod tests {
         let mut allocators = SimulatedAllocators::new(procfs.path().to_owned(), Duration::from_secs(60));
         let now = Instant::now();
         let shown = allocators.reports(&part(vec![process(7, Some(900)), process(8, Some(900))]), now);
-        let [report] = shown.reports(7, 5) else { panic!("{shown:?}") };
+        let id = ProcessId { pid: 7, start_ticks: Some(5) };
+        let [report] = shown.reports(id) else { panic!("{shown:?}") };
         assert_eq!((&*report.device, &*report.framework), ("GPU-a", "jax"));
         assert_eq!((report.figures.allocated, report.figures.reserved), (Some(200), Some(800)));
         assert_eq!(shown.processes.len(), 1, "process 8 has no client");
         let lower = allocators.reports(&part(vec![process(7, Some(500))]), now);
-        assert_eq!(lower.reports(7, 5)[0].figures.peak, Some(200));
+        assert_eq!(lower.reports(id)[0].figures.peak, Some(200));
         assert_eq!(allocators.reports(&part(vec![process(7, None)]), now), AllocatorPart::default());
         assert_eq!(allocators.known.len(), 1, "a process that has ended is forgotten");
     }

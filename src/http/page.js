@@ -119,7 +119,7 @@ async function loadHistory() {
   state.next = Math.floor((recorded.to - LATE_SECONDS) / step) * step;
   const entire = recorded.series.filter((series) => !series.process && series.workload == null && !series.mig_uuid);
   mergeAll(state.gpus, entire, (series) => series.uuid, recorded.from, step);
-  const processKey = ({ uuid, process }) => seriesKey(uuid, process.mig_uuid, process.pid);
+  const processKey = ({ uuid, process, started_at: startedAt }) => seriesKey(uuid, process.mig_uuid, `${process.pid} ${startedAt ?? ""}`);
   mergeAll(state.processes, recorded.series.filter((series) => series.process), processKey, recorded.from, step);
   const workloadKey = ({ uuid, mig_uuid: migUuid, workload }) => seriesKey(uuid, migUuid, workload);
   mergeAll(state.workloads, recorded.series.filter((series) => series.workload != null), workloadKey, recorded.from, step);
@@ -136,7 +136,7 @@ function mergeAll(known, answered, key, from, step) {
   const lacking = new Set(known.keys());
   for (const series of answered) {
     let id = key(series);
-    // A pid may have been reused.
+    // Processes whose start is unknown can have had one pid.
     while (known.has(id) && !lacking.has(id)) id += "'";
     lacking.delete(id);
     const entry = known.get(id) ?? { series: new Series() };

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::clock::unix;
 use super::event::{Event, Who};
 use super::freeze::chart;
 use super::gpu_history::GpuHistory;
@@ -83,6 +84,9 @@ pub struct HistorySeries {
     /// The process, for the series of a process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub process: Option<Who>,
+    /// When the process started, in Unix seconds, which tells it from an earlier one with its pid.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<f64>,
     /// The workload, for the series of a workload.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workload: Option<String>,
@@ -151,7 +155,9 @@ fn series_of(ledger: &Ledger, kind: Of, uuid: Option<&str>, span: Span) -> (Vec<
                 found.truncate(MAX_SERIES);
                 series.extend(found.into_iter().map(|process| {
                     let peak = process.peak.map_or(0, |(peak, _)| peak);
-                    (peak, HistorySeries { process: Some(process.who()), ..of(gpu, draw(&process.series)) })
+                    let started_at = process.start().and_then(unix);
+                    let memory = draw(&process.series);
+                    (peak, HistorySeries { process: Some(process.who()), started_at, ..of(gpu, memory) })
                 }));
             }
             Of::Workloads => series.extend(gpu.workloads.iter().map(|workload| {
@@ -181,6 +187,7 @@ fn of(gpu: &GpuHistory, memory: Chart) -> HistorySeries {
         mig_uuid: None,
         allocatable_bytes: None,
         process: None,
+        started_at: None,
         workload: None,
         workload_kind: None,
         memory,

@@ -43,6 +43,11 @@ impl Now {
         (self.wall.as_micros() as f64 - self.micros as f64 + at as f64) / 1e6
     }
 
+    /// The wall-clock time of a moment.
+    pub(super) fn wall(&self, at: Micros) -> SystemTime {
+        UNIX_EPOCH + Duration::try_from_secs_f64(self.unix(at)).unwrap_or_default()
+    }
+
     /// The moment at a Unix time; 0 for a time before the recorder started.
     pub(super) fn moment(&self, unix: f64) -> Micros {
         let since = unix * 1e6 - self.wall.as_micros() as f64 + self.micros as f64;

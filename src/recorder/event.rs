@@ -8,6 +8,7 @@ use super::clock::Now;
 use super::exit_status::Exit;
 use super::heap_use::{HeapUse, allocation};
 use super::series::{Micros, SECOND};
+use crate::snapshot::ProcessId;
 
 /// An event is added at most this long after it happened.
 const LATE: Micros = 10 * SECOND;
@@ -173,6 +174,8 @@ pub(super) struct Recorded {
     pub(super) at: Micros,
     /// NVML's index and the UUID.
     pub(super) gpu: Option<(u32, String)>,
+    /// The process that it concerns.
+    pub(super) process: Option<ProcessId>,
     pub(super) what: What,
 }
 
@@ -200,11 +203,11 @@ impl Events {
     }
 
     /// Adds the exit status or the signal of a process to the event that records its end at `ended_at`.
-    pub(super) fn set_exit(&mut self, ended_at: Micros, pid: u32, how: Exit) {
+    pub(super) fn set_exit(&mut self, ended_at: Micros, process: ProcessId, how: Exit) {
         for event in self.kept.iter_mut().rev().take_while(|event| event.at + LATE >= ended_at) {
-            if let What::ProcessEnded { who, exit, .. } = &mut event.what
+            if let What::ProcessEnded { exit, .. } = &mut event.what
                 && event.at == ended_at
-                && who.pid == pid
+                && event.process == Some(process)
             {
                 *exit = how;
             }
@@ -292,7 +295,7 @@ mod tests {
     fn the_oldest_events_are_dropped_and_counted() {
         let mut events = Events::default();
         for at in 0..5000 {
-            events.add(Recorded { at, gpu: None, what: What::ExporterStarted });
+            events.add(Recorded { at, gpu: None, process: None, what: What::ExporterStarted });
         }
         assert_eq!(events.dropped(), 5000 - MAX_EVENTS as u64);
         let now = Clock::starting(Instant::now()).both(Instant::now(), SystemTime::now());
@@ -308,7 +311,7 @@ mod tests {
     fn events_are_sorted_by_their_times() {
         let mut events = Events::default();
         for at in [1_000_000, 3_000_000, 2_000_000] {
-            events.add(Recorded { at, gpu: None, what: What::ExporterStarted });
+            events.add(Recorded { at, gpu: None, process: None, what: What::ExporterStarted });
         }
         let now = Clock::starting(Instant::now()).both(Instant::now(), SystemTime::now());
         let times: Vec<_> = events.latest(0, Micros::MAX, 2, now, |_| true).iter().map(|event| event.at).collect();

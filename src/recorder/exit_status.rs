@@ -13,16 +13,15 @@
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nix::sys::signal::Signal;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::{Deserialize, Serialize};
 
+use crate::snapshot::ProcessId;
+
 /// The maximum number of processes that are watched.
 const MAX_WATCHED: usize = 1024;
-/// `/proc/stat` gives the boot time in whole seconds.
-const PRECISION: Duration = Duration::from_millis(1500);
 
 /// How a process ended. Both values are absent while the process is alive, and if the kernel does not report them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,18 +59,15 @@ impl Exit {
     }
 }
 
-/// A pid, and when the process with that pid started.
-pub(super) type Identity = (u32, SystemTime);
-
 /// The processes that are watched until they end.
 #[derive(Debug, Default)]
 pub(super) struct ExitWatch {
-    watched: HashMap<Identity, OwnedFd>,
+    watched: HashMap<ProcessId, OwnedFd>,
 }
 
 impl ExitWatch {
     /// Begins to watch a process that is alive. A process that cannot be identified is not watched.
-    pub(super) fn begin(&mut self, process: Identity) {
+    pub(super) fn begin(&mut self, process: ProcessId) {
         if self.watched.len() < MAX_WATCHED
             && !self.watched.contains_key(&process)
             && let Some(pidfd) = open(process)
@@ -81,33 +77,29 @@ impl ExitWatch {
     }
 
     /// How a watched process ended; `None` while that is not known.
-    pub(super) fn exit(&self, process: Identity) -> Option<Exit> {
+    pub(super) fn exit(&self, process: ProcessId) -> Option<Exit> {
         exit_of(self.watched.get(&process)?)
     }
 
     /// Stops watching every process for which `is_needed` is false.
-    pub(super) fn retain(&mut self, is_needed: impl Fn(&Identity) -> bool) {
+    pub(super) fn retain(&mut self, is_needed: impl Fn(&ProcessId) -> bool) {
         self.watched.retain(|process, _| is_needed(process));
     }
 }
 
-fn open((pid, start): Identity) -> Option<OwnedFd> {
-    let raw = i32::try_from(pid).ok()?;
-    let pidfd = pidfd_open(Pid::from_raw(raw)?, PidfdFlags::empty()).ok()?;
+fn open(process: ProcessId) -> Option<OwnedFd> {
+    process.start_ticks?;
+    let pidfd = pidfd_open(Pid::from_raw(i32::try_from(process.pid).ok()?)?, PidfdFlags::empty()).ok()?;
     // The start time is read after the pidfd has been opened: if the process with this pid is still the one that was
     // listed, the pidfd refers to it. In a pid namespace other than that of the list, the pid belongs to another
-    // process or to none.
-    let found = started(raw)?;
-    let differ = found.duration_since(start).unwrap_or_else(|error| error.duration());
-    (differ <= PRECISION).then_some(pidfd)
+    // process or to none. Clock ticks since boot do not change when the clock is set.
+    (found(process.pid) == Some(process)).then_some(pidfd)
 }
 
-/// When the process started, according to this program's own `/proc`.
-fn started(pid: i32) -> Option<SystemTime> {
-    let ticks = procfs::process::Process::new(pid).ok()?.stat().ok()?.starttime;
-    let boot = procfs::boot_time_secs().ok()?;
-    let since_boot = Duration::from_millis(ticks.saturating_mul(1000) / procfs::ticks_per_second().max(1));
-    UNIX_EPOCH.checked_add(Duration::from_secs(boot))?.checked_add(since_boot)
+/// The process that has this pid now, according to this program's own `/proc`.
+fn found(pid: u32) -> Option<ProcessId> {
+    let stat = procfs::process::Process::new(i32::try_from(pid).ok()?).ok()?.stat().ok()?;
+    Some(ProcessId { pid, start_ticks: Some(stat.starttime) })
 }
 
 fn exit_of(pidfd: &OwnedFd) -> Option<Exit> {
@@ -141,11 +133,11 @@ mod tests {
     }
 
     /// A process that exits with status 7 when its input ends, unless it is killed before that.
-    fn watched(watch: &mut ExitWatch) -> (Child, Identity) {
+    fn watched(watch: &mut ExitWatch) -> (Child, ProcessId) {
         let child = Command::new("sh").args(["-c", "read line; exit 7"]).stdin(Stdio::piped()).spawn().unwrap();
-        let identity = (child.id(), started(i32::try_from(child.id()).unwrap()).unwrap());
-        watch.begin(identity);
-        (child, identity)
+        let process = found(child.id()).unwrap();
+        watch.begin(process);
+        (child, process)
     }
 
     #[test]
@@ -171,11 +163,12 @@ mod tests {
     #[test]
     fn a_process_with_another_start_is_not_watched() {
         let mut watch = ExitWatch::default();
-        let own = i32::try_from(std::process::id()).unwrap();
-        let start = started(own).unwrap();
-        watch.begin((std::process::id(), start - Duration::from_secs(10)));
+        let own = found(std::process::id()).unwrap();
+        // Another process that had the pid one clock tick earlier, and one whose start is unknown.
+        watch.begin(ProcessId { start_ticks: own.start_ticks.map(|ticks| ticks - 1), ..own });
+        watch.begin(ProcessId { start_ticks: None, ..own });
         assert!(watch.watched.is_empty());
-        watch.begin((std::process::id(), start));
+        watch.begin(own);
         assert_eq!(watch.watched.len(), 1);
     }
 }

@@ -7,9 +7,9 @@ use std::collections::VecDeque;
 
 use super::event::Failure;
 use super::gpu_history::GpuHistory;
-use super::process_history::ProcessHistory;
+use super::process_history::{Holding, ProcessHistory};
 use super::series::{Micros, SECOND};
-use crate::snapshot::FailedAllocation;
+use crate::snapshot::{FailedAllocation, ProcessId};
 
 /// How long a report waits for the driver to list its process.
 const WAIT: Micros = 3 * SECOND;
@@ -26,9 +26,22 @@ const MOST: usize = 64;
 #[derive(Debug, Default)]
 pub(super) struct Failures {
     waiting: VecDeque<(FailedAllocation, Micros)>,
-    /// For each process: its pid, its start time, the time of its last reported failure, and the time of the failure
-    /// that began its last incident.
-    recent: VecDeque<(u32, u64, Micros, Micros)>,
+    /// For each process: the time of its last reported failure, and the time of the failure that began its last
+    /// incident.
+    recent: VecDeque<(ProcessId, Micros, Micros)>,
+}
+
+/// A report that has been matched to a process.
+#[derive(Debug)]
+pub(super) struct Settled {
+    /// The index of the GPU.
+    pub(super) index: usize,
+    pub(super) at: Micros,
+    pub(super) process: ProcessId,
+    pub(super) holding: Holding,
+    pub(super) failure: Box<Failure>,
+    /// Whether it is the first report of the process within a few seconds.
+    pub(super) is_new: bool,
 }
 
 impl Failures {
@@ -40,16 +53,19 @@ impl Failures {
         }
     }
 
-    /// The reports that can now be matched to a process. For each: the index of the GPU, the moment, the report, and
-    /// whether it is the first report of the process within a few seconds.
-    pub(super) fn settle(&mut self, gpus: &[GpuHistory], now: Micros) -> Vec<(usize, Micros, Box<Failure>, bool)> {
+    /// The reports that can now be matched to a process.
+    pub(super) fn settle(&mut self, gpus: &[GpuHistory], now: Micros) -> Vec<Settled> {
         let mut settled = Vec::new();
         for (failed, at) in std::mem::take(&mut self.waiting) {
             match find(&failed, at, gpus) {
-                Some((index, process)) => {
-                    let is_new = self.remember(failed.pid, failed.start_ticks, at);
-                    settled.push((index, at, Box::new(failure(&failed, process)), is_new));
-                }
+                Some((index, process)) => settled.push(Settled {
+                    index,
+                    at,
+                    process: failed.process,
+                    holding: process.holding(),
+                    is_new: self.remember(failed.process, at),
+                    failure: Box::new(failure(&failed, process)),
+                }),
                 None if now.saturating_sub(at) < WAIT => self.waiting.push_back((failed, at)),
                 None => {}
             }
@@ -59,17 +75,16 @@ impl Failures {
 
     /// Whether the process reported a failure shortly before its end, even if the report is still waiting.
     pub(super) fn is_recent(&self, process: &ProcessHistory, end: Micros) -> bool {
-        let is_same = |pid, start| pid == process.pid && process.owner.start_ticks == Some(start);
         let is_near = |at: Micros| end.saturating_sub(at) <= BEFORE_END;
-        self.recent.iter().any(|&(pid, start, last, _)| is_same(pid, start) && is_near(last))
-            || self.waiting.iter().any(|(failed, at)| is_same(failed.pid, failed.start_ticks) && is_near(*at))
+        self.recent.iter().any(|&(known, last, _)| known == process.id() && is_near(last))
+            || self.waiting.iter().any(|(failed, at)| failed.process == process.id() && is_near(*at))
     }
 
     /// Returns whether the failure needs a new incident, because the last incident of the process, if any, began more
     /// than [`SAME`] ago.
-    fn remember(&mut self, pid: u32, start: u64, at: Micros) -> bool {
-        let known = self.recent.iter_mut().find(|known| (known.0, known.1) == (pid, start));
-        if let Some((_, _, last, incident)) = known {
+    fn remember(&mut self, process: ProcessId, at: Micros) -> bool {
+        let known = self.recent.iter_mut().find(|known| known.0 == process);
+        if let Some((_, last, incident)) = known {
             *last = at;
             let is_new = at.saturating_sub(*incident) > SAME;
             if is_new {
@@ -77,7 +92,7 @@ impl Failures {
             }
             return is_new;
         }
-        self.recent.push_back((pid, start, at, at));
+        self.recent.push_back((process, at, at));
         if self.recent.len() > MOST {
             self.recent.pop_front();
         }
@@ -90,8 +105,8 @@ fn find<'g>(failed: &FailedAllocation, at: Micros, gpus: &'g [GpuHistory]) -> Op
     let is_same = |gpu: &GpuHistory, process: &ProcessHistory| {
         let device = process.mig.as_ref().map_or(&gpu.gpu.uuid, |mig| &mig.uuid);
         let was_there = process.ended.is_none_or(|(_, by)| at.saturating_sub(by) <= ENDED);
-        process.pid == failed.pid
-            && process.owner.start_ticks == Some(failed.start_ticks)
+        process.id() == failed.process
+            && failed.process.start_ticks.is_some()
             && **device == *failed.device
             && was_there
     };

@@ -9,7 +9,7 @@ use super::incident::{Between, Chart, Growth, Holder, Incident, IncidentGpu, Kin
 use super::ledger::{Ledger, Trigger};
 use super::process_history::ProcessHistory;
 use super::series::{FINE, Micros, SECOND, Series};
-use super::words;
+use super::words::{self, Roles};
 
 /// How long the recording of an incident continues after its moment.
 pub(super) const AFTER: Micros = 10 * SECOND;
@@ -40,22 +40,25 @@ pub(super) fn freeze(
     let present = |process: &&ProcessHistory| process.ended.is_none_or(|(_, by)| by >= begin) && process.first <= end;
     let mut processes: Vec<_> = gpu.processes().filter(present).collect();
     let held = |process: &ProcessHistory| process.series.at(moment).filter(|_| process.first <= moment);
-    let is_cause = |process: &ProcessHistory| trigger.pid == Some(process.pid);
+    let is_cause = |process: &ProcessHistory| trigger.process == Some(process.holding());
     // The process that ended is never left out.
     processes.sort_by_key(|process| Reverse((held(process), process.peak)));
-    let cause = processes.iter().position(|process| is_cause(process)).filter(|&index| index >= MAX_PROCESSES);
-    if let Some(index) = cause {
-        processes.swap(index, MAX_PROCESSES - 1);
-    }
+    let cause = processes.iter().position(|process| is_cause(process)).map(|index| {
+        let shown = index.min(MAX_PROCESSES - 1);
+        processes.swap(index, shown);
+        shown
+    });
     let listed_bytes = processes.iter().filter_map(|process| held(process)).reduce(u64::saturating_add);
     let more_processes = processes.len().saturating_sub(MAX_PROCESSES);
     let holders: Vec<Holder> =
         (processes.iter().take(MAX_PROCESSES)).map(|process| holder(process, gpu, (begin, end), moment, now)).collect();
     // A recorder that has been running for less than ten seconds knows only the growth in the last second.
     let grew = |holder: &Holder| holder.grew.ten_seconds.or(holder.grew.second);
-    let mut growers: Vec<_> = holders.iter().filter_map(|holder| Some((grew(holder)?, holder.who.pid))).collect();
-    growers.retain(|(bytes, _)| *bytes > 0);
+    let mut growers: Vec<_> = (holders.iter().enumerate())
+        .filter_map(|(position, holder)| Some((grew(holder).filter(|bytes| *bytes > 0)?, position)))
+        .collect();
     growers.sort_by_key(|(bytes, _)| Reverse(*bytes));
+    let roles = Roles { cause, grower: growers.first().map(|(_, position)| *position) };
     let mut incident = Incident {
         version: VERSION,
         id: id(trigger, gpu, now),
@@ -79,13 +82,13 @@ pub(super) fn freeze(
             listed_at: gpu.listed_at(moment).map(|at| now.unix(at)),
             listed_bytes,
         }),
+        grew_most: growers.into_iter().map(|(_, position)| holders[position].who.pid).collect(),
         processes: holders,
         more_processes,
-        grew_most: growers.into_iter().map(|(_, pid)| pid).collect(),
         events: events(ledger, gpu, begin, end, now),
         memory: chart(&gpu.memory, begin, end, GPU_STEP, now),
     };
-    incident.summary = words::summary(&incident, trigger);
+    incident.summary = words::summary(&incident, trigger, roles);
     Some(incident)
 }
 

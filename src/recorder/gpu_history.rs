@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use super::clock::Now;
 use super::event::{Held, What};
 use super::heap_use::allocation;
 use super::process_history::ProcessHistory;
@@ -153,14 +154,14 @@ impl GpuHistory {
     }
 
     /// Records a list from the process lane.
-    pub(super) fn list(&mut self, list: &GpuProcesses, at: Micros) -> Changed {
+    pub(super) fn list(&mut self, list: &GpuProcesses, at: Micros, now: Now) -> Changed {
         let mut changed = Changed::default();
         self.lists.push_back(at);
         while self.lists.len() > MAX_LISTS || self.lists.front().is_some_and(|oldest| oldest + FINE < at) {
             self.lists.pop_front();
         }
         for process in list.processes.iter().filter(|process| process.alive) {
-            let known = self.living.iter().position(|known| known.is(process));
+            let known = self.living.iter().position(|known| known.is(process, now));
             let index = known.unwrap_or_else(|| {
                 changed.started += 1;
                 self.living.push(ProcessHistory::new(process, at));
@@ -169,7 +170,7 @@ impl GpuHistory {
             self.living[index].see(process, at);
         }
         let last_state =
-            |known: &ProcessHistory| list.processes.iter().find(|process| !process.alive && known.is(process));
+            |known: &ProcessHistory| known.last_state(list.processes.iter().filter(|process| !process.alive));
         // A truncated list contains the number of running processes that it leaves out. Of the processes that are
         // missing from such a list, those seen most recently are assumed to be the left-out ones. The others have
         // ended.

@@ -70,7 +70,7 @@ impl Incidents {
         let in_progress = match trigger.kind {
             // Each process that ran out of memory has its own report.
             Kind::OutOfMemory if alike.clone().count() < MAX_VICTIMS => {
-                alike.find(|kept| kept.trigger.as_ref().is_some_and(|other| other.pid == trigger.pid))
+                alike.find(|kept| kept.trigger.as_ref().is_some_and(|other| other.process == trigger.process))
             }
             _ => alike.next(),
         };

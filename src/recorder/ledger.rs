@@ -11,14 +11,14 @@ use std::time::{Instant, SystemTime};
 
 use super::clock::{Clock, Now};
 use super::event::{Events, Failure, Recorded, What, Who};
-use super::exit_status::{Exit, Identity};
-use super::failures::Failures;
+use super::exit_status::Exit;
+use super::failures::{Failures, Settled};
 use super::gpu_history::GpuHistory;
 use super::incident::{Incident, Kind};
-use super::process_history::ProcessHistory;
+use super::process_history::{Holding, ProcessHistory};
 use super::reports::Reports;
 use super::series::{Micros, SECOND};
-use crate::snapshot::{FailedAllocation, Gpu, GpuProcesses, GpuState, MemorySample, Snapshot};
+use crate::snapshot::{FailedAllocation, Gpu, GpuProcesses, GpuState, MemorySample, ProcessId, Snapshot};
 
 /// If a process ends within this time after its memory use was last at its own peak, it counts as having ended at its
 /// peak.
@@ -44,7 +44,7 @@ pub(super) struct Ledger {
     /// Incidents that have not been frozen yet.
     triggers: Vec<Trigger>,
     /// Processes that appeared and are not watched yet.
-    started: Vec<Identity>,
+    started: Vec<ProcessId>,
     /// Processes that have left their last GPU and have not been logged yet.
     gone: Vec<Gone>,
     driver_up: Option<bool>,
@@ -59,8 +59,8 @@ pub(super) struct Trigger {
     pub(super) at: Micros,
     /// [`Gpu::key`].
     pub(super) gpu: String,
-    /// The process that ended.
-    pub(super) pid: Option<u32>,
+    /// The process that ended or that reported a failure.
+    pub(super) process: Option<Holding>,
     /// The Xid.
     pub(super) xid: Option<u64>,
     /// What the process reported.
@@ -71,8 +71,7 @@ pub(super) struct Trigger {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Gone {
     pub(super) who: Who,
-    /// `None` if its start is unknown.
-    pub(super) identity: Option<Identity>,
+    pub(super) process: ProcessId,
     /// When the first list that did not contain it was read.
     pub(super) ended: Micros,
     pub(super) lived_seconds: f64,
@@ -85,7 +84,7 @@ pub(super) struct Gone {
 impl Ledger {
     pub(super) fn new(start: Instant) -> Self {
         let mut events = Events::default();
-        events.add(Recorded { at: 0, gpu: None, what: What::ExporterStarted });
+        events.add(Recorded { at: 0, gpu: None, process: None, what: What::ExporterStarted });
         Self {
             clock: Clock::starting(start),
             gpus: Vec::new(),
@@ -122,7 +121,7 @@ impl Ledger {
         for ratio in crossed {
             self.note(at, index, What::Reached { ratio, used_bytes: sample.used.unwrap_or_default() });
             if ratio >= FULL {
-                self.trigger(Kind::NearLimit, at, index, None, None);
+                self.trigger(self.moment(Kind::NearLimit, at, index));
             }
         }
     }
@@ -131,14 +130,14 @@ impl Ledger {
     pub(super) fn list(&mut self, list: &GpuProcesses, now: Now) {
         let Some(at) = list.at.map(|at| self.clock.micros(at)) else { return };
         let index = self.gpu_index(&list.gpu);
-        let changed = self.gpus[index].list(list, at);
+        let changed = self.gpus[index].list(list, at, now);
         self.reports.list(index, list, at, self.clock, now);
         let (living, ended) = (self.gpus[index].living.len(), self.gpus[index].ended.len());
         for process in living - changed.started..living {
             let history = &self.gpus[index].living[process];
-            let who = history.who();
-            self.started.extend(history.identity());
-            self.note(at, index, What::ProcessStarted(who));
+            let (who, process) = (history.who(), history.id());
+            self.started.push(process);
+            self.note_process(at, index, process, What::ProcessStarted(who));
         }
         for process in ended - changed.ended..ended {
             self.ended(index, process, at, now);
@@ -148,7 +147,7 @@ impl Ledger {
     fn ended(&mut self, index: usize, position: usize, at: Micros, now: Now) {
         let gpu = &self.gpus[index];
         let process = &gpu.ended[position];
-        let (pid, first) = (process.pid, process.first);
+        let (id, holding, first) = (process.id(), process.holding(), process.first);
         let lived_seconds = process.lived(now.unix(now.micros), now.micros);
         let what = What::ProcessEnded {
             who: process.who(),
@@ -166,23 +165,23 @@ impl Ledger {
         let highest = gpu.memory.highest(at.saturating_sub(AT_PEAK).max(first.saturating_sub(SECOND)), at);
         let limit = gpu.allocatable as f64 * NEARLY_FULL;
         let was_full = gpu.allocatable > 0 && highest.is_some_and(|(_, used)| used as f64 >= limit);
-        let (who, identity) = (process.who(), process.identity());
-        self.note(at, index, what);
+        let who = process.who();
+        self.note_process(at, index, id, what);
         // If the process itself reported a failure, that report describes the same end in more detail.
         let reported = self.failures.is_recent(&self.gpus[index].ended[position], at);
         if was_at_peak && was_full && !reported {
-            self.trigger(Kind::EndedAtPeak, at, index, Some(pid), None);
+            self.trigger(Trigger { process: Some(holding), ..self.moment(Kind::EndedAtPeak, at, index) });
         }
-        let remains = self.gpus.iter().any(|gpu| gpu.living.iter().any(|process| process.pid == pid));
+        let remains = self.gpus.iter().any(|gpu| gpu.living.iter().any(|process| process.id().may_be(id)));
         if !remains {
             let parts = self.gpus.iter().flat_map(|gpu| gpu.ended.iter().map(move |process| (gpu.gpu.index, process)));
-            let is_same = |process: &ProcessHistory| process.pid == pid && process.seen >= first;
+            let is_same = |process: &ProcessHistory| process.id().may_be(id) && process.seen >= first;
             let seconds = |process: &ProcessHistory, at| Some(process.ended?.0.saturating_sub(at) as f64 / 1e6);
             let peaks = parts.filter(|(_, process)| is_same(process)).map(|(gpu, process)| {
                 (gpu, process.peak.map(|(peak, _)| peak), process.peak.and_then(|(_, at)| seconds(process, at)))
             });
             let peaks = peaks.collect();
-            self.gone.push(Gone { who, identity, ended: at, lived_seconds, exit: Exit::default(), peaks });
+            self.gone.push(Gone { who, process: id, ended: at, lived_seconds, exit: Exit::default(), peaks });
         }
     }
 
@@ -195,13 +194,12 @@ impl Ledger {
     /// Records the failed allocations of processes that the driver lists. Failures of one process within a few seconds
     /// share one incident.
     pub(super) fn settle(&mut self, now: Now) {
-        for (index, at, failure, is_new) in self.failures.settle(&self.gpus, now.micros) {
-            let pid = failure.who.pid;
+        for Settled { index, at, process, holding, failure, is_new } in self.failures.settle(&self.gpus, now.micros) {
             self.reports.fail(index, &failure);
-            self.note(at, index, What::OutOfMemory(failure.clone()));
+            self.note_process(at, index, process, What::OutOfMemory(failure.clone()));
             if is_new {
-                self.trigger(Kind::OutOfMemory, at, index, Some(pid), None);
-                self.triggers.last_mut().expect("just added").failure = Some(failure);
+                let moment = self.moment(Kind::OutOfMemory, at, index);
+                self.trigger(Trigger { process: Some(holding), failure: Some(failure), ..moment });
             }
         }
     }
@@ -216,7 +214,7 @@ impl Ledger {
                 true => What::DriverOpened { version: driver.driver_version.clone() },
                 false => What::DriverClosed { problem: driver.problem.clone() },
             };
-            self.events.add(Recorded { at: now.micros, gpu: None, what });
+            self.events.add(Recorded { at: now.micros, gpu: None, process: None, what });
             if !driver.up {
                 self.gpus.iter_mut().for_each(|gpu| gpu.lose(now.micros));
             }
@@ -233,7 +231,8 @@ impl Ledger {
                     let index = self.gpu_index(&part.gpu);
                     self.note(now.micros, index, What::Xid { xid, count: count - before });
                     if MEMORY_XIDS.contains(&xid) {
-                        self.trigger(Kind::MemoryXid, now.micros, index, None, Some(xid));
+                        let moment = self.moment(Kind::MemoryXid, now.micros, index);
+                        self.trigger(Trigger { xid: Some(xid), ..moment });
                     }
                 }
             }
@@ -255,7 +254,7 @@ impl Ledger {
             (_, GpuState::Stalled) => self.note(at, index, What::GpuStalled),
             (_, GpuState::Unreadable) => {
                 self.note(at, index, What::GpuLost);
-                self.trigger(Kind::GpuLost, at, index, None, None);
+                self.trigger(self.moment(Kind::GpuLost, at, index));
             }
         }
     }
@@ -264,8 +263,7 @@ impl Ledger {
     pub(super) fn request(&mut self, at: Micros) -> Option<Trigger> {
         let fullest = |gpu: &GpuHistory| gpu.memory.last().unwrap_or(0) as f64 / gpu.allocatable.max(1) as f64;
         let index = (0..self.gpus.len()).max_by(|&a, &b| fullest(&self.gpus[a]).total_cmp(&fullest(&self.gpus[b])))?;
-        let gpu = self.gpus[index].gpu.key();
-        Some(Trigger { kind: Kind::OnDemand, at, gpu, pid: None, xid: None, failure: None })
+        Some(self.moment(Kind::OnDemand, at, index))
     }
 
     /// Records that there was an incident.
@@ -274,17 +272,31 @@ impl Ledger {
         self.events.add(Recorded {
             at: now.moment(incident.at),
             gpu,
+            process: None,
             what: What::Incident { id: incident.id.clone() },
         });
     }
 
     fn note(&mut self, at: Micros, index: usize, what: What) {
-        let gpu = &self.gpus[index].gpu;
-        self.events.add(Recorded { at, gpu: Some((gpu.index, gpu.uuid.clone())), what });
+        self.add_event(at, index, None, what);
     }
 
-    fn trigger(&mut self, kind: Kind, at: Micros, index: usize, pid: Option<u32>, xid: Option<u64>) {
-        self.triggers.push(Trigger { kind, at, gpu: self.gpus[index].gpu.key(), pid, xid, failure: None });
+    fn note_process(&mut self, at: Micros, index: usize, process: ProcessId, what: What) {
+        self.add_event(at, index, Some(process), what);
+    }
+
+    fn add_event(&mut self, at: Micros, index: usize, process: Option<ProcessId>, what: What) {
+        let gpu = &self.gpus[index].gpu;
+        self.events.add(Recorded { at, gpu: Some((gpu.index, gpu.uuid.clone())), process, what });
+    }
+
+    /// A trigger for a moment that concerns no single process.
+    fn moment(&self, kind: Kind, at: Micros, index: usize) -> Trigger {
+        Trigger { kind, at, gpu: self.gpus[index].gpu.key(), process: None, xid: None, failure: None }
+    }
+
+    fn trigger(&mut self, trigger: Trigger) {
+        self.triggers.push(trigger);
     }
 
     /// The incidents to be frozen.
@@ -293,18 +305,18 @@ impl Ledger {
     }
 
     /// The processes that appeared since the last call.
-    pub(super) fn take_started(&mut self) -> Vec<Identity> {
+    pub(super) fn take_started(&mut self) -> Vec<ProcessId> {
         std::mem::take(&mut self.started)
     }
 
     /// The processes on the GPUs, and those that ended at `since` or later.
-    pub(super) fn present(&self, since: Micros) -> impl Iterator<Item = Identity> {
+    pub(super) fn present(&self, since: Micros) -> impl Iterator<Item = ProcessId> {
         let recent = move |process: &&ProcessHistory| process.ended.is_none_or(|(_, by)| by >= since);
-        self.gpus.iter().flat_map(GpuHistory::processes).filter(recent).filter_map(ProcessHistory::identity)
+        self.gpus.iter().flat_map(GpuHistory::processes).filter(recent).map(ProcessHistory::id)
     }
 
     /// For each process that ended at `since` or later, records how it ended, if `exit` returns that.
-    pub(super) fn add_exits(&mut self, since: Micros, exit: impl Fn(Identity) -> Option<Exit>) {
+    pub(super) fn add_exits(&mut self, since: Micros, exit: impl Fn(ProcessId) -> Option<Exit>) {
         let Self { gpus, events, gone, reports, .. } = self;
         reports.add_exits(since, &exit);
         for gpu in gpus {
@@ -312,15 +324,15 @@ impl Ledger {
             for process in gpu.ended.iter_mut().rev() {
                 let Some((_, by)) = process.ended.filter(|(_, by)| *by >= since) else { break };
                 if !process.exit.is_known()
-                    && let Some(how) = process.identity().and_then(&exit)
+                    && let Some(how) = exit(process.id())
                 {
                     process.exit = how;
-                    events.set_exit(by, process.pid, how);
+                    events.set_exit(by, process.id(), how);
                 }
             }
         }
         for process in gone.iter_mut().filter(|process| !process.exit.is_known()) {
-            process.exit = process.identity.and_then(&exit).unwrap_or_default();
+            process.exit = exit(process.process).unwrap_or_default();
         }
     }
 

@@ -3,12 +3,21 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::clock::unix;
+use super::clock::{Now, unix};
 use super::event::Who;
-use super::exit_status::{Exit, Identity};
+use super::exit_status::Exit;
 use super::heap_use::{HeapUse as _, allocation};
 use super::series::{Micros, Series};
-use crate::snapshot::{MigDevice, Owner, Process};
+use crate::snapshot::{MigDevice, Owner, Process, ProcessId};
+
+/// Identifies a process among those of a device, also if its start time is unknown: no list contains a pid twice on one
+/// device, and a process that a list did not contain has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Holding {
+    pid: u32,
+    /// When the first list that contained it was read.
+    first: Micros,
+}
 
 /// A process on a GPU.
 #[derive(Debug)]
@@ -48,12 +57,29 @@ impl ProcessHistory {
         }
     }
 
-    /// Whether a listed process is this one. If either start time is unknown, the start times are not compared.
-    pub(super) fn is(&self, process: &Process) -> bool {
+    pub(super) fn id(&self) -> ProcessId {
+        ProcessId { pid: self.pid, start_ticks: self.owner.start_ticks }
+    }
+
+    pub(super) fn holding(&self) -> Holding {
+        Holding { pid: self.pid, first: self.first }
+    }
+
+    fn is_on_device_of(&self, process: &Process) -> bool {
         let device = |mig: &Option<Arc<MigDevice>>| mig.as_ref().map(|device| device.uuid.clone());
-        let starts = (self.owner.start, process.owner.start);
-        let same_start = !matches!(starts, (Some(own), Some(other)) if own != other);
-        self.pid == process.pid && same_start && device(&self.mig) == device(&process.mig)
+        device(&self.mig) == device(&process.mig)
+    }
+
+    /// Whether a process that a list contains is this one, which every list has contained since it was first listed.
+    pub(super) fn is(&self, process: &Process, now: Now) -> bool {
+        let is_former = || self.id().is_former_of(process.id(), process.owner.start, now.wall(self.first));
+        self.pid == process.pid && self.is_on_device_of(process) && !is_former()
+    }
+
+    /// The last state of this process in a list that no longer contains it, if the list shows that.
+    pub(super) fn last_state<'l>(&self, ended: impl Iterator<Item = &'l Process>) -> Option<&'l Process> {
+        let is_same = |process: &&Process| process.id() == self.id() && self.is_on_device_of(process);
+        ended.filter(is_same).max_by_key(|process| process.ended.map(|ended| ended.by))
     }
 
     /// Records what a list that was read at `at` shows about the process.
@@ -99,11 +125,6 @@ impl ProcessHistory {
 
     pub(super) fn start(&self) -> Option<SystemTime> {
         self.owner.start
-    }
-
-    /// `None` if its start is unknown, because another process could then have its pid.
-    pub(super) fn identity(&self) -> Option<Identity> {
-        Some((self.pid, self.start()?))
     }
 
     pub(super) fn who(&self) -> Who {

@@ -26,9 +26,9 @@ use self::open::Open;
 pub use self::text::text;
 use super::clock::{Clock, Now};
 use super::event::Failure;
-use super::exit_status::{Exit, Identity};
+use super::exit_status::Exit;
 use super::series::{Micros, SECOND};
-use crate::snapshot::{GpuProcesses, MemorySample, MigDevice, Process, Snapshot, Workload, longest_gap};
+use crate::snapshot::{GpuProcesses, MemorySample, MigDevice, Process, ProcessId, Snapshot, Workload, longest_gap};
 
 /// The maximum number of reports that are being written.
 const MAX_OPEN: usize = 1024;
@@ -156,7 +156,7 @@ impl Reports {
             }
         }
         for process in list.processes.iter().filter(|process| process.alive) {
-            self.process(index, process, at, clock);
+            self.process(index, process, at, clock, now);
         }
         self.end(index, list, at);
     }
@@ -173,7 +173,7 @@ impl Reports {
         self.open.insert(workload.clone(), Open::new(workload, at, seen_from_start));
     }
 
-    fn process(&mut self, index: usize, process: &Process, at: Micros, clock: Clock) {
+    fn process(&mut self, index: usize, process: &Process, at: Micros, clock: Clock, now: Now) {
         let Some(workload) = process.owner.workload.as_ref() else { return };
         let last_active = process.last_active.map(|last| clock.micros(last));
         let Some(open) = self.open.get_mut(workload) else { return };
@@ -188,7 +188,7 @@ impl Reports {
         let Some(open) = self.open.get_mut(workload) else { return };
         former.into_iter().for_each(|former| open.absorb(former));
         if !open.follow(index, process, last_active) {
-            open.begin(index, process, last_active);
+            open.begin(index, process, last_active, now.wall(at));
         }
     }
 
@@ -214,8 +214,8 @@ impl Reports {
                 } else {
                     device.leave();
                 }
-                let ended = |pid: u32| list.processes.iter().any(|process| !process.alive && process.pid == pid);
-                gone.extend(device.take_gone(|process| cuts_processes && !ended(process.pid)));
+                let ended = |id: ProcessId| list.processes.iter().any(|process| !process.alive && process.id() == id);
+                gone.extend(device.take_gone(|process| cuts_processes && !ended(process.id())));
             }
             open.end(gone, at);
             if is_here && open.devices.iter().all(|device| !device.is_present) {
@@ -247,7 +247,7 @@ impl Reports {
     }
 
     /// For each process that left at `since` or later, records how it ended, if `exit` returns that.
-    pub(super) fn add_exits(&mut self, since: Micros, exit: &impl Fn(Identity) -> Option<Exit>) {
+    pub(super) fn add_exits(&mut self, since: Micros, exit: &impl Fn(ProcessId) -> Option<Exit>) {
         self.open.values_mut().for_each(|open| open.add_exits(since, exit));
     }
 

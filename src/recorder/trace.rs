@@ -12,12 +12,14 @@
 use serde_json::{Value, json};
 
 use super::event::{Event, What};
-use super::incident::{Chart, Incident};
+use super::incident::{Chart, Holder, Incident};
 use super::words;
 use crate::format;
 
 /// The pid of the GPU's track. Pids of processes are never 0.
 const GPU_TRACK: u32 = 0;
+/// No pid is higher (`PID_MAX_LIMIT` of the kernel).
+const MAX_PID: u32 = 1 << 22;
 /// The thread of the instants, within the GPU's track.
 const EVENTS: u32 = 1;
 /// The unit of the counters. Their names state it, because trace viewers show numbers without a unit. The quotient is
@@ -32,16 +34,17 @@ pub fn chrome_trace(incident: &Incident) -> Vec<u8> {
     let micros = |at: f64| ((at - begin) * 1e6).round();
     let mut events = named(GPU_TRACK, &gpu(incident), 0).to_vec();
     events.push(metadata(GPU_TRACK, EVENTS, "thread_name", json!({ "name": "events" })));
-    counter(&mut events, GPU_TRACK, "", &incident.memory, micros);
+    counter(&mut events, (GPU_TRACK, GPU_TRACK), "", &incident.memory, micros);
     let digits = incident.processes.len().to_string().len();
     for (at, holder) in incident.processes.iter().enumerate() {
         let (who, rank) = (&holder.who, at + 1);
-        // If a process uses two MIG devices, both share its track, which has the name of the first entry.
-        if !incident.processes[..at].iter().any(|earlier| earlier.who.pid == who.pid) {
-            events.extend(named(who.pid, &format!("{rank:0digits$}. {}", words::process_without_pid(who)), rank));
+        let track = track(&incident.processes, at);
+        if track.is_new {
+            let name = format!("{rank:0digits$}. {}", words::process_without_pid(who));
+            events.extend(named(track.id, &name, rank));
         }
         let device = who.mig_uuid.as_ref().map_or_else(String::new, |uuid| format!(" {uuid}"));
-        counter(&mut events, who.pid, &device, &holder.memory, micros);
+        counter(&mut events, (track.id, who.pid), &device, &holder.memory, micros);
     }
     events.extend(
         incident.events.iter().map(|event| instant(&sentence(event), micros(event.at), json!({ "event": event }))),
@@ -71,6 +74,29 @@ fn gpu(incident: &Incident) -> String {
     format!("GPU {}{model}{simulated}", incident.gpu.index)
 }
 
+/// The track of a process.
+struct Track {
+    id: u32,
+    /// Whether no earlier process has it.
+    is_new: bool,
+}
+
+/// The track of the process at a position. Its id is the pid, or a number above all pids if an earlier process, which is
+/// another one, had the same pid. If a process uses two MIG devices, both share its track, which has the name of the first
+/// entry.
+fn track(processes: &[Holder], at: usize) -> Track {
+    let (earlier, Holder { who, started_at, .. }) = (&processes[..at], &processes[at]);
+    let is_same = |other: &Holder| {
+        other.who.pid == who.pid && other.started_at == *started_at && other.who.mig_uuid != who.mig_uuid
+    };
+    if let Some(first) = earlier.iter().position(is_same) {
+        return Track { is_new: false, ..track(processes, first) };
+    }
+    let is_taken = earlier.iter().any(|other| other.who.pid == who.pid);
+    let id = if is_taken { MAX_PID.saturating_add(at as u32) } else { who.pid };
+    Track { id, is_new: true }
+}
+
 /// The name of a track, and its place for viewers that sort by it.
 fn named(pid: u32, name: &str, place: usize) -> [Value; 2] {
     [
@@ -84,9 +110,15 @@ fn metadata(pid: u32, tid: u32, kind: &str, args: Value) -> Value {
 }
 
 /// Two samples for each part: its highest value where the part begins, and its last value in the middle.
-fn counter(events: &mut Vec<Value>, pid: u32, device: &str, chart: &Chart, micros: impl Fn(f64) -> f64) {
+fn counter(
+    events: &mut Vec<Value>,
+    (track, pid): (u32, u32),
+    device: &str,
+    chart: &Chart,
+    micros: impl Fn(f64) -> f64,
+) {
     let name = format!("used{device}");
-    let sample = |at: f64, bytes: u64| json!({ "ph": "C", "name": name, "pid": pid, "tid": pid, "ts": micros(at), "args": { "GiB": bytes as f64 / GIB } });
+    let sample = |at: f64, bytes: u64| json!({ "ph": "C", "name": name, "pid": track, "tid": track, "ts": micros(at), "args": { "GiB": bytes as f64 / GIB } });
     for &(at, _, max, last) in &chart.points {
         events.extend(max.map(|max| sample(at, max)));
         let after = last.filter(|_| last != max);
@@ -164,5 +196,20 @@ mod tests {
             assert_eq!(of("C", 1, name), [json!({ "GiB": 1.0 }), json!({ "GiB": 0.5 })]);
         }
         assert_eq!(of("i", 0, "used memory of pid 1 MIG-b is unknown from here").len(), 1);
+    }
+
+    #[test]
+    fn two_processes_with_one_pid_have_a_track_each() {
+        let holder = |started_at: Option<f64>, device: Option<&str>| {
+            let holder = json!({ "pid": 7, "started_at": started_at, "mig_uuid": device, "grew": {},
+                "memory": { "step_seconds": 0.1, "points": [] } });
+            serde_json::from_value::<Holder>(holder).unwrap()
+        };
+        let track_ids =
+            |holders: &[Holder]| -> Vec<u32> { (0..holders.len()).map(|at| track(holders, at).id).collect() };
+        assert_eq!(track_ids(&[holder(Some(1.0), None), holder(Some(2.0), None)]), [7, MAX_PID + 1]);
+        // Nothing is on a device twice at the same time, so these are two processes although their starts are unknown.
+        assert_eq!(track_ids(&[holder(None, None), holder(None, None)]), [7, MAX_PID + 1]);
+        assert_eq!(track_ids(&[holder(Some(1.0), Some("a")), holder(Some(1.0), Some("b"))]), [7, 7]);
     }
 }

@@ -1,7 +1,6 @@
 //! When each process was on its GPU, and how it ended.
 
 use std::collections::HashMap;
-use std::time::SystemTime;
 
 use serde::Serialize;
 
@@ -9,7 +8,7 @@ use super::exit_status::Exit;
 use super::gpu_history::GpuHistory;
 use super::ledger::Ledger;
 use super::process_history::ProcessHistory;
-use crate::snapshot::{MigDevice, Process};
+use crate::snapshot::{MigDevice, Process, ProcessId};
 
 /// The recorded data about the time that a process spent on a GPU (or MIG device).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -24,8 +23,9 @@ pub struct Visit {
     pub exit: Exit,
 }
 
-/// A pid, the start of the process if it is known, and the UUID of the GPU or MIG device.
-type Key = (u32, Option<SystemTime>, String);
+/// A process, whether it is running, and the UUID of the GPU or MIG device. Only processes whose start time is unknown are
+/// told apart by whether they are running; of those that have ended, the last one is remembered.
+type Key = (ProcessId, bool, String);
 
 /// The visits of the processes that the recorder remembers.
 #[derive(Debug, Default)]
@@ -35,7 +35,7 @@ impl Visits {
     pub(super) fn of_ledger(ledger: &Ledger) -> Self {
         let now = ledger.now();
         let visit = |gpu: &GpuHistory, process: &ProcessHistory| {
-            let key = key(&gpu.gpu.uuid, process.mig.as_deref(), process.pid, process.start());
+            let key = key(&gpu.gpu.uuid, process.mig.as_deref(), process.id(), process.ended.is_none());
             let peak_at = process.peak.map(|(_, at)| now.unix(at));
             (key, Visit { first_seen_at: now.unix(process.first), peak_at, exit: process.exit })
         };
@@ -44,10 +44,10 @@ impl Visits {
 
     /// The visit of a process to the GPU with that UUID; `None` if the recorder has dropped it or has not seen it yet.
     pub fn of(&self, uuid: &str, process: &Process) -> Option<Visit> {
-        self.0.get(&key(uuid, process.mig.as_deref(), process.pid, process.owner.start)).copied()
+        self.0.get(&key(uuid, process.mig.as_deref(), process.id(), process.alive)).copied()
     }
 }
 
-fn key(uuid: &str, mig: Option<&MigDevice>, pid: u32, start: Option<SystemTime>) -> Key {
-    (pid, start, mig.map_or(uuid, |device| &device.uuid).to_owned())
+fn key(uuid: &str, mig: Option<&MigDevice>, process: ProcessId, is_running: bool) -> Key {
+    (process, is_running && process.start_ticks.is_none(), mig.map_or(uuid, |device| &device.uuid).to_owned())
 }

@@ -55,14 +55,24 @@ pub(super) fn failure(failed: &Failure) -> String {
     format!("{who} could not allocate {requested}: {} reports {told}", name(&failed.framework))
 }
 
+/// The positions, among the processes of an incident, of those that its sentences name. A pid would not do, because two of
+/// them can have had the same one.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Roles {
+    /// The process that ended or reported a failure.
+    pub(super) cause: Option<usize>,
+    /// The process that grew the most.
+    pub(super) grower: Option<usize>,
+}
+
 /// The sentences at the top of an incident.
-pub(super) fn summary(incident: &Incident, trigger: &Trigger) -> String {
+pub(super) fn summary(incident: &Incident, trigger: &Trigger, roles: Roles) -> String {
     let mut text = String::new();
     let gpu = format!("GPU {}", incident.gpu.index);
     let level = level(incident);
-    let of = |pid| incident.processes.iter().find(|holder| holder.who.pid == pid);
+    let at = |position: usize| incident.processes.get(position);
     // Writing into a String cannot fail.
-    let _ = match (trigger.kind, trigger.pid.and_then(of)) {
+    let _ = match (trigger.kind, roles.cause.and_then(at)) {
         (Kind::EndedAtPeak, Some(holder)) => {
             let peak = holder.peak_bytes.map_or_else(|| "unknown".to_owned(), bytes);
             let within = holder.ended.zip(holder.at_peak_until).map(|(ended, until)| ended.by - until);
@@ -82,12 +92,12 @@ pub(super) fn summary(incident: &Incident, trigger: &Trigger) -> String {
         }
         (Kind::OnDemand, _) => write!(text, "Requested by a client: {gpu}{level}."),
     };
-    if let Some(most) = incident.processes.first().filter(|holder| Some(holder.who.pid) != trigger.pid)
+    if let Some(most) = incident.processes.first().filter(|_| roles.cause != Some(0))
         && let Some(used) = most.used_bytes
     {
         let _ = write!(text, " {} held the most, {}.", process(&most.who), bytes(used));
     }
-    if let Some((grower, by)) = incident.grew_most.first().copied().and_then(of).and_then(grew) {
+    if let Some((grower, by)) = roles.grower.and_then(at).and_then(grew) {
         let _ = write!(text, " {} grew the most in the 10 s before, by {}.", process(&grower.who), bytes(by));
     }
     if incident.kind == Kind::EndedAtPeak {

@@ -7,9 +7,9 @@ use serde::Serialize;
 use super::facts::Facts;
 use super::names::Owners;
 use super::places::Place;
-use super::record::ProcessKey;
 use super::reported::{Entry, Key};
 use crate::format::bytes;
+use crate::snapshot::ProcessId;
 
 /// Memory that was reserved and not allocated is worth a note if it is at least this many bytes, and at least one part
 /// in [`SLACK_SHARE`] of what was reserved.
@@ -20,7 +20,7 @@ const SLACK_SHARE: u64 = 5;
 #[derive(Debug, Serialize)]
 pub(super) struct AllocatorUse {
     #[serde(skip)]
-    pub(super) process: ProcessKey,
+    pub(super) process: ProcessId,
     pub(super) pid: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) name: Option<String>,
@@ -124,9 +124,8 @@ pub(super) fn notes(facts: &Facts, uses: &[AllocatorUse]) -> Vec<String> {
 
 impl AllocatorUse {
     /// Whether it belongs to this process. An unknown start time does not rule that out.
-    pub(super) fn is_of(&self, process: ProcessKey, device: &str) -> bool {
-        let (own, other) = (self.process.start, process.start);
-        self.pid == process.pid && self.device == device && (own.is_none() || other.is_none() || own == other)
+    pub(super) fn is_of(&self, process: ProcessId, device: &str) -> bool {
+        self.process.may_be(process) && self.device == device
     }
 
     /// `pytorch: at most 9.10 GiB allocated, 11.80 GiB reserved; 2 retries, 1 failed allocation (asked for 2.00 GiB with
@@ -176,7 +175,7 @@ mod tests {
 
     fn used(allocated: Option<u64>, reserved: Option<u64>) -> AllocatorUse {
         AllocatorUse {
-            process: ProcessKey { pid: 7, start: Some(1) },
+            process: ProcessId { pid: 7, start_ticks: Some(1) },
             pid: 7,
             name: None,
             device: "GPU-1".to_owned(),
@@ -232,7 +231,7 @@ mod tests {
     #[test]
     fn a_use_belongs_to_a_process_unless_pid_start_or_device_differ() {
         let own = used(None, None);
-        let key = |pid, start| ProcessKey { pid, start };
+        let key = |pid, start| ProcessId { pid, start_ticks: start };
         assert!(own.is_of(key(7, Some(1)), "GPU-1") && own.is_of(key(7, None), "GPU-1"));
         assert!(!own.is_of(key(7, Some(2)), "GPU-1") && !own.is_of(key(8, Some(1)), "GPU-1"));
         assert!(!own.is_of(key(7, Some(1)), "GPU-2"));

@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::record::{Membership, ProcessKey};
-use crate::attribution::{Attribution, Settings, StartTime};
+use super::record::Membership;
+use crate::attribution::{Attribution, Settings};
 use crate::config::Config;
 use crate::faults::Faults;
-use crate::snapshot::{Owner, Snapshot};
+use crate::snapshot::{Owner, ProcessId, Snapshot};
 
 /// The kernel's `/proc`, which shows the command and its descendants.
 const PROC: &str = "/proc";
@@ -28,11 +28,11 @@ const RETRY: Duration = Duration::from_millis(200);
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The owner of each process.
-pub(super) type Owners = HashMap<ProcessKey, Arc<Owner>>;
+pub(super) type Owners = HashMap<ProcessId, Arc<Owner>>;
 
 #[derive(Debug)]
 enum Request {
-    Name(ProcessKey, Membership),
+    Name(ProcessId, Membership),
     /// Answered once all earlier requests have been handled.
     Flush(Sender<()>),
 }
@@ -62,7 +62,7 @@ impl Names {
     }
 
     /// Requests that a process be looked up soon.
-    pub(super) fn look_up(&self, key: ProcessKey, membership: Membership) {
+    pub(super) fn look_up(&self, key: ProcessId, membership: Membership) {
         // If the thread has ended, there are no names.
         let _ = self.requests.send(Request::Name(key, membership));
     }
@@ -84,7 +84,7 @@ struct Reader {
     other_procfs: bool,
     owners: Arc<Mutex<Owners>>,
     /// Processes without a known user, each with the time after which the process is no longer looked up.
-    open: Vec<(ProcessKey, Membership, Instant)>,
+    open: Vec<(ProcessId, Membership, Instant)>,
 }
 
 impl Reader {
@@ -129,15 +129,18 @@ impl Reader {
     }
 
     /// Returns whether everything that can be learned about the process is known.
-    fn read(&mut self, key: ProcessKey, membership: Membership) -> bool {
+    fn read(&mut self, key: ProcessId, membership: Membership) -> bool {
         let attribution = if membership == Membership::Tree { &mut self.tree } else { &mut self.others };
-        let Some(identity) = attribution.identify_all(&[key.pid]).pop() else { return true };
-        let StartTime::Ticks(read) = identity.start else { return false };
-        // The kernel's /proc does not show simulated processes, so it does not provide their start times.
-        let is_same = key.start == Some(read) || (self.other_procfs && membership != Membership::Tree);
-        if is_same {
-            self.owners.lock().insert(key, identity.owner.clone());
+        let Some(owner) = attribution.identify_all(&[key.pid]).pop() else { return true };
+        if owner.start_ticks.is_none() {
+            return false;
         }
-        !is_same || identity.owner.user.is_some()
+        // The kernel's /proc does not show simulated processes, so it does not provide their start times.
+        let is_same = key.start_ticks == owner.start_ticks || (self.other_procfs && membership != Membership::Tree);
+        let is_named = owner.user.is_some();
+        if is_same {
+            self.owners.lock().insert(key, owner);
+        }
+        !is_same || is_named
     }
 }

@@ -114,9 +114,10 @@ mod tests {
 
     use super::super::child::Ended;
     use super::super::places::{Machine, Place};
-    use super::super::record::{Entry, Level, ProcessKey, Record};
+    use super::super::record::{Entry, Level, Record};
     use super::super::reported::Reported;
     use super::*;
+    use crate::snapshot::ProcessId;
 
     fn facts(sees_host: Option<bool>) -> Facts {
         Facts {
@@ -140,7 +141,7 @@ mod tests {
         let mut record = Record::new(1);
         record.begin_round(Duration::ZERO);
         record.sample(0, Duration::ZERO, Level { used: 100 << 20, allocatable: 1 << 40 });
-        let key = ProcessKey { pid: 7, start: None };
+        let key = ProcessId { pid: 7, start_ticks: None };
         record.list(0, Duration::ZERO, &[Entry { key, membership, used: Some(90 << 20) }], Some(100 << 20));
         record.end_lists(Duration::ZERO);
         let mut state = State::default();

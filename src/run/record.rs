@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::time::Duration;
 
+use crate::snapshot::ProcessId;
+
 /// The share of the allocatable memory at or above which a GPU counts as nearly full.
 pub(super) const NEARLY_FULL: f64 = 0.9;
 /// If the gap between two samples is longer than this, it is not counted as time at the level of the first sample.
@@ -24,13 +26,6 @@ pub(super) struct Extreme {
     pub(super) at: Duration,
 }
 
-/// A process: its pid and its start time in clock ticks, `None` if `/proc` does not show the process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct ProcessKey {
-    pub(super) pid: u32,
-    pub(super) start: Option<u64>,
-}
-
 /// Whether a process belongs to the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Membership {
@@ -45,7 +40,7 @@ pub(super) enum Membership {
 /// A process in a list.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Entry {
-    pub(super) key: ProcessKey,
+    pub(super) key: ProcessId,
     pub(super) membership: Membership,
     /// Bytes; `None` if the driver does not report them.
     pub(super) used: Option<u64>,
@@ -84,7 +79,7 @@ pub(super) struct PlaceRecord {
     /// The number of the command's processes at the moment of `tree_peak`.
     pub(super) tree_processes: usize,
     /// `None` before the first list.
-    pub(super) processes: Option<BTreeMap<ProcessKey, ProcessRecord>>,
+    pub(super) processes: Option<BTreeMap<ProcessId, ProcessRecord>>,
     /// Whether there were more processes than can be remembered.
     pub(super) left_out: bool,
     /// Whether the driver listed a process of the command without its memory.

@@ -13,9 +13,10 @@ use super::facts::Facts;
 use super::names::Owners;
 use super::notes;
 use super::places::Place;
-use super::record::{Extreme, Membership, PlaceRecord, ProcessKey, ProcessRecord};
+use super::record::{Extreme, Membership, PlaceRecord, ProcessRecord};
 use super::sampler::State;
 use crate::boards::{self, Size};
+use crate::snapshot::ProcessId;
 
 /// The version of the JSON form. It is incremented when the meaning of a field changes or a field is removed.
 const VERSION: u8 = 1;
@@ -116,7 +117,7 @@ pub(super) struct Mig {
 #[derive(Debug, Serialize)]
 pub(super) struct Process {
     #[serde(skip)]
-    pub(super) key: ProcessKey,
+    pub(super) key: ProcessId,
     pub(super) pid: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) name: Option<String>,
@@ -237,7 +238,7 @@ fn gpu(place: &Place, record: &PlaceRecord, owners: &Owners) -> Gpu {
     }
 }
 
-fn describe(key: &ProcessKey, process: &ProcessRecord, owners: &Owners) -> Process {
+fn describe(key: &ProcessId, process: &ProcessRecord, owners: &Owners) -> Process {
     let owner = owners.get(key);
     Process {
         key: *key,
@@ -279,7 +280,7 @@ mod tests {
     fn record(spike: u64) -> Record {
         let mut record = Record::new(1);
         let level = |used| Level { used: used * MIB, allocatable: 40_000 * MIB };
-        let key = ProcessKey { pid: 7, start: Some(1) };
+        let key = ProcessId { pid: 7, start_ticks: Some(1) };
         let entry = Entry { key, membership: Membership::Tree, used: Some(4_800 * MIB) };
         record.sample(0, Duration::ZERO, level(4_810));
         record.list(0, Duration::ZERO, &[entry], Some(4_810 * MIB));

@@ -5,15 +5,14 @@
 
 use std::sync::Arc;
 
-use super::record::ProcessKey;
 use crate::allocator::Outcome;
-use crate::snapshot::FailedAllocation;
+use crate::snapshot::{FailedAllocation, ProcessId};
 
 /// The maximum number of entries.
 const MOST: usize = 4096;
 
 /// A process, the UUID of a device, and a framework.
-pub(super) type Key = (ProcessKey, Arc<str>, Arc<str>);
+pub(super) type Key = (ProcessId, Arc<str>, Arc<str>);
 
 /// What one framework in a process reported about one device. `None`: it did not report the value.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -46,7 +45,7 @@ impl Reported {
     /// Adds what one connection reported.
     pub(super) fn add(&mut self, outcomes: Vec<Outcome>) {
         for outcome in outcomes {
-            let key = (process(outcome.pid, outcome.start_ticks), outcome.device, outcome.framework);
+            let key = (outcome.process, outcome.device, outcome.framework);
             let Some(entry) = self.entry(key) else { continue };
             entry.merge(Entry {
                 allocated_peak: outcome.allocated_peak,
@@ -62,7 +61,7 @@ impl Reported {
     pub(super) fn end(&mut self, failures: Vec<FailedAllocation>, refused: Vec<(&'static str, u64)>) {
         self.refused = refused;
         for failed in failures {
-            let key = (process(failed.pid, failed.start_ticks), failed.device.clone(), failed.framework.clone());
+            let key = (failed.process, failed.device.clone(), failed.framework.clone());
             if let Some(entry) = self.entry(key) {
                 entry.failures.push(failed);
             }
@@ -72,7 +71,7 @@ impl Reported {
         for at in (0..self.entries.len()).rev() {
             let (process, device, framework) = self.entries[at].0.clone();
             let is_same = |(key, _): &(Key, Entry)| key.0.pid == process.pid && key.1 == device && key.2 == framework;
-            let known = self.entries[at + 1..].iter().position(is_same).filter(|_| process.start.is_none());
+            let known = self.entries[at + 1..].iter().position(is_same).filter(|_| process.start_ticks.is_none());
             if let Some(after) = known {
                 let entry = std::mem::take(&mut self.entries[at].1);
                 self.entries[at + 1 + after].1.merge(entry);
@@ -112,20 +111,19 @@ impl Entry {
     }
 }
 
-fn process(pid: u32, start_ticks: u64) -> ProcessKey {
-    ProcessKey { pid, start: Some(start_ticks).filter(|&ticks| ticks > 0) }
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Instant;
 
     use super::*;
 
+    fn process(pid: u32, start_ticks: u64) -> ProcessId {
+        ProcessId { pid, start_ticks: Some(start_ticks).filter(|ticks| *ticks > 0) }
+    }
+
     fn outcome(pid: u32, start_ticks: u64, allocated_peak: u64, retries: Option<u64>) -> Outcome {
         Outcome {
-            pid,
-            start_ticks,
+            process: process(pid, start_ticks),
             device: "GPU-1".into(),
             framework: "jax".into(),
             allocated_peak: Some(allocated_peak),
@@ -137,8 +135,7 @@ mod tests {
 
     fn failure(pid: u32, start_ticks: u64) -> FailedAllocation {
         FailedAllocation {
-            pid,
-            start_ticks,
+            process: process(pid, start_ticks),
             at: Instant::now(),
             device: "GPU-1".into(),
             framework: "jax".into(),
@@ -162,7 +159,7 @@ mod tests {
             .entries
             .iter()
             .map(|((process, ..), entry)| {
-                (process.pid, process.start, entry.allocated_peak, entry.retries, entry.failed)
+                (process.pid, process.start_ticks, entry.allocated_peak, entry.retries, entry.failed)
             })
             .collect();
         let expected = [

@@ -135,7 +135,7 @@ fn members(names: Option<Names>) -> StartTicks {
             *named += 1;
             names.look_up(found.key, Membership::Tree);
         }
-        Some(found.key.start.unwrap_or(0))
+        Some(found.key)
     })
 }
 

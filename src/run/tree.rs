@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use procfs::process::{Process, Stat};
 
-use super::record::{Membership, ProcessKey};
+use super::record::Membership;
+use crate::snapshot::ProcessId;
 
 /// How long a result read from `/proc` stays valid. No pid is reused within this time.
 const VALID_FOR: Duration = Duration::from_millis(100);
@@ -26,7 +27,7 @@ const UNSEEN: Duration = Duration::from_secs(10);
 /// A listed process.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Found {
-    pub(super) key: ProcessKey,
+    pub(super) key: ProcessId,
     pub(super) membership: Membership,
     /// Whether the process is still running.
     pub(super) alive: bool,
@@ -58,16 +59,16 @@ impl Tree {
             (None, Some((found, _))) => Found { alive: false, ..found },
             (None, None) => {
                 return Found {
-                    key: ProcessKey { pid, start: None },
+                    key: ProcessId { pid, start_ticks: None },
                     membership: Membership::Unidentified,
                     alive: false,
                 };
             }
-            (Some(stat), Some((found, _))) if found.key.start == Some(stat.starttime) => {
+            (Some(stat), Some((found, _))) if found.key.start_ticks == Some(stat.starttime) => {
                 Found { alive: is_alive(&stat), ..found }
             }
             (Some(stat), _) => Found {
-                key: ProcessKey { pid, start: Some(stat.starttime) },
+                key: ProcessId { pid, start_ticks: Some(stat.starttime) },
                 membership: membership(self.root, pid),
                 alive: is_alive(&stat),
             },
@@ -125,11 +126,11 @@ mod tests {
         let now = Instant::now();
         let found = tree.find(child.id(), now);
         assert_eq!((found.membership, found.alive), (Membership::Tree, true));
-        assert!(found.key.start.is_some());
+        assert!(found.key.start_ticks.is_some());
         assert_eq!(tree.find(1, now).membership, Membership::Other);
         assert_eq!(tree.find(own, now).membership, Membership::Other);
         let unknown = tree.find(4_194_304, now);
-        assert_eq!((unknown.membership, unknown.key.start), (Membership::Unidentified, None));
+        assert_eq!((unknown.membership, unknown.key.start_ticks), (Membership::Unidentified, None));
 
         drop(child.stdin.take());
         child.wait().unwrap();

@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use super::ProcessId;
+
 /// Values of a process from which nothing has arrived for this long are stale.
 pub const STALE_AFTER: Duration = Duration::from_secs(5);
 
@@ -19,20 +21,19 @@ pub struct AllocatorPart {
 }
 
 impl AllocatorPart {
-    /// The reports of the process with this pid and start time; none if it reported nothing.
-    pub fn reports(&self, pid: u32, start_ticks: u64) -> &[AllocatorReport] {
-        let found = self.processes.binary_search_by_key(&(pid, start_ticks), |known| (known.pid, known.start_ticks));
-        found.map_or(&[], |index| &self.processes[index].reports)
+    /// The reports of a process; none if it reported nothing, or if its start time is unknown.
+    pub fn reports(&self, process: ProcessId) -> &[AllocatorReport] {
+        let found = self.processes.binary_search_by_key(&process, |known| known.id).ok();
+        let known = found.filter(|_| process.start_ticks.is_some());
+        known.map_or(&[], |index| &self.processes[index].reports)
     }
 }
 
 /// What one process reported about itself.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReportingProcess {
-    /// The pid in the exporter's pid namespace, as the kernel reports it.
-    pub pid: u32,
-    /// When it started, in clock ticks since boot.
-    pub start_ticks: u64,
+    /// The process, as the kernel reports it.
+    pub id: ProcessId,
     /// One entry for each device and framework, sorted by both.
     pub reports: Vec<AllocatorReport>,
 }
@@ -125,9 +126,7 @@ impl PartialEq for Heard {
 #[derive(Debug, Clone, PartialEq)]
 pub struct FailedAllocation {
     /// The process that reported it.
-    pub pid: u32,
-    /// When that process started, in clock ticks since boot.
-    pub start_ticks: u64,
+    pub process: ProcessId,
     /// When the report arrived.
     pub at: Instant,
     /// The UUID of the GPU or MIG device, as reported.
@@ -179,10 +178,12 @@ mod tests {
             figures,
             regions: Vec::new(),
         };
-        let process = |pid, start_ticks| ReportingProcess { pid, start_ticks, reports: vec![report.clone()] };
-        let part = AllocatorPart { processes: vec![process(3, 9), process(7, 1), process(7, 5)] };
-        assert_eq!(part.reports(7, 5).len(), 1);
-        assert!(part.reports(7, 4).is_empty() && part.reports(4, 9).is_empty());
+        let id = |pid, start_ticks| ProcessId { pid, start_ticks };
+        let process = |pid, start| ReportingProcess { id: id(pid, start), reports: vec![report.clone()] };
+        let processes = vec![process(3, None), process(3, Some(9)), process(7, Some(1)), process(7, Some(5))];
+        let reports = |pid, start| AllocatorPart { processes: processes.clone() }.reports(id(pid, start)).len();
+        assert_eq!((reports(7, Some(5)), reports(7, Some(4)), reports(4, Some(9))), (1, 0, 0));
+        assert_eq!(reports(3, None), 0, "an unknown start time belongs to no process");
         assert_eq!((figures.slack(), AllocatorFigures::default().slack()), (Some(2), None));
     }
 }

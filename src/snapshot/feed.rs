@@ -124,6 +124,7 @@ impl Feed {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::snapshot::ProcessId;
 
     fn sample(used: u64) -> MemorySample {
         MemorySample { gpu: Arc::default(), mig: None, at: Instant::now(), used: Some(used), allocatable: 100 }
@@ -131,8 +132,7 @@ mod tests {
 
     fn failure(requested: u64) -> FailedAllocation {
         FailedAllocation {
-            pid: 1,
-            start_ticks: 1,
+            process: ProcessId { pid: 1, start_ticks: Some(1) },
             at: Instant::now(),
             device: "GPU-1".into(),
             framework: "jax".into(),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Gpu, MigDevice, Owner, Workload, WorkloadLimit};
+use super::{Gpu, MigDevice, Owner, ProcessId, Workload, WorkloadLimit};
 
 /// The longest time between two lists of processes in which the memory of a workload counts as known. `interval`: the
 /// longest time between two lists if the driver answers.
@@ -108,6 +108,13 @@ pub struct Process {
     /// When it last worked on the GPU, or was first listed if that was later. `None` if the driver does not report it,
     /// and after the process has ended.
     pub last_active: Option<Instant>,
+}
+
+impl Process {
+    /// What identifies the process.
+    pub fn id(&self) -> ProcessId {
+        ProcessId { pid: self.pid, start_ticks: self.owner.start_ticks }
+    }
 }
 
 #[cfg(test)]

@@ -7,9 +7,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use vram_exporter::attribution::{Attribution, Identity, Settings, StartTime};
+use vram_exporter::attribution::{Attribution, Settings};
 use vram_exporter::faults::{Faults, Reason, Source};
-use vram_exporter::snapshot::{PodContainer, Pods, Snapshot};
+use vram_exporter::snapshot::{Owner, PodContainer, Pods, Snapshot};
 
 const BOOT: u64 = 1_700_000_000;
 
@@ -69,7 +69,7 @@ fn watch(procfs: &Path, passwd: Option<PathBuf>, command_line: bool) -> (Attribu
     (Attribution::new(settings, Snapshot::new(), faults.clone()), faults)
 }
 
-fn identify(attribution: &mut Attribution, pid: u32) -> Identity {
+fn identify(attribution: &mut Attribution, pid: u32) -> Arc<Owner> {
     attribution.identify_all(&[pid]).remove(0)
 }
 
@@ -77,12 +77,12 @@ fn unreadable(faults: &Faults) -> u64 {
     faults.count(Source::Attribution, Reason::Unreadable)
 }
 
-fn name(identity: &Identity) -> Option<&str> {
-    identity.owner.name.as_deref()
+fn name(owner: &Owner) -> Option<&str> {
+    owner.name.as_deref()
 }
 
-fn workload(identity: &Identity) -> Option<&str> {
-    identity.owner.workload.as_ref().map(|workload| workload.name.as_str())
+fn workload(owner: &Owner) -> Option<&str> {
+    owner.workload.as_ref().map(|workload| workload.name.as_str())
 }
 
 /// A child process of this test. It is killed and reaped when this value is dropped.
@@ -112,17 +112,17 @@ fn an_owner_has_every_value_that_proc_shows() {
     proc.start(42, b"python3", 12_300, 1000, b"python3\0-u\0/work/train.py\0--token=secret\0");
     let (mut attribution, faults) = proc.watch();
     let identity = identify(&mut attribution, 42);
-    assert_eq!(identity.start, StartTime::Ticks(12_300));
+    assert_eq!(identity.start_ticks, Some(12_300));
     assert_eq!(name(&identity), Some("train.py"));
-    assert_eq!(identity.owner.uid, Some(1000));
-    assert_eq!(identity.owner.user.as_deref(), Some("ann"));
-    assert_eq!(identity.owner.command, None);
+    assert_eq!(identity.uid, Some(1000));
+    assert_eq!(identity.user.as_deref(), Some("ann"));
+    assert_eq!(identity.command, None);
     let ticks = procfs::ticks_per_second();
     let start = UNIX_EPOCH + Duration::from_secs(BOOT) + Duration::from_secs_f64(12_300.0 / ticks as f64);
-    assert_eq!(identity.owner.start, Some(start));
+    assert_eq!(identity.start, Some(start));
     assert_eq!(unreadable(&faults), 0);
     let again = identify(&mut attribution, 42);
-    assert!(Arc::ptr_eq(&identity.owner, &again.owner), "a cached process keeps its owner");
+    assert!(Arc::ptr_eq(&identity, &again), "a cached process keeps its owner");
 }
 
 #[test]
@@ -135,11 +135,11 @@ fn a_reused_pid_is_another_process() {
     proc.start(42, b"second", 200, 0, b"/bin/second\0");
     let second = identify(&mut attribution, 42);
     assert_eq!((name(&first), name(&second)), (Some("first"), Some("second")));
-    assert_ne!(first.start, second.start);
-    assert_eq!(second.owner.user.as_deref(), Some("root"));
+    assert_ne!(first.start_ticks, second.start_ticks);
+    assert_eq!(second.user.as_deref(), Some("root"));
     proc.end(42);
     let gone = identify(&mut attribution, 42);
-    assert_eq!((gone.start, name(&gone)), (StartTime::Unknown, None));
+    assert_eq!((gone.start_ticks, name(&gone)), (None, None));
     assert_eq!(unreadable(&faults), 0, "the end of a process is not a fault");
 }
 
@@ -154,8 +154,8 @@ fn a_reused_pid_is_another_process_also_without_a_held_directory() {
     // A pass waits only a limited time for all the processes together; the next pass reads the rest.
     let pids: Vec<u32> = (1..=600).collect();
     let begun = Instant::now();
-    let are_read = |identities: Vec<Identity>| {
-        std::iter::zip(&pids, &identities).all(|(pid, read)| name(read) == Some(format!("p{pid}").as_str()))
+    let are_read = |owners: Vec<Arc<Owner>>| {
+        std::iter::zip(&pids, &owners).all(|(pid, read)| name(read) == Some(format!("p{pid}").as_str()))
     };
     while !are_read(attribution.identify_all(&pids)) {
         assert!(begun.elapsed() < PATIENCE, "not all are read");
@@ -172,7 +172,7 @@ fn a_reused_pid_is_another_process_also_without_a_held_directory() {
         proc.end(pid);
         proc.start(pid, b"new", 9_000, 1000, b"/bin/new\0");
         let identity = identify(&mut attribution, pid);
-        assert_eq!((identity.start, name(&identity)), (StartTime::Ticks(9_000), Some("new")), "pid {pid}");
+        assert_eq!((identity.start_ticks, name(&identity)), (Some(9_000), Some("new")), "pid {pid}");
     }
 }
 
@@ -185,10 +185,10 @@ fn a_sweep_drops_processes_that_were_not_identified() {
     let stays = identify(&mut attribution, 1);
     let leaves = identify(&mut attribution, 2);
     attribution.sweep();
-    assert!(Arc::ptr_eq(&stays.owner, &identify(&mut attribution, 1).owner));
+    assert!(Arc::ptr_eq(&stays, &identify(&mut attribution, 1)));
     attribution.sweep();
-    assert!(Arc::ptr_eq(&stays.owner, &identify(&mut attribution, 1).owner));
-    assert!(!Arc::ptr_eq(&leaves.owner, &identify(&mut attribution, 2).owner));
+    assert!(Arc::ptr_eq(&stays, &identify(&mut attribution, 1)));
+    assert!(!Arc::ptr_eq(&leaves, &identify(&mut attribution, 2)));
 }
 
 #[test]
@@ -200,15 +200,15 @@ fn hostile_bytes_and_sizes_are_handled() {
     proc.start(3, b"x", 7, 1000, "\u{20ac}".repeat(3_000).as_bytes());
     let (mut attribution, faults) = watch(&proc.root(), Some(proc.dir.path().join("stat")), true);
     let first = identify(&mut attribution, 1);
-    assert_eq!((first.start, name(&first)), (StartTime::Ticks(7), Some("a) R 1 (\u{fffd}\n")));
-    assert_eq!(first.owner.command, None);
+    assert_eq!((first.start_ticks, name(&first)), (Some(7), Some("a) R 1 (\u{fffd}\n")));
+    assert_eq!(first.command, None);
     let second = identify(&mut attribution, 2);
     assert_eq!(name(&second), Some("run.py"));
-    let command = second.owner.command.as_deref().unwrap();
+    let command = second.command.as_deref().unwrap();
     assert!(command.starts_with("python -W ignore /a/run.py xxx"));
     assert_eq!(command.len(), 4096);
     let third = identify(&mut attribution, 3);
-    assert_eq!(third.owner.command.as_deref().map(str::len), Some(4095), "cut between characters");
+    assert_eq!(third.command.as_deref().map(str::len), Some(4095), "cut between characters");
     assert_eq!(unreadable(&faults), 0);
 }
 
@@ -225,27 +225,23 @@ fn a_malformed_file_is_counted_and_the_others_are_used() {
     let (mut attribution, faults) = proc.watch();
     for (pid, count) in [(1, 1), (2, 2)] {
         let identity = identify(&mut attribution, pid);
-        assert_eq!((identity.start, name(&identity)), (StartTime::Unknown, None));
+        assert_eq!((identity.start_ticks, name(&identity)), (None, None));
         assert_eq!(unreadable(&faults), count);
     }
     let third = identify(&mut attribution, 3);
-    assert_eq!((name(&third), third.owner.uid, unreadable(&faults)), (Some("x"), None, 3));
+    assert_eq!((name(&third), third.uid, unreadable(&faults)), (Some("x"), None, 3));
     let fourth = identify(&mut attribution, 4);
-    assert_eq!(
-        (name(&fourth), fourth.owner.uid, unreadable(&faults)),
-        (Some("x"), None, 3),
-        "a missing file is not counted"
-    );
+    assert_eq!((name(&fourth), fourth.uid, unreadable(&faults)), (Some("x"), None, 3), "a missing file is not counted");
 }
 
 #[test]
 fn a_pid_without_a_process_is_unknown_and_not_a_fault() {
     let (mut attribution, faults) = watch(Path::new("/proc"), None, false);
     for pid in [0, u32::MAX, i32::MAX as u32] {
-        assert_eq!(identify(&mut attribution, pid).start, StartTime::Unknown);
+        assert_eq!(identify(&mut attribution, pid).start_ticks, None);
     }
     let (mut nowhere, more) = watch(Path::new("/nowhere/proc"), None, false);
-    assert_eq!(identify(&mut nowhere, 1).start, StartTime::Unknown);
+    assert_eq!(identify(&mut nowhere, 1).start_ticks, None);
     assert_eq!((unreadable(&faults), unreadable(&more)), (0, 0));
 }
 
@@ -256,14 +252,14 @@ fn this_process_is_identified_with_its_user() {
     let uid = nix::unistd::geteuid();
     let expected = nix::unistd::User::from_uid(uid).unwrap().map(|user| user.name);
     let first = identify(&mut attribution, pid);
-    assert!(name(&first).is_some_and(|name| name.starts_with("it-")), "{:?}", first.owner);
-    assert_eq!(first.owner.uid, Some(uid.as_raw()));
-    assert!(first.owner.command.as_ref().is_some_and(|command| command.contains("/it-")));
-    let age = SystemTime::now().duration_since(first.owner.start.unwrap()).unwrap_or_default();
+    assert!(name(&first).is_some_and(|name| name.starts_with("it-")), "{:?}", first);
+    assert_eq!(first.uid, Some(uid.as_raw()));
+    assert!(first.command.as_ref().is_some_and(|command| command.contains("/it-")));
+    let age = SystemTime::now().duration_since(first.start.unwrap()).unwrap_or_default();
     assert!(age < Duration::from_secs(3600), "started {age:?} ago");
     let begun = Instant::now();
     let user = loop {
-        let owner = identify(&mut attribution, pid).owner;
+        let owner = identify(&mut attribution, pid);
         if owner.user == expected || begun.elapsed() > PATIENCE {
             break owner.user.clone();
         }
@@ -285,11 +281,11 @@ fn a_child_has_its_scripts_name_until_it_is_reaped() {
     child.0.stdout.take().unwrap().read_exact(&mut ready).unwrap();
     let living = identify(&mut attribution, child.0.id());
     assert_eq!(name(&living), Some("job.sh"));
-    assert_ne!(living.start, StartTime::Unknown);
-    assert_eq!(identify(&mut attribution, child.0.id()).start, living.start);
+    assert_ne!(living.start_ticks, None);
+    assert_eq!(identify(&mut attribution, child.0.id()).start_ticks, living.start_ticks);
     let pid = child.0.id();
     child.end();
-    assert_eq!(identify(&mut attribution, pid).start, StartTime::Unknown);
+    assert_eq!(identify(&mut attribution, pid).start_ticks, None);
     assert_eq!(unreadable(&faults), 0);
 }
 

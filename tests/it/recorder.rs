@@ -139,6 +139,52 @@ fn a_training_that_ends_beside_a_growing_neighbour_is_an_incident_that_names_bot
     assert!(expected.iter().all(|kind| kinds.iter().any(|seen| seen == kind)), "{kinds:?}");
 }
 
+/// A process ends beside one that fills the GPU, and 0.3 s later another process has its pid, which ends too.
+const REUSED: &str = r#"
+[[gpu]]
+model = "H200"
+
+[[process]]
+pid = 100
+command = ["serve"]
+memory = "115GiB"
+
+[[process]]
+pid = 500
+start = "1s"
+end = "9s"
+command = ["victim.py"]
+user = "first"
+memory = [{ kind = "constant", value = "23GiB", for = "1s" }, { kind = "constant", value = "21GiB" }]
+
+[[process]]
+pid = 500
+start = "9300ms"
+end = "11s"
+command = ["attacker.py"]
+user = "second"
+memory = "19GiB"
+"#;
+
+#[test]
+fn an_incident_of_a_reused_pid_names_the_process_that_ended() {
+    let machine = Machine::new(REUSED);
+    let exporter = machine.export(&[]);
+    let incident = incident(&exporter, "ended_at_peak", true);
+    let summary = incident["summary"].as_str().unwrap();
+    assert!(summary.starts_with("attacker.py (pid 500, "), "{summary}");
+    assert!(summary.contains("highest memory use, 19.51 GiB;") && !summary.contains("victim.py"), "{summary}");
+    let of_pid = |value: &Value| value["pid"] == 500;
+    let names: Vec<_> = incident["processes"].as_array().unwrap().iter().filter(|holder| of_pid(holder)).collect();
+    assert_eq!(names.len(), 2, "both are listed: {incident}");
+    let history = json(&exporter, "/api/v1/history?of=processes");
+    let started: Vec<_> = (history["series"].as_array().unwrap().iter())
+        .filter(|series| of_pid(&series["process"]))
+        .map(|series| series["started_at"].as_f64().unwrap())
+        .collect();
+    assert!(started.len() == 2 && started[0] != started[1], "{started:?}");
+}
+
 #[test]
 fn a_spike_of_a_few_milliseconds_is_in_the_history() {
     let spike = r#"{ kind = "spike", base = "20GiB", peak = "100GiB", hold = "30ms", every = "500ms" }"#;

@@ -50,7 +50,7 @@ const FAULTS: &str = "tests/it/faults";
 
 /// The files that may use the wall clock: for the start times and activity of processes, for times in messages and in
 /// pushes, and for files.
-const WALL_CLOCK: [&str; 12] = [
+const WALL_CLOCK: [&str; 13] = [
     "src/attribution/boot.rs",
     "src/attribution/users/passwd.rs",
     "src/lanes/process/table.rs",
@@ -62,6 +62,7 @@ const WALL_CLOCK: [&str; 12] = [
     "src/otlp/pusher.rs",
     "src/otlp/settings.rs",
     "src/snapshot/owner.rs",
+    "src/snapshot/process_id.rs",
     "src/snapshot/pushes.rs",
 ];
 

@@ -17,7 +17,7 @@ impl World {
 
     fn connect(&mut self, uid: u32, pid: u32) -> u64 {
         let id = self.table.admit(uid, self.now).unwrap();
-        self.table.identify(id, ProcessId { pid, start_ticks: 1 }).unwrap();
+        self.table.identify(id, ProcessId { pid, start_ticks: Some(1) }).unwrap();
         id
     }
 
@@ -35,7 +35,7 @@ impl World {
     }
 
     fn reports(&mut self, pid: u32) -> Vec<AllocatorReport> {
-        self.table.part(self.now).reports(pid, 1).to_vec()
+        self.table.part(self.now).reports(ProcessId { pid, start_ticks: Some(1) }).to_vec()
     }
 
     fn measure(&mut self, id: u64, device: &str, name: &str) -> Result<(), Reason> {
@@ -139,8 +139,8 @@ fn connections_are_limited_for_each_process_and_user_and_in_all() {
         world.connect(0, 7);
     }
     let id = world.table.admit(0, world.now).unwrap();
-    assert_eq!(world.table.identify(id, ProcessId { pid: 7, start_ticks: 1 }), Err(Reason::TooManyConnections));
-    assert_eq!(world.table.identify(id, ProcessId { pid: 7, start_ticks: 2 }), Ok(()), "another process");
+    assert_eq!(world.table.identify(id, ProcessId { pid: 7, start_ticks: Some(1) }), Err(Reason::TooManyConnections));
+    assert_eq!(world.table.identify(id, ProcessId { pid: 7, start_ticks: Some(2) }), Ok(()), "another process");
     let mut admitted = 5;
     while world.table.admit(0, world.now).is_some() {
         admitted += 1;
@@ -284,8 +284,7 @@ fn a_connection_that_ends_leaves_its_highest_values_and_its_last_counters() {
     world.measure(id, "GPU-3", "a region alone leaves nothing").unwrap();
     let outcomes = world.table.close(id).unwrap().outcomes();
     let outcome = |framework: &str, device: &str| Outcome {
-        pid: 7,
-        start_ticks: 1,
+        process: ProcessId { pid: 7, start_ticks: Some(1) },
         device: device.into(),
         framework: framework.into(),
         allocated_peak: None,

@@ -90,18 +90,18 @@ impl ProcessLaneState {
         limits: &LimitSources,
     ) -> Folded {
         let known = self.gpus.entry(gpu.key()).or_insert_with(|| GpuProcessState::new(self.retention));
-        let identities = self.attribution.identify_all(&pids(&list.entries));
-        if known.table.end_former(&list, &identities) {
+        let owners = self.attribution.identify_all(&pids(&list.entries));
+        if known.table.end_former(&list, &owners) {
             return Folded::PidReused;
         }
         let gone: Vec<_> = list.gone().into_iter().collect();
-        let identities_now = self.attribution.identify_all(&pids(&gone));
-        let passed_on = gone.iter().zip(&identities_now).filter(|(entry, now)| known.table.is_passed_on(entry, now));
+        let owners_now = self.attribution.identify_all(&pids(&gone));
+        let passed_on = gone.iter().zip(&owners_now).filter(|(entry, now)| known.table.is_passed_on(entry, now));
         for (entry, _) in passed_on {
             list.earlier.iter_mut().for_each(|earlier| earlier.retain(|other| other.pid != entry.pid));
         }
         let layout = layout_holds.then_some(&gpu.mig[..]);
-        known.table.fold(&list, &identities, layout);
+        known.table.fold(&list, &owners, layout);
         let members: Vec<_> = known.table.members().collect();
         known.workloads.fold(&members, &list.earlier, list.at);
         known.workloads.measure(&members, limits, list.at, self.longest_gap);

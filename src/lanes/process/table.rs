@@ -10,9 +10,8 @@ use super::list::{ListEntry, ProcessList, ProcessSlot};
 use super::retention::Retention;
 use super::tracked::TrackedProcess;
 use super::workload_entry::WorkloadMember;
-use crate::attribution::{Identity, StartTime};
 use crate::nvml::UtilizationSample;
-use crate::snapshot::{MigDevice, Other, Process};
+use crate::snapshot::{MigDevice, Other, Owner, Process};
 
 /// The driver removes a process from its lists shortly after the process ends. A process that is listed for longer
 /// without appearing in `/proc` is invisible.
@@ -44,12 +43,12 @@ impl ProcessTable {
 
     /// Marks as ended those live processes whose pid now belongs to another process. Returns whether there were any. If
     /// so, the list may still contain the memory of the previous process.
-    pub(super) fn end_former(&mut self, list: &ProcessList, identities: &[Identity]) -> bool {
+    pub(super) fn end_former(&mut self, list: &ProcessList, owners: &[Arc<Owner>]) -> bool {
         let living = self.living_by_slot();
         let mut reused = false;
-        for (entry, identity) in list.entries.iter().zip(identities) {
+        for (entry, owner) in list.entries.iter().zip(owners) {
             let former = living.get(&entry.slot()).map(|&index| &mut self.processes[index]);
-            if let Some(former) = former.filter(|process| process.is_former_of(identity)) {
+            if let Some(former) = former.filter(|process| process.is_former_of(owner)) {
                 former.end(list.at);
                 reused = true;
             }
@@ -58,15 +57,15 @@ impl ProcessTable {
     }
 
     /// Whether the pid of a process that is recorded as alive has passed to another process.
-    pub(super) fn is_passed_on(&self, entry: &ListEntry, identity: &Identity) -> bool {
+    pub(super) fn is_passed_on(&self, entry: &ListEntry, owner: &Owner) -> bool {
         let mut living = self.living();
-        living.find(|process| process.slot() == entry.slot()).is_some_and(|process| process.is_former_of(identity))
+        living.find(|process| process.slot() == entry.slot()).is_some_and(|process| process.is_former_of(owner))
     }
 
-    /// Folds in a list with the identity of each entry. The entries are the processes on the GPU; the list's `earlier`
+    /// Folds in a list with the owner of each entry. The entries are the processes on the GPU; the list's `earlier`
     /// lists matter only for peaks. `layout` contains the MIG devices; if it is `None`, the layout is unknown and a
     /// process keeps its MIG device.
-    pub(super) fn fold(&mut self, list: &ProcessList, identities: &[Identity], layout: Option<&[Arc<MigDevice>]>) {
+    pub(super) fn fold(&mut self, list: &ProcessList, owners: &[Arc<Owner>], layout: Option<&[Arc<MigDevice>]>) {
         let now = list.at;
         let mut living = self.living_by_slot();
         let mut listed = HashSet::with_capacity(list.entries.len());
@@ -74,8 +73,8 @@ impl ProcessTable {
         for process in &mut self.processes {
             process.before.clone_from(&process.owner.workload);
         }
-        for (entry, identity) in list.entries.iter().zip(identities.iter().cloned()) {
-            let index = self.find_or_add(entry, identity, living.get(&entry.slot()).copied(), now);
+        for (entry, owner) in list.entries.iter().zip(owners.iter().cloned()) {
+            let index = self.find_or_add(entry, owner, living.get(&entry.slot()).copied(), now);
             living.insert(entry.slot(), index);
             listed.insert(index);
             self.processes[index].see(entry, &list.unread, layout, now);
@@ -106,32 +105,32 @@ impl ProcessTable {
 
     /// The index of the entry's process, which is added if it is new. `living`: the index of the live process in the
     /// same slot.
-    fn find_or_add(&mut self, entry: &ListEntry, identity: Identity, living: Option<usize>, now: Instant) -> usize {
+    fn find_or_add(&mut self, entry: &ListEntry, owner: Arc<Owner>, living: Option<usize>, now: Instant) -> usize {
         if let Some(index) = living {
             let process = &mut self.processes[index];
             // The driver still lists a process for a moment after it has left /proc; no other process has its pid at
             // that time.
-            if identity.start == StartTime::Unknown {
+            if owner.start_ticks.is_none() {
                 return index;
             }
-            if !process.is_former_of(&identity) {
-                process.start = identity.start;
-                process.take_owner(identity.owner);
+            if !process.is_former_of(&owner) {
+                process.take_owner(owner);
                 return index;
             }
             process.end(now);
         }
-        let Identity { start, owner } = identity;
         // A process that left the GPU and came back without ending in between is the same process.
         let is_back = |process: &TrackedProcess| {
-            process.start == start && start != StartTime::Unknown && process.slot() == entry.slot()
+            process.owner.start_ticks == owner.start_ticks
+                && owner.start_ticks.is_some()
+                && process.slot() == entry.slot()
         };
         if let Some(index) = self.processes.iter().position(is_back) {
             self.processes[index].ended = None;
             self.processes[index].take_owner(owner);
             return index;
         }
-        self.processes.push(TrackedProcess::new(entry, start, owner, self.retention.peak_window, now));
+        self.processes.push(TrackedProcess::new(entry, owner, self.retention.peak_window, now));
         self.processes.len() - 1
     }
 
@@ -208,7 +207,7 @@ impl ProcessTable {
     /// The number of live processes that never appeared in `/proc`, although they have been listed for longer than a
     /// process that has ended would be.
     pub(super) fn invisible(&self, now: Instant) -> u64 {
-        let unseen = self.living().filter(|process| process.start == StartTime::Unknown);
+        let unseen = self.living().filter(|process| process.owner.start_ticks.is_none());
         unseen.filter(|process| now.saturating_duration_since(process.first_seen) > INVISIBLE_AFTER).count() as u64
     }
 

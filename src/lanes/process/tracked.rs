@@ -4,19 +4,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use super::list::{Instance, ListEntry, ProcessSlot};
-use crate::attribution::{Identity, StartTime};
 use crate::lanes::peaks::Record;
 use crate::nvml::UtilizationSample;
-use crate::snapshot::{Ended, MigDevice, Owner, PodContainer, Process, ProcessKind, Workload};
-
-/// The start time of a process is only as precise as the machine's boot time, which is known to the second.
-const START_IS_KNOWN_WITHIN: Duration = Duration::from_secs(2);
+use crate::snapshot::{Ended, MigDevice, Owner, PodContainer, Process, ProcessId, ProcessKind, Workload};
 
 /// One process on the GPU (or on one of its MIG devices).
 #[derive(Debug)]
 pub(super) struct TrackedProcess {
     pub(super) pid: u32,
-    pub(super) start: StartTime,
     pub(super) instance: Instance,
     pub(super) mig: Option<Arc<MigDevice>>,
     pub(super) kind: ProcessKind,
@@ -39,16 +34,9 @@ pub(super) struct TrackedProcess {
 type Labels<'p> = (u32, Instance, ProcessKind, Option<&'p str>, Option<&'p PodContainer>);
 
 impl TrackedProcess {
-    pub(super) fn new(
-        entry: &ListEntry,
-        start: StartTime,
-        owner: Arc<Owner>,
-        peak_window: Duration,
-        now: Instant,
-    ) -> Self {
+    pub(super) fn new(entry: &ListEntry, owner: Arc<Owner>, peak_window: Duration, now: Instant) -> Self {
         Self {
             pid: entry.pid,
-            start,
             instance: entry.instance,
             mig: None,
             kind: entry.kind,
@@ -78,16 +66,14 @@ impl TrackedProcess {
         (self.pid, self.instance, self.kind, self.owner.name.as_deref(), pod)
     }
 
+    pub(super) fn id(&self) -> ProcessId {
+        ProcessId { pid: self.pid, start_ticks: self.owner.start_ticks }
+    }
+
     /// Whether the process that has the pid now is a different one.
-    pub(super) fn is_former_of(&self, identity: &Identity) -> bool {
-        match (self.start, identity.start) {
-            (_, StartTime::Unknown) => false,
-            // This process was seen before it appeared in `/proc`, so it cannot have started after it was first seen.
-            (StartTime::Unknown, _) => {
-                identity.owner.start.is_some_and(|start| start > self.first_seen_at + START_IS_KNOWN_WITHIN)
-            }
-            (own, other) => own != other,
-        }
+    pub(super) fn is_former_of(&self, owner: &Owner) -> bool {
+        let now = ProcessId { pid: self.pid, start_ticks: owner.start_ticks };
+        self.id().is_former_of(now, owner.start, self.first_seen_at)
     }
 
     /// Updates the owner. If the location or the user differs, the process has moved to another workload. In that case,

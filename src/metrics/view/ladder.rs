@@ -81,7 +81,7 @@ fn of<'a>(
         return None;
     }
     let device = device(process, gpu);
-    let reports = part.reports(process.pid, process.owner.start_ticks?).iter();
+    let reports = part.reports(process.id()).iter();
     let reports: Vec<_> = reports.filter(|report| &*report.device == device && !report.heard.is_stale(now)).collect();
     if reports.is_empty() {
         return None;

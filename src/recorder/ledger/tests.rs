@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use super::super::event::Event;
 use super::super::freeze::freeze;
 use super::super::incident::Incident;
 use super::super::incidents::Incidents;
@@ -260,19 +261,91 @@ fn several_ends_within_ten_seconds_are_one_incident() {
     assert_eq!(incident.processes.iter().filter(|holder| holder.ended.is_some()).count(), 7);
 }
 
+/// Another process with the same pid, which started at `start` clock ticks.
+fn reused(pid: u32, start: Option<u64>, name: &str) -> Process {
+    let workload = Workload { name: "slurm:99".into(), kind: WorkloadKind::Slurm, pod: None };
+    let owner =
+        Owner { name: Some(name.into()), start_ticks: start, workload: Some(Arc::new(workload)), ..Owner::default() };
+    Process::for_tests(pid, owner)
+}
+
 #[test]
 fn a_process_that_another_of_the_same_pid_replaces_has_ended() {
     let mut scene = Scene::new();
     scene.hold(1, 10.0).pass(1_000);
     let former = scene.alive.remove(0);
-    let owner = Owner { start: Some(SystemTime::UNIX_EPOCH + Duration::from_secs(99)), ..(*former.owner).clone() };
-    scene.alive.push(Process { owner: Arc::new(owner), used: Some(GIB), peak: Some(GIB), ..process(1) });
+    // The clock was set: only the ticks since boot tell the two apart.
+    let next = reused(1, Some(99), "next.py");
+    scene.alive.push(Process { used: Some(GIB), peak: Some(GIB), ..next });
     scene.ended.push(Process { alive: false, used: None, ..former });
     scene.sample().list().pass(1_000);
     let gpu = scene.ledger.gpu("GPU-2").unwrap();
     assert_eq!((gpu.living.len(), gpu.ended.len()), (1, 1));
     assert_eq!((gpu.living[0].peak.unwrap().0, gpu.ended[0].peak.unwrap().0), (GIB, 10 * GIB));
-    assert_eq!(scene.ledger.take_gone(Micros::MAX), [], "a process with this pid is still on the GPU");
+    let gone: Vec<_> =
+        scene.ledger.take_gone(Micros::MAX).into_iter().map(|gone| (gone.process, gone.peaks[0].1)).collect();
+    let first = ProcessId { pid: 1, start_ticks: Some(1) };
+    assert_eq!(gone, [(first, Some(10 * GIB))], "it has ended although its pid is in use");
+}
+
+#[test]
+fn the_end_of_a_process_is_never_that_of_an_earlier_one_with_its_pid() {
+    for start in [Some(99), None] {
+        let mut scene = Scene::new();
+        scene.hold(1, 115.0).hold(5, 23.0).pass(1_000).hold(5, 21.0).pass(7_000).end(5).pass(300);
+        let attacker = reused(5, start, "attacker.py");
+        scene.alive.push(Process { used: Some(19 * GIB), peak: Some(19 * GIB), ..attacker });
+        scene.sample().list().pass(1_500).end(5).pass(12_000);
+        assert_eq!(scene.kinds().last(), Some(&Kind::EndedAtPeak), "{start:?}");
+        let incident = scene.incident(Kind::EndedAtPeak);
+        let begins = "attacker.py (pid 5, slurm:99) ended within 0.8 s of its highest memory use, 19.00 GiB;";
+        assert!(incident.summary.starts_with(begins), "{start:?}: {}", incident.summary);
+        let of_pid = incident.processes.iter().filter(|holder| holder.who.pid == 5);
+        let peaks: Vec<_> = of_pid.map(|holder| (holder.who.name.as_deref(), holder.peak_bytes)).collect();
+        assert_eq!(peaks, [(Some("job5.py"), Some(23 * GIB)), (Some("attacker.py"), Some(19 * GIB))], "{start:?}");
+        let grown = incident.summary.split("grew the most").next().unwrap();
+        assert!(!grown.contains("job5.py"), "{}", incident.summary);
+    }
+}
+
+#[test]
+fn an_exit_status_belongs_to_one_process_of_a_pid() {
+    let mut scene = Scene::new();
+    scene.hold(5, 1.0).pass(500).end(5);
+    scene.alive.push(Process { used: Some(GIB), peak: Some(GIB), ..reused(5, Some(99), "next.py") });
+    scene.sample().list().pass(500).end(5).pass(500);
+    let how = |status| Some(Exit { status: Some(status), signal: None });
+    let started = scene.ledger.take_started();
+    assert_eq!(started.iter().map(|process| process.start_ticks).collect::<Vec<_>>(), [Some(5), Some(99)]);
+    scene.ledger.add_exits(0, |process| how(if process.start_ticks == Some(99) { 9 } else { 5 }));
+    let gpu = scene.ledger.gpu("GPU-2").unwrap();
+    let exits: Vec<_> = gpu.ended.iter().map(|process| (process.id().start_ticks, process.exit.status)).collect();
+    assert_eq!(exits, [(Some(5), Some(5)), (Some(99), Some(9))]);
+    let events = scene.ledger.events.latest(0, Micros::MAX, 1000, scene.now(), |_| true);
+    let ended = |event: &Event| match &event.what {
+        What::ProcessEnded { exit, who, .. } => Some((who.name.clone()?, exit.status?)),
+        _ => None,
+    };
+    let statuses: Vec<_> = events.iter().filter_map(ended).collect();
+    assert_eq!(statuses, [("job5.py".to_owned(), 5), ("next.py".to_owned(), 9)]);
+}
+
+#[test]
+fn of_processes_with_an_unknown_start_a_list_without_the_pid_separates_two() {
+    let mut scene = Scene::new();
+    let unseen = |gib: u64| Process { used: Some(gib * GIB), peak: Some(gib * GIB), ..reused(5, None, "hidden.py") };
+    scene.alive.push(unseen(3));
+    scene.sample().list().pass(2_000);
+    assert_eq!(scene.ledger.gpu("GPU-2").unwrap().living.len(), 1, "every list contains it: one process");
+    scene.end(5).pass(1_000);
+    scene.alive.push(unseen(1));
+    scene.sample().list().pass(1_000);
+    let gpu = scene.ledger.gpu("GPU-2").unwrap();
+    let peaks = |processes: Vec<&ProcessHistory>| {
+        processes.iter().map(|process| process.peak.unwrap().0 / GIB).collect::<Vec<_>>()
+    };
+    assert_eq!(peaks(gpu.living.iter().collect()), [1]);
+    assert_eq!(peaks(gpu.ended.iter().map(|process| &**process).collect()), [3]);
 }
 
 #[test]
@@ -472,10 +545,9 @@ fn a_report_waits_until_the_process_is_listed_and_one_that_never_is_leaves_nothi
     assert_eq!(scene.kinds(), [Kind::OutOfMemory]);
     scene.fail(9).pass(4000).hold(9, 5.0).pass(500);
     assert_eq!(scene.kinds().len(), 1, "it came too late");
-    let mut stranger = FailedAllocation { start_ticks: 5, ..failed_by(&scene, 1) };
-    scene.ledger.fail(stranger.clone());
-    (stranger.start_ticks, stranger.device) = (1, "GPU-1".into());
-    scene.ledger.fail(stranger);
+    let other = ProcessId { pid: 1, start_ticks: Some(5) };
+    scene.ledger.fail(FailedAllocation { process: other, ..failed_by(&scene, 1) });
+    scene.ledger.fail(FailedAllocation { device: "GPU-1".into(), ..failed_by(&scene, 1) });
     scene.pass(4000);
     assert_eq!(scene.kinds().len(), 1, "another start time, and another GPU");
 }
@@ -500,8 +572,7 @@ fn many_processes_that_report_do_not_push_out_other_incidents() {
 
 fn failed_by(scene: &Scene, pid: u32) -> FailedAllocation {
     FailedAllocation {
-        pid,
-        start_ticks: u64::from(pid),
+        process: ProcessId { pid, start_ticks: Some(u64::from(pid)) },
         at: scene.at(scene.millis),
         device: "GPU-2".into(),
         framework: "jax".into(),

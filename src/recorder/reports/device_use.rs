@@ -4,16 +4,16 @@
 //! is read after each change; if two lists are further apart than the gap, nothing is known about the time between them.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use super::activity::{Activity, Seen};
 use super::budget_use::BudgetUse;
 use super::job_report::{DeviceReport, advice};
 use super::meter::{Meter, Near};
 use crate::recorder::clock::Now;
-use crate::recorder::exit_status::Identity;
 use crate::recorder::heap_use::allocation;
 use crate::recorder::series::Micros;
-use crate::snapshot::{AllocatorPart, Gpu, MigDevice, Owner, Process, RESERVED_MARGIN, WorkloadUse};
+use crate::snapshot::{AllocatorPart, Gpu, MigDevice, Owner, Process, ProcessId, RESERVED_MARGIN, WorkloadUse};
 
 /// The maximum number of processes that are followed on one device.
 const MAX_PROCESSES: usize = 1024;
@@ -63,6 +63,8 @@ pub(super) struct DeviceUse {
 pub(super) struct Tracked {
     pub(super) pid: u32,
     pub(super) owner: Arc<Owner>,
+    /// When a list first contained it.
+    first_seen: SystemTime,
     /// Whether the last list contained it.
     is_listed: bool,
     /// Its highest memory.
@@ -70,14 +72,14 @@ pub(super) struct Tracked {
 }
 
 impl Tracked {
-    /// Whether both are the same process. If either start time is unknown, the start times are not compared.
-    pub(super) fn is(&self, pid: u32, owner: &Owner) -> bool {
-        self.pid == pid && !matches!((self.owner.start, owner.start), (Some(own), Some(other)) if own != other)
+    pub(super) fn id(&self) -> ProcessId {
+        ProcessId { pid: self.pid, start_ticks: self.owner.start_ticks }
     }
 
-    /// `None` if its start is unknown.
-    pub(super) fn identity(&self) -> Option<Identity> {
-        Some((self.pid, self.owner.start?))
+    /// Whether the process with this pid and owner is this one, which every list has contained.
+    pub(super) fn is(&self, pid: u32, owner: &Owner) -> bool {
+        let other = ProcessId { pid, start_ticks: owner.start_ticks };
+        self.pid == pid && !self.id().is_former_of(other, owner.start, self.first_seen)
     }
 }
 
@@ -215,12 +217,13 @@ impl DeviceUse {
         true
     }
 
-    /// Begins to follow a process. Returns whether there is room for it.
-    pub(super) fn begin(&mut self, process: &Process) -> bool {
+    /// Begins to follow a process that was first listed at `first_seen`. Returns whether there is room for it.
+    pub(super) fn begin(&mut self, process: &Process, first_seen: SystemTime) -> bool {
         let has_room = self.processes.len() < MAX_PROCESSES;
         if has_room {
             let peak = process.peak.max(process.used);
-            self.processes.push(Tracked { pid: process.pid, owner: process.owner.clone(), is_listed: true, peak });
+            let owner = process.owner.clone();
+            self.processes.push(Tracked { pid: process.pid, owner, first_seen, is_listed: true, peak });
         }
         has_room
     }
@@ -308,7 +311,7 @@ impl DeviceUse {
 /// What the allocators of a process have allocated on a device, now and at most. `None` if the process does not report it,
 /// or reports more than the driver does.
 fn claim(process: &Tracked, device: &str, allocators: &AllocatorPart) -> Option<(u64, u64)> {
-    let reports = allocators.reports(process.pid, process.owner.start_ticks?).iter();
+    let reports = allocators.reports(process.id()).iter();
     let reports = reports.filter(|report| *report.device == *device);
     let values = reports.filter_map(|report| {
         let (allocated, peak) = (report.figures.allocated, report.figures.peak);

@@ -1,14 +1,15 @@
 //! A report that is being written: one workload, on all GPUs.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use super::device_use::{DeviceUse, Tracked};
 use super::job_report::{ExitCount, JobReport, State, VERSION};
 use crate::recorder::clock::Now;
-use crate::recorder::exit_status::{Exit, Identity};
+use crate::recorder::exit_status::Exit;
 use crate::recorder::heap_use::HeapUse as _;
 use crate::recorder::series::{Micros, SECOND};
-use crate::snapshot::{Gpu, MigDevice, Process, Workload, WorkloadKind};
+use crate::snapshot::{Gpu, MigDevice, Process, ProcessId, Workload, WorkloadKind};
 
 /// Units and users come and go as often as somebody starts a program: their reports wait longer for a return, and a short
 /// use of a GPU is not worth a report.
@@ -35,7 +36,7 @@ pub(super) struct Open {
     processes: u64,
     exits: Vec<ExitCount>,
     /// The processes that have left and whose exit status is not known yet, with the time at which they had left.
-    awaited: Vec<(Identity, Micros)>,
+    awaited: Vec<(ProcessId, Micros)>,
     pub(super) devices: Vec<DeviceUse>,
 }
 
@@ -97,12 +98,12 @@ impl Open {
         is_followed
     }
 
-    /// Begins to follow a process that a list contains.
-    pub(super) fn begin(&mut self, index: usize, process: &Process, active: Option<Micros>) {
+    /// Begins to follow a process that a list contains, and that was first listed at `seen`.
+    pub(super) fn begin(&mut self, index: usize, process: &Process, active: Option<Micros>, seen: SystemTime) {
         let is_known = self.follows(process.pid, |known| known.is(process.pid, &process.owner));
         let Some(device) = self.listed(index, process) else { return };
         device.seen.add(active);
-        if device.begin(process) && !is_known {
+        if device.begin(process, seen) && !is_known {
             self.processes += 1;
         }
         if self.user.is_none() {
@@ -119,16 +120,16 @@ impl Open {
     pub(super) fn end(&mut self, gone: Vec<Tracked>, at: Micros) {
         for process in gone {
             let remains = self.follows(process.pid, |known| known.is(process.pid, &process.owner));
-            if let Some(identity) = process.identity().filter(|_| !remains && self.awaited.len() < MAX_AWAITED) {
-                self.awaited.push((identity, at));
+            if !remains && process.id().start_ticks.is_some() && self.awaited.len() < MAX_AWAITED {
+                self.awaited.push((process.id(), at));
             }
         }
     }
 
     /// For each process that left at `since` or later, records how it ended, if `exit` returns that.
-    pub(super) fn add_exits(&mut self, since: Micros, exit: &impl Fn(Identity) -> Option<Exit>) {
+    pub(super) fn add_exits(&mut self, since: Micros, exit: &impl Fn(ProcessId) -> Option<Exit>) {
         let exits = &mut self.exits;
-        self.awaited.retain(|(identity, at)| match exit(*identity) {
+        self.awaited.retain(|(process, at)| match exit(*process) {
             Some(exit) => {
                 count(exits, ExitCount { exit, processes: 1 });
                 false
@@ -198,7 +199,7 @@ impl Open {
 
     pub(super) fn bytes(&self) -> usize {
         let devices: usize = self.devices.iter().map(DeviceUse::bytes).sum();
-        let awaited = self.awaited.capacity() * size_of::<(Identity, Micros)>();
+        let awaited = self.awaited.capacity() * size_of::<(ProcessId, Micros)>();
         let exits = self.exits.capacity() * size_of::<ExitCount>();
         size_of::<Self>() + size_of::<Workload>() + self.workload.heap_use() + devices + awaited + exits
     }

@@ -358,7 +358,7 @@ fn idle_time_and_exits_are_added_up() {
     scene.end(0, 5);
     scene.millis += 100;
     scene.end(0, 6);
-    let exit = |(pid, _): Identity| (pid == 5).then_some(Exit { status: Some(7), signal: None });
+    let exit = |process: ProcessId| (process.pid == 5).then_some(Exit { status: Some(7), signal: None });
     scene.reports.add_exits(0, &exit);
     scene.reports.add_exits(0, &exit);
     let report = scene.only();
@@ -373,8 +373,7 @@ fn failures_raise_the_margin_and_allocators_cannot_claim_more_than_the_driver_re
     let job = job(3);
     scene.pass(1000).hold(0, 5, &job, 8).hold(0, 6, &job, 8).pass(1000);
     let reporting = |pid: u32, allocated: u64, peak: u64| ReportingProcess {
-        pid,
-        start_ticks: pid.into(),
+        id: ProcessId { pid, start_ticks: Some(pid.into()) },
         reports: vec![AllocatorReport {
             device: "GPU-0".into(),
             framework: "pytorch".into(),

@@ -7,7 +7,7 @@ fn ms(ms: u64) -> Duration {
 }
 
 fn entry(pid: u32, membership: Membership, used: Option<u64>) -> Entry {
-    Entry { key: ProcessKey { pid, start: Some(u64::from(pid)) }, membership, used }
+    Entry { key: ProcessId { pid, start_ticks: Some(u64::from(pid)) }, membership, used }
 }
 
 fn tree(pid: u32, used: u64) -> Entry {

@@ -27,8 +27,8 @@ fn a_process_is_recognized_by_pid_start_time_and_device() {
     assert!(shown(machine()).len() > 10, "it is shown");
     type Harm = fn(&mut Machine);
     let harms: [(&str, Harm); 6] = [
-        ("another pid", |m| m.allocator.processes[0].pid = 101),
-        ("another process with the same pid", |m| m.allocator.processes[0].start_ticks += 1),
+        ("another pid", |m| m.allocator.processes[0].id.pid = 101),
+        ("another process with the same pid", |m| m.allocator.processes[0].id.start_ticks = Some(1)),
         ("another device", |m| m.allocator.processes[0].reports[0].device = "GPU-1".into()),
         ("a process that /proc does not show", |m| m.processes[0].processes[0].owner = Arc::default()),
         ("a process that has ended", |m| m.processes[0].processes[0].alive = false),

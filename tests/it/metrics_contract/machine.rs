@@ -52,7 +52,7 @@ pub(crate) const START_TICKS: u64 = 4242;
 
 /// What a process that started at [`START_TICKS`] reports.
 pub(crate) fn reporting(pid: u32, reports: Vec<AllocatorReport>) -> ReportingProcess {
-    ReportingProcess { pid, start_ticks: START_TICKS, reports }
+    ReportingProcess { id: ProcessId { pid, start_ticks: Some(START_TICKS) }, reports }
 }
 
 /// A report in which every value is known: a third of `reserved` is allocated.

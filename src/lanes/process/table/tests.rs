@@ -31,17 +31,16 @@ fn listed(pid: u32, used: impl Into<Option<u64>>) -> ListEntry {
     ListEntry { pid, kind: ProcessKind::Compute, used: used.into(), instance: None }
 }
 
-fn named(start: u64, name: &str) -> Identity {
-    let owner = Arc::new(Owner { name: Some(name.into()), ..Owner::default() });
-    Identity { start: StartTime::Ticks(start), owner }
+fn named(start: u64, name: &str) -> Arc<Owner> {
+    Arc::new(Owner { name: Some(name.into()), start_ticks: Some(start), ..Owner::default() })
 }
 
-fn unseen() -> Identity {
-    Identity { start: StartTime::Unknown, owner: Arc::default() }
+fn unseen() -> Arc<Owner> {
+    Arc::default()
 }
 
-fn fold(table: &mut ProcessTable, entries: &[ListEntry], now: Instant, identity: &Identity) {
-    table.fold(&list(entries, now), &vec![identity.clone(); entries.len()], LAYOUT);
+fn fold(table: &mut ProcessTable, entries: &[ListEntry], now: Instant, owner: &Arc<Owner>) {
+    table.fold(&list(entries, now), &vec![owner.clone(); entries.len()], LAYOUT);
 }
 
 fn only(table: &mut ProcessTable, now: Instant) -> Process {
@@ -107,10 +106,8 @@ fn a_set_clock_dates_no_work_in_the_future_or_before_the_process() {
     assert_eq!(only(&mut table, later).last_active, Some(later));
 }
 
-fn started(start: u64, at: SystemTime) -> Identity {
-    let identity = named(start, "serve.py");
-    let owner = Owner { start: Some(at), ..(*identity.owner).clone() };
-    Identity { owner: Arc::new(owner), ..identity }
+fn started(start: u64, at: SystemTime) -> Arc<Owner> {
+    Arc::new(Owner { start: Some(at), ..(*named(start, "serve.py")).clone() })
 }
 
 #[test]
@@ -146,8 +143,8 @@ fn a_moved_process_forgets_its_workload_and_a_renamed_one_does_not() {
     let at = |unit: &str, workload: &str| {
         let workload = Workload { name: workload.into(), kind: WorkloadKind::Systemd, pod: None };
         let location = CgroupLocation { unit: Some(unit.into()), ..CgroupLocation::default() };
-        let owner = Owner { location, workload: Some(Arc::new(workload)), ..Owner::default() };
-        Identity { start: StartTime::Ticks(1), owner: Arc::new(owner) }
+        let workload = Some(Arc::new(workload));
+        Arc::new(Owner { location, workload, start_ticks: Some(1), ..Owner::default() })
     };
     let before = |table: &ProcessTable| table.members().next().unwrap().before.map(|workload| workload.name.clone());
     fold(&mut table, &[listed(7, MIB)], start, &at("a", "unit:a"));
@@ -164,9 +161,7 @@ fn one_name_in_two_pods_is_two_processes() {
         let names = PodContainer { namespace: "n".into(), pod: pod.into(), container: "c".into() };
         let name = format!("n/{pod}/c");
         let workload = Workload { name, kind: WorkloadKind::Kubernetes, pod: Some(names.into()) };
-        let identity = named(start, "python3");
-        let owner = Owner { workload: Some(Arc::new(workload)), ..(*identity.owner).clone() };
-        Identity { owner: Arc::new(owner), ..identity }
+        Arc::new(Owner { workload: Some(Arc::new(workload)), ..(*named(start, "python3")).clone() })
     };
     fold(&mut table, &[listed(7, 900 * MIB)], start, &in_pod(1, "a"));
     fold(&mut table, &[listed(7, 5 * MIB)], start, &in_pod(2, "b"));
