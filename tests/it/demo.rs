@@ -109,9 +109,14 @@ fn a_demo_has_a_gpu_that_is_busy_and_one_that_waits() {
 #[test]
 fn a_demo_shows_what_its_processes_need() {
     let exporter = Exporter::start(bare(&["--demo"]));
+    const NOTEBOOK_PROCESS: [(&str, &str); 2] = [("gpu", "3"), ("process", "ipykernel_launcher")];
+    const OUTSIDE: &str = "gpu_process_memory_outside_allocator_bytes";
     let scrape = exporter.scrape_until("the allocators", |s| {
         let frameworks = s.all("gpu_process_allocator_reserved_bytes").filter_map(|series| series.label("framework"));
+        // A process's memory outside its allocator is known with the next list of processes.
         frameworks.collect::<std::collections::BTreeSet<_>>().len() == 2
+            && s.value(OUTSIDE, &NOTEBOOK_PROCESS).is_some()
+            && s.value("gpu_memory_needed_bytes", &[("gpu", "3")]).is_some()
     });
     let notebook = [("gpu", "3"), ("framework", "jax")];
     let bytes = |family: &str, labels: &[(&str, &str)]| scrape.value(family, labels).unwrap();
@@ -121,8 +126,7 @@ fn a_demo_shows_what_its_processes_need() {
     assert!(allocated < 0.05 * reserved);
     let (used, needed) = ("gpu_memory_used_bytes", "gpu_memory_needed_bytes");
     assert!(bytes(needed, &[("gpu", "3")]) <= bytes(used, &[("gpu", "3")]) - (reserved - allocated));
-    let outside =
-        bytes("gpu_process_memory_outside_allocator_bytes", &[("gpu", "3"), ("process", "ipykernel_launcher")]);
+    let outside = bytes(OUTSIDE, &NOTEBOOK_PROCESS);
     assert_eq!(outside, 520.0 * f64::from(1 << 20), "its context");
 }
 
