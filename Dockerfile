@@ -16,13 +16,14 @@ COPY crates/web-config/Cargo.toml crates/web-config/
 COPY tests/exposition/Cargo.toml tests/exposition/
 COPY tests/judges/bench/Cargo.toml tests/judges/bench/
 COPY tests/properties/Cargo.toml tests/properties/
+COPY tests/skips/Cargo.toml tests/skips/
 RUN for manifest in crates/*/Cargo.toml tests/*/Cargo.toml tests/judges/*/Cargo.toml; do \
         folder="$(dirname "$manifest")/src"; mkdir -p "$folder/bin" && touch "$folder/lib.rs" || exit; \
     done \
     && touch tests/judges/bench/src/bin/work.rs tests/judges/bench/src/bin/static_file.rs \
-    && mkdir -p src benches tests/it \
+    && mkdir -p src benches tests/it tests/skips/tests \
     && echo 'fn main() {}' > src/main.rs \
-    && touch src/lib.rs benches/attribution.rs benches/exposition.rs tests/it/main.rs \
+    && touch src/lib.rs benches/attribution.rs benches/exposition.rs tests/it/main.rs tests/skips/tests/total.rs \
     && cargo build --release --locked
 
 COPY src src

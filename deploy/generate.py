@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Generates the PrometheusRule object and the chart's copies of the rules from deploy/prometheus/rules, and the dashboards of
 the ConfigMaps from grafana/dashboards. Copies the snippets in docs/collectors.md from the files that they name.
 

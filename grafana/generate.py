@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Generates dashboards/*.json from source/*.py. Edit only the sources.
 
 python3 grafana/generate.py           # writes the files

@@ -1,7 +1,8 @@
 //! `--demo`: the whole product on simulated GPUs.
 //!
-//! A simulated machine has a simulated cluster too: the scenario describes its containers, so no server is queried
-//! for them. Its processes also report about their allocators, if the scenario specifies that.
+//! A simulated machine has a simulated cluster too: the scenario describes its containers, so only a server that the
+//! configuration names is queried for them. Its processes also report about their allocators, if the scenario specifies
+//! that. A key that would have no effect beside a simulated machine is refused.
 //!
 //! The simulator is built in, but the exporter does not call it directly: it opens the simulator as a library, like the
 //! real driver, and every output states that the GPUs are simulated.

@@ -1,5 +1,5 @@
 //! Starts the cluster followers that the configuration enables, and restarts them after a panic. For a simulated
-//! machine, shows its cluster instead.
+//! machine, shows its cluster in place of each source that the configuration does not name.
 //!
 //! Invariant: a panic in a follower is a fault, and its source is shown as down until it answers again.
 
@@ -66,18 +66,26 @@ fn panicked(source: Source, snapshot: &Arc<Snapshot>, faults: &Arc<Faults>) -> i
     }
 }
 
-/// Shows a simulated machine's cluster until the set is dropped. Requires a runtime.
-pub(super) fn simulate(cluster: SimulatedCluster, config: &Kubernetes, snapshot: &Arc<Snapshot>) -> JoinSet<()> {
-    let (snapshot, interval) = (snapshot.clone(), config.pod_resources_interval);
-    snapshot.pods.store(Arc::new(cluster.pods()));
-    let mut simulation = JoinSet::new();
-    simulation.spawn(async move {
-        loop {
-            snapshot.allocations.store(Arc::new(cluster.allocations()));
-            tokio::time::sleep(interval).await;
-        }
-    });
-    simulation
+/// Shows a simulated machine's cluster until the set is dropped, except what a follower reads from a source that the
+/// configuration names. Requires a runtime.
+pub(super) fn simulate(
+    cluster: SimulatedCluster,
+    config: &Kubernetes,
+    snapshot: &Arc<Snapshot>,
+    simulation: &mut JoinSet<()>,
+) {
+    if config.api_server.is_none() {
+        snapshot.pods.store(Arc::new(cluster.pods()));
+    }
+    if config.pod_resources.is_none() {
+        let (snapshot, interval) = (snapshot.clone(), config.pod_resources_interval);
+        simulation.spawn(async move {
+            loop {
+                snapshot.allocations.store(Arc::new(cluster.allocations()));
+                tokio::time::sleep(interval).await;
+            }
+        });
+    }
 }
 
 /// Shows what the processes of a simulated machine report about their allocators, until the set is dropped. Requires a

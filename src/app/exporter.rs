@@ -54,11 +54,11 @@ impl Exporter {
             );
         }
         let attribution = Attribution::new(settings::attribution(&config), snapshot.clone(), faults.clone());
-        let mut followers = match machine.as_ref().and_then(SimulatedMachine::cluster) {
-            Some(simulated) => cluster::simulate(simulated, &config.kubernetes, &snapshot),
-            None => cluster::follow(&config.kubernetes, &snapshot, &faults),
-        };
-        if let Some(machine) = machine.as_ref().filter(|_| config.allocator.socket.is_none()) {
+        let mut followers = cluster::follow(&config.kubernetes, &snapshot, &faults);
+        if let Some(simulated) = machine.as_ref().and_then(SimulatedMachine::cluster) {
+            cluster::simulate(simulated, &config.kubernetes, &snapshot, &mut followers);
+        }
+        if let Some(machine) = &machine {
             cluster::simulate_allocators(machine.allocators(config.memory.peak_window), &snapshot, &mut followers);
         }
         let lanes = Lanes::start(settings::lanes(&config, library), attribution, snapshot.clone(), faults.clone())

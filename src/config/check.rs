@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::address::ListenAddress;
 use super::forms::IN_CLUSTER;
-use super::layers::Layer;
+use super::layers::{DEFAULT, Layer};
 use super::model::Config;
 use super::problem::Problem;
 use super::setting::Setting;
@@ -12,6 +12,14 @@ use super::units::format_duration;
 
 /// A GPU may miss one idle sample before it counts as stale.
 const IDLE_PERIODS: f64 = 2.0;
+
+/// The keys that a simulated machine overrules, and what it has of its own.
+const OVERRULED_BY_DEMO: [(&str, &str); 4] = [
+    ("nvml.library", "a driver"),
+    ("path.procfs", "a /proc"),
+    ("path.passwd", "users"),
+    ("allocator.socket", "processes that report"),
+];
 
 /// The combinations that are not allowed. Keys that are already known to be wrong are left out, because their effective
 /// value is not the one that the user gave.
@@ -80,7 +88,20 @@ pub(super) fn fit(config: &Config, effective: &Layer, problems: &[Problem]) -> V
         let fits = has_url || *effective.get(file).0 == Setting::Unset;
         require(file, "kubernetes.api-server", fits, "given together with a URL as kubernetes.api-server".to_owned());
     }
+    if config.demo.is_some() {
+        found.extend(overruled_by_demo(effective));
+    }
     found
+}
+
+/// The keys that are set although they would have no effect beside `--demo`.
+fn overruled_by_demo(effective: &Layer) -> impl Iterator<Item = Problem> {
+    OVERRULED_BY_DEMO.into_iter().filter_map(|(key, own)| {
+        let (setting, origin) = effective.get(key);
+        let why = format!("has no effect with --demo, whose machine has {own} of its own: remove one of the two");
+        let value = setting.to_toml().unwrap_or_default();
+        (origin != DEFAULT).then(|| Problem::Together { key, value, origin: origin.to_owned(), why })
+    })
 }
 
 /// Two addresses that cannot both be listened on: one from each list, or two from the same list.

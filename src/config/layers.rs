@@ -9,6 +9,9 @@ use super::model::Config;
 use super::problem::Problem;
 use super::setting::Setting;
 
+/// The origin of a setting that no source gives.
+pub(super) const DEFAULT: &str = "default";
+
 /// Settings by the names of their keys, each with its origin: those of one source, or all effective ones.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Layer {
@@ -18,7 +21,7 @@ pub(super) struct Layer {
 impl Layer {
     /// The defaults of the table: a setting for every key.
     pub(super) fn defaults() -> Self {
-        let entry = |key: &Key| (key.name, (key.default_setting(), "default".to_owned()));
+        let entry = |key: &Key| (key.name, (key.default_setting(), DEFAULT.to_owned()));
         Self { settings: keys().map(entry).collect() }
     }
 

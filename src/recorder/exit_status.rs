@@ -154,7 +154,7 @@ mod tests {
             assert_eq!(exit, Exit { status: None, signal: Some(9) });
             assert_eq!(watch.exit(exited), Some(Exit { status: Some(7), signal: None }));
         } else {
-            eprintln!("SKIPPED: this kernel does not report how a process ended");
+            workspace_skips::skipped("this kernel does not report how a process ended");
         }
         watch.retain(|process| *process == exited);
         assert_eq!(watch.exit(signaled), None);

@@ -180,8 +180,9 @@ mod tests {
         assert_eq!(with(&["true"]).nvml.library, Some("/a".into()));
         assert_eq!(with(&["--nvml.library=/b", "true"]).nvml.library, Some("/b".into()));
         assert_eq!(with(&["--nvml.call-timeout=3s", "true"]).nvml.call_timeout, Duration::from_secs(3));
-        assert_eq!(with(&["--demo", "true"]).demo.as_deref(), Some("demo"));
-        assert_eq!(with(&["--demo=mixed", "true"]).demo.as_deref(), Some("mixed"));
+        assert_eq!(given(&["--demo", "true"]).unwrap().config.demo.as_deref(), Some("demo"));
+        assert_eq!(given(&["--demo=mixed", "true"]).unwrap().config.demo.as_deref(), Some("mixed"));
+        assert!(wrong(&["--demo", "--nvml.library=/b", "true"]).contains("has no effect with --demo"));
     }
 
     #[test]

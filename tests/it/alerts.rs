@@ -18,7 +18,9 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use crate::harness::{Machine, missing};
+use workspace_skips::missing;
+
+use crate::harness::Machine;
 use cases::{BUSY, Case, STARVED, STEADY};
 use receiver::Receiver;
 use servers::{ALERTMANAGER, Alertmanager, PROMETHEUS, Prometheus, is_there};

@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::harness::{Exporter, Machine, PATIENCE, Scrape, allow_many_files, bare, eventually, finish, missing};
+use workspace_skips::missing;
+
+use crate::harness::{Exporter, Machine, PATIENCE, Scrape, allow_many_files, bare, eventually, finish};
 
 mod answers;
 mod children;

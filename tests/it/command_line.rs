@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use vram_exporter::config::keys::keys;
+use workspace_skips::missing;
 
-use crate::harness::{bare, missing};
+use crate::harness::bare;
 
 const SCRIPTS: &str = "src/command_line/completions";
 const PAGES: &str = "docs/man";

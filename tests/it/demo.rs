@@ -4,7 +4,9 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use crate::harness::{Exporter, bare, program, simulator};
+use crate::api_server::ApiServer;
+use crate::harness::{Exporter, Scrape, bare, program, simulator};
+use crate::kubelet::{Kubelet, List, devices, pod};
 
 fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
@@ -211,4 +213,114 @@ fn the_program_exports_no_function_of_a_driver() {
     };
     assert!(exported(&simulator()) > 100);
     assert_eq!(exported(&program()), 0);
+}
+
+/// Starts a demo of a scenario that the test provides.
+fn demo_of(folder: &Path, scenario: &str, flags: &[&str]) -> Exporter {
+    let path = folder.join("scenario.toml");
+    fs::write(&path, scenario).unwrap();
+    let mut command = bare(&[&format!("--demo={}", path.display())]);
+    command.args(flags);
+    Exporter::start(command)
+}
+
+/// A simulated driver is reopened beside the open session, like a real one.
+#[test]
+fn a_demo_shows_mig_devices_that_replace_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let scenario = "[[gpu]]\nmodel = \"H100\"\nmig = [\"3g.40gb\", \"3g.40gb\"]\n\
+        [[process]]\npid = 950\nmig = 0\ncommand = [\"python\", \"m.py\"]\nmemory = \"10GiB\"\n\
+        [[fault]]\ngpu = 0\nkind = \"recut\"\nfrom = \"3s\"\n";
+    let exporter = demo_of(folder.path(), scenario, &[]);
+    let devices = |scrape: &Scrape| {
+        let shown = scrape.all("gpu_mig_memory_used_bytes").map(|series| series.label("mig_uuid").unwrap().to_owned());
+        shown.collect::<std::collections::BTreeSet<_>>()
+    };
+    let before = devices(&exporter.scrape_until("both MIG devices", |s| devices(s).len() == 2));
+    exporter.scrape_until("the MIG devices that replace them", |s| {
+        devices(s).len() == 2 && devices(s).is_disjoint(&before)
+    });
+    assert!(!exporter.log().contains("refused the scenario"), "{}", exporter.log());
+    assert!(exporter.terminate().success());
+}
+
+#[test]
+fn a_demo_shows_a_lost_gpu_again_when_it_answers() {
+    let folder = tempfile::tempdir().unwrap();
+    let scenario = "[[gpu]]\nmodel = \"H100\"\ncount = 2\n\
+        [[fault]]\ngpu = 1\ncall = \"*\"\nkind = \"error\"\ncode = \"GPU_IS_LOST\"\nfrom = \"2s\"\nuntil = \"14s\"\n";
+    let exporter = demo_of(folder.path(), scenario, &[]);
+    let up = |scrape: &Scrape| scrape.value("gpu_up", &[("gpu", "1")]);
+    exporter.scrape_until("the loss of GPU 1", |s| up(s) == Some(0.0));
+    exporter.scrape_until("its return", |s| up(s) == Some(1.0));
+    exporter.logged("reopening the driver");
+    assert!(!exporter.log().contains("refused the scenario"), "{}", exporter.log());
+    assert!(exporter.terminate().success());
+}
+
+/// A key that a simulated machine overrules would have no effect, so it is refused wherever it is set.
+#[test]
+fn a_demo_refuses_the_keys_that_its_machine_overrules() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("config.toml");
+    fs::write(&file, "path.passwd = \"/etc/passwd\"\n").unwrap();
+    let file = format!("--config.file={}", file.display());
+    let command = |flags: &[&str], variable: Option<&str>| {
+        let mut command = bare(flags);
+        command.args(["--demo=idle-h200"]).envs(variable.map(|name| (name, "/elsewhere")));
+        command.output().unwrap()
+    };
+    let cases: [(&[&str], Option<&str>, &str, &str); 5] = [
+        (&["--nvml.library=/elsewhere"], None, "nvml.library", "flag --nvml.library"),
+        (&["--path.procfs=/host/proc"], None, "path.procfs", "flag --path.procfs"),
+        (&[&file], None, "path.passwd", "config.toml"),
+        (&["--allocator.socket=/elsewhere"], None, "allocator.socket", "flag --allocator.socket"),
+        (&[], Some("VRAM_EXPORTER_NVML_LIBRARY"), "nvml.library", "VRAM_EXPORTER_NVML_LIBRARY"),
+    ];
+    for (flags, variable, key, origin) in cases {
+        for action in ["--check-config", "--once"] {
+            let output = command(&[flags, &[action]].concat(), variable);
+            let said = said(&output);
+            assert_eq!(output.status.code(), Some(64), "{key}: {said}");
+            assert!([key, origin, "--demo", "remove"].iter().all(|word| said.contains(word)), "{key}: {said}");
+        }
+    }
+    let run = bare(&["run", "--demo", "--path.passwd=/etc/passwd", "--", "true"]).output().unwrap();
+    assert_eq!(run.status.code(), Some(64), "{}", said(&run));
+    assert!(said(&run).contains("path.passwd") && said(&run).contains("--demo"), "{}", said(&run));
+}
+
+fn has_pod(scrape: &Scrape, family: &str, name: &str) -> bool {
+    scrape.all(family).any(|series| series.label("pod") == Some(name))
+}
+
+/// The default scenario has a cluster. A source that the user names takes the place of the simulated one; the other
+/// source stays simulated.
+#[test]
+fn a_demo_asks_the_kubelet_that_a_flag_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("kubelet.sock");
+    let once = bare(&["--demo", "--once"]).output().unwrap();
+    let gpus = Scrape::parse(&String::from_utf8(once.stdout).unwrap());
+    let uuid = gpus.all("gpu_info").find_map(|info| info.label("uuid")).unwrap();
+    let held = pod("real", "from-the-kubelet", vec![devices("nvidia.com/gpu", &[uuid])]);
+    let _kubelet = Kubelet::start(&socket, &List { pods: vec![held] });
+    let exporter = Exporter::start(bare(&["--demo", &format!("--kubernetes.pod-resources={}", socket.display())]));
+    let scrape = exporter.scrape_until("both sources", |s| {
+        has_pod(s, "gpu_allocation_info", "from-the-kubelet") && has_pod(s, "gpu_workload_processes", "llama-13b-0")
+    });
+    assert!(!has_pod(&scrape, "gpu_allocation_info", "llama-13b-0"), "the simulated kubelet is not asked");
+    assert!(exporter.terminate().success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_demo_asks_the_api_server_that_a_flag_names() {
+    let server = ApiServer::start().await;
+    let url = format!("--kubernetes.api-server={}", server.url());
+    let exporter = Exporter::start(bare(&["--demo", &url, "--kubernetes.node-name=node-1"]));
+    let scrape = exporter.scrape_until("both sources", |s| {
+        !server.lists().is_empty() && has_pod(s, "gpu_allocation_info", "llama-13b-0")
+    });
+    assert!(!has_pod(&scrape, "gpu_workload_processes", "llama-13b-0"), "the simulated API server is not asked");
+    assert!(exporter.terminate().success());
 }

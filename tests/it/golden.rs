@@ -8,7 +8,9 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use crate::harness::{Machine, Scrape, missing};
+use workspace_skips::missing;
+
+use crate::harness::{Machine, Scrape};
 
 pub(crate) const SCENARIOS: [&str; 6] =
     ["idle-h200", "busy-h200", "mig-a100", "old-driver", "unified-memory", "hostile-names"];

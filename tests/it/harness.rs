@@ -356,14 +356,3 @@ impl Scrape {
         value
     }
 }
-
-/// Whether a tool that a test needs is missing. If so, this prints one line, and the test should return. If all
-/// tools are required, a missing tool fails the test.
-pub(crate) fn missing(tool: &str, there: bool) -> bool {
-    if there {
-        return false;
-    }
-    assert!(std::env::var_os("VRAM_EXPORTER_TEST_REQUIRE_ALL").is_none(), "{tool} is required and missing");
-    eprintln!("SKIPPED: {tool} is not installed");
-    true
-}

@@ -9,11 +9,12 @@ use std::process::{Command, Stdio};
 
 use exposition::open_metrics::{assert_same, read};
 use serde_json::Value;
+use workspace_skips::missing;
 
 use crate::alerts::servers::{PROMETHEUS, Prometheus, is_there};
 use crate::dcgm::Served;
 use crate::golden::{SAMPLED, SCENARIOS, golden, settled};
-use crate::harness::{Answer, Exporter, Machine, eventually, eventually_or, missing};
+use crate::harness::{Answer, Exporter, Machine, eventually, eventually_or};
 
 /// What Prometheus 2.42 sends.
 const ACCEPT: &str = "Accept: application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,\

@@ -186,7 +186,7 @@ fn in_a_pid_namespace_the_hosts_proc_identifies_no_process() {
         command
     };
     let works = unshare().arg("true").output().is_ok_and(|output| output.status.success());
-    if crate::harness::missing("unshare, or the right to make a pid namespace,", works) {
+    if workspace_skips::missing("unshare, or the right to make a pid namespace,", works) {
         return;
     }
     // In the exporter's namespace this pid does not exist; in the machine's procfs it is this test.

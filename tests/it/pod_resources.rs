@@ -510,7 +510,7 @@ fn a_socket_without_permission_has_a_reason_of_its_own() {
         let mut again = Command::new(std::env::current_exe().unwrap());
         let again = again.args(["--exact", NAME]).uid(NOBODY).gid(NOBODY).current_dir("/").output();
         let Ok(again) =
-            again.inspect_err(|error| eprintln!("SKIPPED: this test cannot run as the user nobody ({error})"))
+            again.inspect_err(|error| workspace_skips::skipped(&format!("it cannot run as the user nobody ({error})")))
         else {
             return;
         };

@@ -414,7 +414,7 @@ fn the_end_of_a_process_says_how_it_ended() {
     let (process, events) = (ended().unwrap(), json(&exporter, "/api/v1/events"));
     let event = events["events"].as_array().unwrap().iter().find(|event| event["kind"] == "process_ended").unwrap();
     if process["exit_status"].is_null() {
-        eprintln!("SKIPPED: this kernel does not report how a process ended");
+        workspace_skips::skipped("this kernel does not report how a process ended");
         assert!(event["exit_status"].is_null() && !exporter.log().contains("exit_status"), "{event}");
         return;
     }

@@ -4,6 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use workspace_skips::{Runner, total};
 
 /// The rows that must be there, by their first column.
 const ROWS: [&str; 33] = [
@@ -206,8 +209,28 @@ fn every_file_of_tests_is_compiled() {
 #[test]
 fn no_test_of_a_fault_is_skipped_for_want_of_a_tool() {
     for (file, source) in sources_under(FAULTS) {
-        assert!(!source.contains("missing(") && !source.contains("SKIPPED"), "{file} may skip a test");
+        assert!(!source.contains("missing(") && !source.contains("workspace_skips"), "{file} may skip a test");
     }
+}
+
+/// A skipped test passes, so libtest shows nothing of what it printed.
+#[test]
+fn a_skipped_test_is_visible_and_counted() {
+    const NAME: &str = "metrics_contract::promtool_finds_nothing_wrong";
+    const REQUIRE_ALL: &str = "VRAM_EXPORTER_TEST_REQUIRE_ALL";
+    let run = |required: Option<&str>| {
+        let mut again = Command::new(std::env::current_exe().unwrap());
+        again.args(["--exact", NAME]).env("PATH", "/nonexistent").env_remove(REQUIRE_ALL);
+        let ended = again.envs(required.map(|value| (REQUIRE_ALL, value))).output().unwrap();
+        let skips = Runner::at(std::process::id()).take().unwrap();
+        (ended.status.success(), String::from_utf8(ended.stderr).unwrap(), skips)
+    };
+    let skip = format!("{NAME}: promtool is missing");
+    let (passed, said, skips) = run(None);
+    assert!(passed && said.contains(&format!("SKIPPED: {skip}\n")), "{said}");
+    assert_eq!(total(&skips), format!("SKIPPED: 1 test did not run:\n    promtool is missing: {NAME}\n"));
+    let (passed, said, skips) = run(Some("1"));
+    assert!(!passed && !said.contains("SKIPPED") && skips.is_empty(), "{said}");
 }
 
 #[test]

@@ -1,11 +1,12 @@
 //! The reports about workloads, on a simulated machine: the API, the file, `vram-exporter report`, and the epilog for Slurm.
 
+mod epilog;
+
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::Stdio;
 
 use serde_json::Value;
 
@@ -287,63 +288,4 @@ fn a_password_and_a_certificate_are_given_as_files() {
     assert!(status == 1 && said.contains("password") && !said.contains("wrong"), "{said}");
     let (status, _, said) = ask(&url, &["--job=77", &format!("--ca-file={}", pki.at("credentials").display())]);
     assert!(status == 1 && said.contains("cannot be used"), "{said}");
-}
-
-/// The epilog with another program and another URL, as an operator would edit it.
-fn epilog(folder: &Path, exporter_url: &str) -> PathBuf {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/slurm/vram-exporter-epilog.sh");
-    let text = fs::read_to_string(script).unwrap();
-    let (before, after) = ("PROGRAM=/usr/bin/vram-exporter\n", format!("PROGRAM='{}'\n", program().display()));
-    assert!(text.contains(before) && text.contains("URL=http://localhost:9836\n"), "{text}");
-    let text = text.replace(before, &after).replace("URL=http://localhost:9836\n", &format!("URL={exporter_url}\n"));
-    let path = folder.join("epilog.sh");
-    fs::write(&path, text).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-    path
-}
-
-#[test]
-fn the_epilog_appends_the_report_and_never_fails() {
-    let machine = Machine::new(&format!("{IDLE}{}", trainer(501, 0, &growing(10, 30))));
-    let exporter = machine.export(&[]);
-    report(&exporter, "the job", is_in("running"));
-    let folder = tempfile::tempdir().unwrap();
-    let own = fs::metadata(folder.path()).map(|found| std::os::unix::fs::MetadataExt::uid(&found)).unwrap();
-    // As root, the output belongs to another user, who can reach it.
-    let user = if own == 0 { 65_534 } else { own };
-    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    let output = folder.path().join("slurm-77.out");
-    let protected = folder.path().join("protected");
-    for path in [&output, &protected] {
-        fs::write(path, "epoch 1\n").unwrap();
-    }
-    if own == 0 {
-        std::os::unix::fs::chown(&output, Some(user), Some(user)).unwrap();
-        fs::set_permissions(&protected, fs::Permissions::from_mode(0o600)).unwrap();
-    }
-    let run = |url: &str, job: &str, stdout: Option<&Path>| {
-        let mut command = Command::new(epilog(folder.path(), url));
-        command.env_clear().stdin(Stdio::null()).env("SLURM_JOB_ID", job);
-        command.env("SLURM_JOB_UID", user.to_string()).env("SLURM_JOB_GID", user.to_string());
-        stdout.map(|path| command.env("SLURM_JOB_STDOUT", path));
-        let ended = finish(&mut command);
-        assert!(ended.status.success(), "{ended:?}");
-        assert!(ended.stderr.is_empty() && ended.stdout.is_empty(), "{ended:?}");
-        fs::read_to_string(&output).unwrap()
-    };
-    // Nothing to report, nowhere to write to, and nobody who answers.
-    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    assert_eq!(run(&url(&exporter), "78", Some(&output)), "epoch 1\n");
-    assert_eq!(run(&url(&exporter), "77", None), "epoch 1\n");
-    assert_eq!(run(&format!("http://{closed}"), "77", Some(&output)), "epoch 1\n");
-    let absent = folder.path().join("slurm-%j.out");
-    assert_eq!(run(&url(&exporter), "77", Some(&absent)), "epoch 1\n");
-    assert!(!absent.exists());
-    if own == 0 {
-        run(&url(&exporter), "77", Some(&protected));
-        assert_eq!(fs::read_to_string(&protected).unwrap(), "epoch 1\n", "written with the rights of the user only");
-    }
-    let text = run(&url(&exporter), "77", Some(&output));
-    assert!(text.starts_with("epoch 1\n\nGPU memory of slurm:77, user ada"), "{text}");
-    assert!(text.contains("judging by this one run"), "{text}");
 }

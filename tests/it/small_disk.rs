@@ -3,7 +3,9 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::harness::{Exporter, Machine, missing};
+use workspace_skips::missing;
+
+use crate::harness::{Exporter, Machine};
 
 /// Starts the exporter on the machine, in a mount namespace in which `folder` is a file system of one page. The shell
 /// command `prepare` runs before the exporter, with the folder as `$0`. `None` if such a namespace cannot be created: the

@@ -7,7 +7,9 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use crate::harness::{Exporter, bare, eventually, missing, program};
+use workspace_skips::missing;
+
+use crate::harness::{Exporter, bare, eventually, program};
 
 /// There is no library at this path, so that no test waits for a driver.
 const NO_LIBRARY: &str = "--nvml.library=/nonexistent/libnvidia-ml.so.1";

@@ -1,5 +1,6 @@
 """What the tests share: programs in processes of their own, with the stand-in for PyTorch and a recording server."""
 
+import atexit
 import importlib.util
 import os
 import subprocess
@@ -29,6 +30,28 @@ def environment(**variables):
     return made
 
 
+_skips = []
+
+
+def report_skip(test, why):
+    """Says at once that a test, or a part of it, does not run. unittest itself shows no reason unless it is verbose."""
+    _skips.append(test.id())
+    print("SKIPPED: %s: %s" % (test.id(), why), file=sys.stderr)
+
+
+def skip(test, why):
+    """Visibly skips a test."""
+    report_skip(test, why)
+    test.skipTest(why)
+
+
+@atexit.register
+def _count_skips():
+    """Follows unittest's own summary."""
+    if _skips:
+        print("SKIPPED: %d tests did not run, or not as a whole" % len(set(_skips)), file=sys.stderr)
+
+
 def installed(name):
     """Whether a package is installed."""
     return importlib.util.find_spec(name) is not None
@@ -47,8 +70,7 @@ class Case(unittest.TestCase):
         """Visibly skips a test for which something is missing. If every tool is required, a missing tool is a failure."""
         if tool and os.environ.get("VRAM_EXPORTER_TEST_REQUIRE_ALL") == "1":
             self.fail("missing: " + what)
-        print("SKIPPED: %s: missing: %s" % (self.id(), what), file=sys.stderr)
-        self.skipTest("missing: " + what)
+        skip(self, "missing: " + what)
 
     def server(self, **behaviour):
         server = RecordingServer(self.path, **behaviour)

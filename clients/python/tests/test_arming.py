@@ -271,7 +271,7 @@ class Attach(support.Case):
         if other:
             cases.append((self.running("", other, "-c", waits).pid, "Python 3."))
         else:
-            print("SKIPPED: %s: missing: another version of CPython (VRAM_EXPORTER_OTHER_PYTHON=PATH)" % self.id(), file=sys.stderr)
+            support.report_skip(self, "missing: another version of CPython (VRAM_EXPORTER_OTHER_PYTHON=PATH)")
         for pid, reason in cases:
             with self.subTest(reason=reason):
                 done = self.attach(pid)

@@ -1,5 +1,6 @@
 """The readers on the recorded answers of PyTorch and JAX, and on stand-ins for what a recording does not contain."""
 
+import functools
 import json
 import os
 import sys
@@ -22,7 +23,18 @@ def moments(case):
 
 
 def needs(case):
-    return unittest.skipUnless(moments(case), "SKIPPED: no recording of " + case)
+    """The test runs only if the case was recorded."""
+
+    def decorate(test):
+        @functools.wraps(test)
+        def run(self):
+            if not moments(case):
+                support.skip(self, "no recording of " + case)
+            test(self)
+
+        return run
+
+    return decorate
 
 
 def modules(**found):

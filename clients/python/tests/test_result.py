@@ -122,7 +122,7 @@ class Callbacks(unittest.TestCase):
 
     def test_the_callback_works_with_the_installed_transformers(self):
         if not support.installed("transformers"):
-            self.skipTest("SKIPPED: missing: transformers")
+            support.skip(self, "missing: transformers")
         import transformers
 
         from vram_exporter.transformers import VramCallback

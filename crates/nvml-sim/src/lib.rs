@@ -28,7 +28,7 @@ pub use hide::hide;
 pub use image::{OldLoader, image};
 pub use library::Settings;
 
-/// The simulated library is open, so its settings cannot be changed.
+/// The simulated library is open, so its settings cannot be changed; the same settings again are no change.
 #[derive(Debug, thiserror::Error)]
 #[error("the simulated NVML library is open; configure it before nvmlInit")]
 pub struct AlreadyOpen;
@@ -37,7 +37,7 @@ pub struct AlreadyOpen;
 /// A separate `libnvml_sim.so` has settings of its own: its environment and `nvmlSimConfigure`.
 ///
 /// # Errors
-/// If the library is open.
+/// If the library is open and the settings differ from those that it has.
 pub fn configure(settings: Settings) -> Result<(), AlreadyOpen> {
     library::configure(settings).map_err(|_| AlreadyOpen)
 }

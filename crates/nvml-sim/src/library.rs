@@ -62,18 +62,23 @@ pub(crate) fn complain(what: &dyn std::fmt::Display) {
     eprintln!("nvml-sim: {what}");
 }
 
-/// Applies a program's settings; `None` leaves a setting as it is.
+/// Applies a program's settings; `None` leaves a setting as it is. Settings that change nothing are accepted at any time,
+/// because a program configures the library each time before it opens it, also beside an open session.
 ///
 /// # Errors
-/// `IN_USE` while the library is open.
+/// `IN_USE` if they change something while the library is open.
 pub(crate) fn configure(new: Settings) -> Answer {
     let mut inner = inner();
-    if OPEN.load(Ordering::Acquire) > 0 {
+    let now = inner.given.clone();
+    let wanted = Settings {
+        scenario: new.scenario.or(now.scenario),
+        procfs: new.procfs.or(now.procfs),
+        control: new.control.or(now.control),
+    };
+    if OPEN.load(Ordering::Acquire) > 0 && wanted != inner.given {
         return Err(Code::IN_USE);
     }
-    inner.given.scenario = new.scenario.or(inner.given.scenario.take());
-    inner.given.procfs = new.procfs.or(inner.given.procfs.take());
-    inner.given.control = new.control.or(inner.given.control.take());
+    inner.given = wanted;
     Ok(())
 }
 

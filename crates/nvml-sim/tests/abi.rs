@@ -10,7 +10,7 @@ use std::process::Command;
 
 use nvml_sim::internals::GetMemoryLimits;
 use nvml_wrapper_sys::bindings as sys;
-use rig::missing;
+use workspace_skips::missing;
 
 /// Every struct that the library writes, with every field.
 macro_rules! layouts {

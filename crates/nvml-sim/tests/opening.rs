@@ -72,6 +72,9 @@ fn what_a_program_tells_wins_over_the_environment() {
         assert_eq!(library.plain("nvmlInit_v2"), SUCCESS);
         assert_eq!(library.count(), (SUCCESS, 4));
         assert_eq!(library.configure(Some(c"demo")), IN_USE);
+        // A second session beside the first one: the program configures the library again.
+        assert_eq!((library.configure(Some(c"mixed")), library.plain("nvmlInit_v2")), (SUCCESS, SUCCESS));
+        assert_eq!(library.plain("nvmlShutdown"), SUCCESS);
         assert_eq!(library.plain("nvmlShutdown"), SUCCESS);
         assert_eq!(library.configure(Some(c"")), INVALID_ARGUMENT);
         assert_eq!(library.configure(Some(c"no-such-scenario")), SUCCESS);

@@ -5,7 +5,8 @@ mod rig;
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_uint, c_void};
 
-use rig::{Rig, missing, recording};
+use rig::{Rig, recording};
+use workspace_skips::missing;
 
 /// Calls that the recording has and the simulator leaves out: no exporter needs them.
 const NOT_SIMULATED: &[&str] = &[

@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
+use workspace_skips::missing;
 
 use super::servers::{PROMETHEUS, PROMTOOL, Prometheus, check_rules, is_there};
 use super::{FACTOR, scale};
-use crate::harness::missing;
 
 pub(crate) fn shipped(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/prometheus").join(path)

@@ -4,8 +4,9 @@
 use std::io::Write as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 
+use workspace_skips::missing;
+
 use super::*;
-use crate::harness::missing;
 
 /// The device of the stand-in for PyTorch.
 const DEVICE: &str = "GPU-05b7b3b8-a000-0000-0000-000000000000";

@@ -24,7 +24,7 @@ const EXCEPTIONS: [(&str, &str); 3] = [
 fn folder() -> Option<PathBuf> {
     let folder = std::env::var_os("WEB_CONFIG_FIXTURES").map(PathBuf::from);
     if folder.is_none() {
-        eprintln!("SKIPPED: WEB_CONFIG_FIXTURES does not name a folder with exporter-toolkit's fixtures");
+        workspace_skips::skipped("WEB_CONFIG_FIXTURES does not name a folder with exporter-toolkit's fixtures");
     }
     folder
 }

@@ -46,6 +46,20 @@ refused "prometheusRule.runbook: Does not match pattern" --set prometheusRule.ru
 refused "prometheusRule.runbook: Does not match pattern" --set "prometheusRule.runbook=https://wiki.example.com/gpu#runbook"
 refused "enable one of them" --set podMonitor.enabled=true --set serviceMonitor.enabled=true
 refused "serviceMonitor.interval: Does not match pattern" --set serviceMonitor.interval=fast
-refused "Additional property honorLabels is not allowed" --set serviceMonitor.honorLabels=true
+refused "Additional property honourLabels is not allowed" --set serviceMonitor.honourLabels=true
+refused "serviceMonitor.honorLabels: Invalid type" --set-string serviceMonitor.honorLabels=yes
+refused 'Property name of "sampleLimit" does not match' --set podMonitor.spec.sampleLimit=1
+for monitor in podMonitor serviceMonitor; do
+    refused "$monitor.interval is 61s, longer than the peak window of 60s" --set $monitor.enabled=true --set $monitor.interval=61s
+    refused "$monitor.interval is 1m, longer than the peak window of 30s" \
+        --set $monitor.enabled=true --set $monitor.interval=1m --set 'config.memory\.peak-window=30s'
+    refused "$monitor.scrapeTimeout is 20s, longer than $monitor.interval (15s)" --set $monitor.enabled=true --set $monitor.scrapeTimeout=20s
+done
+refused "config.otlp.interval is 2min, longer than the peak window of 90sec" --set otlp.endpoint=http://a:4318 \
+    --set 'config.otlp\.interval=2min' --set 'config.memory\.peak-window=90sec'
+refused "config.otlp.interval is 30s, longer than the peak window of 20s" --set otlp.endpoint=http://a:4318 --set 'config.memory\.peak-window=20s'
+refused "web.scheme=https needs web.configSecret" --set web.scheme=https
+refused "web.scheme" --set web.scheme=tls
+refused "podLabels must not set app.kubernetes.io/name" --set 'podLabels.app\.kubernetes\.io/name=x'
 refused "dashboards.labels" --set dashboards.enabled=true --set dashboards.labels.grafana_dashboard=1
 refused "dashboards.namespace: Does not match pattern" --set dashboards.namespace=Grafana

@@ -175,6 +175,63 @@ def monitor_problems(scenario):
             yield f"{item['kind']} {item['metadata']['name']} finds the ports {found}"
 
 
+def milliseconds(duration):
+    units = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
+    return sum(int(number) * units[unit] for number, unit in re.findall(r"([0-9]+)(ms|s|m|h)", duration))
+
+
+# The values of a monitor that are fields of its spec under the same names.
+SPEC = ("podTargetLabels", "targetLabels", "attachMetadata")
+
+
+def chosen_monitor_problems(scenario):
+    """Each monitor has what its values choose, and no interval in which a peak would be lost."""
+    chosen = scenario.monitor
+    for item in scenario.objects:
+        if not item["kind"].endswith("Monitor"):
+            continue
+        metadata, spec = item["metadata"], item["spec"]
+        name, dcgm = f"{item['kind']} {metadata['name']}", metadata["name"].endswith("-dcgm")
+        [endpoint] = spec.get("podMetricsEndpoints", []) + spec.get("endpoints", [])
+        if milliseconds(endpoint["interval"]) > milliseconds(scenario.window):
+            yield f"{name}: the interval {endpoint['interval']} is longer than the peak window, {scenario.window}"
+        if milliseconds(endpoint["scrapeTimeout"]) > milliseconds(endpoint["interval"]):
+            yield f"{name}: the timeout {endpoint['scrapeTimeout']} is longer than the interval"
+        labels = chosen.get("labels", {}) | chosen.get("additionalLabels", {})
+        if not selected(labels, metadata["labels"]) or metadata.get("annotations", {}) != chosen.get("annotations", {}):
+            yield f"{name}: labels {metadata['labels']}, annotations {metadata.get('annotations')}"
+        elsewhere = chosen.get("namespace", metadata["namespace"])
+        if metadata["namespace"] != elsewhere or (spec.get("namespaceSelector") == {"matchNames": ["gpu"]}) is not (elsewhere == "monitoring"):
+            yield f"{name}: namespace {metadata['namespace']}, selects {spec.get('namespaceSelector')}"
+        relabelings = chosen.get("relabelings", [])
+        if relabelings != endpoint["relabelings"][len(endpoint["relabelings"]) - len(relabelings) :]:
+            yield f"{name}: relabelings {endpoint['relabelings']}"
+        fields = {key: chosen.get(key) for key in SPEC} | {"jobLabel": None if dcgm else chosen.get("jobLabel")} | chosen.get("spec", {})
+        fields = {key: (wanted, spec.get(key)) for key, wanted in fields.items()}
+        fields["metricRelabelings"] = (chosen.get("metricRelabelings"), endpoint.get("metricRelabelings"))
+        fields["scheme"] = (chosen.get("endpoint", {}).get("scheme", scenario.scheme), endpoint.get("scheme", "http"))
+        if not dcgm:
+            fields["honorLabels"] = (chosen.get("honorLabels", False), endpoint["honorLabels"])
+        for key in set(chosen.get("endpoint", {})) - {"scheme"}:
+            fields[key] = (chosen["endpoint"][key], endpoint.get(key))
+        yield from (f"{name}: {key} is {found}, chosen {wanted}" for key, (wanted, found) in fields.items() if found != wanted)
+
+
+KUBECTL = "kubectl.kubernetes.io/default-container"
+
+
+def annotation_problems(scenario):
+    """Annotations name the port and the scheme of each listener, and the user's own replace the chart's."""
+    for annotations, _ in scenario.pods():
+        wanted = {KUBECTL: "vram-exporter"} | scenario.annotations
+        found = {name: text for name, text in annotations.items() if name in wanted or name.startswith("prometheus.io/")}
+        if found != wanted:
+            yield f"annotations of the pods {found}, chosen {wanted}"
+    found = [item["metadata"].get("annotations", {}) for item in scenario.objects if item["kind"] == "Service"]
+    if [each for each in found if each] != [each for each in [scenario.service_annotations] if each]:
+        yield f"annotations of the Services {found}, chosen {scenario.service_annotations}"
+
+
 # The API server accepts at most 1 MiB of data in a ConfigMap. A client-side apply copies the object into an annotation, and all
 # annotations together may have at most 256 KiB.
 LARGEST_DATA = 1 << 20
@@ -263,6 +320,8 @@ def main():
             *schema_problems(scenario, versions),
             *access_problems(scenario),
             *monitor_problems(scenario),
+            *chosen_monitor_problems(scenario),
+            *annotation_problems(scenario),
             *dashboard_problems(scenario),
             *(f"{item['kind']}: {problem}" for item in scenario.objects for problem in empty_lists(item)),
             *configuration_problems(scenario, exporter),

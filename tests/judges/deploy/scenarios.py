@@ -34,6 +34,13 @@ class Scenario:
     image: str | None = None
     # The kinds and numbers of the objects that the choice adds to those of every scenario.
     monitors: dict = field(default_factory=dict)
+    # The chart's values of these monitors, and the exporter's scheme and peak window as the values have them.
+    monitor: dict = field(default_factory=dict)
+    scheme: str = "http"
+    window: str = "60s"
+    # The annotations of the pods, except that of kubectl, and of the Service of the DCGM port.
+    annotations: dict = field(default_factory=dict)
+    service_annotations: dict = field(default_factory=dict)
     dashboards: bool = False
     # The addresses to which the alerts link.
     runbook: str | None = None
@@ -63,6 +70,23 @@ BRINGS = {
     "service-monitor": set(),
     "without-api": set(),
 }
+
+
+def scrape_annotations(scheme, port):
+    return {f"prometheus.io/{name}": text for name, text in (("scrape", "true"), ("scheme", scheme), ("port", port), ("path", "/metrics"))}
+
+
+class UniqueKeys(yaml.SafeLoader):
+    """Refuses a mapping that has a key twice, of which PyYAML would silently take the last."""
+
+    def construct_mapping(self, node, deep=False):
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        twice = sorted({str(key) for key in keys if keys.count(key) > 1})
+        if twice:
+            raise SystemExit(f"keys that are in an object twice: {', '.join(twice)}, {node.start_mark}")
+        return super().construct_mapping(node, deep)
+
+
 OVERLAYS = {"with-operator": ["pod-monitor"], "without-api": ["without-api"], "without-operator": []}
 
 
@@ -70,7 +94,7 @@ def run(*command):
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
     if done.returncode != 0:
         raise SystemExit(f"{' '.join(map(str, command))}: {done.stderr.strip()}")
-    return [item for item in yaml.safe_load_all(done.stdout) if item]
+    return [item for item in yaml.load_all(done.stdout, UniqueKeys) if item]
 
 
 def kustomizations():
@@ -98,6 +122,7 @@ def kustomizations():
                 for kind, component in {"PodMonitor": "pod-monitor", "ServiceMonitor": "service-monitor"}.items()
                 if component in components
             },
+            annotations=scrape_annotations("http", "9836") if "prometheus-annotations" in components else {},
             dashboards="grafana-dashboards" in components,
             objects=run(*tool, folder),
         )
@@ -150,6 +175,9 @@ def releases():
             paths.add(value(values, "allocator", "hostPath"))
         if value(values, "hostUsers"):
             paths.add("/etc/passwd")
+        scheme, annotated = value(values, "web", "scheme"), value(values, "prometheusAnnotations")
+        dcgm = value(values, "dcgm", "enabled")
+        own = scrape_annotations(scheme, "9836") if annotated else {}
         # The effect of all other values is checked against the expected output.
         named = {"VRAM_EXPORTER_" + key.upper().replace(".", "_").replace("-", "_") for key in values.get("config", {})}
         yield Scenario(
@@ -168,6 +196,11 @@ def releases():
                 for kind, key in {"PodMonitor": "podMonitor", "ServiceMonitor": "serviceMonitor"}.items()
                 if value(values, key, "enabled")
             },
+            monitor=next((values[key] for key in ("podMonitor", "serviceMonitor") if value(values, key, "enabled")), {}),
+            scheme=scheme,
+            window=values.get("config", {}).get("memory.peak-window", "60s"),
+            annotations=own | values.get("podAnnotations", {}),
+            service_annotations=scrape_annotations(scheme, "9400") if annotated and dcgm else {},
             dashboards=value(values, "dashboards", "enabled"),
             runbook=value(values, "prometheusRule", "runbook") or None,
             grafana=value(values, "prometheusRule", "grafana") or None,

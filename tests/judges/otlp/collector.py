@@ -208,7 +208,7 @@ def main():
     options = parser.parse_args()
     if not os.access(options.collector, os.X_OK):
         print(f"SKIPPED: {options.collector} is not installed")
-        return
+        sys.exit(1 if os.environ.get("VRAM_EXPORTER_TEST_REQUIRE_ALL") else 0)
     problems = []
     for scenario in options.scenario or SCENARIOS:
         problems += judge(options, scenario)

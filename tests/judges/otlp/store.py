@@ -164,6 +164,8 @@ def main():
     for program, kinds in ((options.prometheus, prometheus), (options.victoria_metrics, victoria_metrics)):
         if program and not os.access(program, os.X_OK):
             print(f"SKIPPED: {program} is not installed")
+            if os.environ.get("VRAM_EXPORTER_TEST_REQUIRE_ALL"):
+                sys.exit(1)
         elif program:
             stores += kinds(program)
     problems = []

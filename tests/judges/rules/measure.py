@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Measures what the shipped rules cost a real Prometheus, on simulated machines, and extrapolates to a cluster.
 
     tests/judges/rules/measure.py --exporter target/release/vram-exporter --machines 4 --minutes 8 [--reporting]

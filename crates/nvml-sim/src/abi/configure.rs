@@ -25,7 +25,7 @@ extern "C" fn nvmlSimVersion() -> *const c_char {
 }
 
 /// Sets what to simulate, before the library is opened; it takes precedence over the environment. NULL leaves a setting
-/// as it is.
+/// as it is. While the library is open, only the settings that it has are accepted.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn nvmlSimConfigure(
     scenario: *const c_char,

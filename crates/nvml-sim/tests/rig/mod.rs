@@ -97,16 +97,6 @@ pub fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Returns whether something that a test needs is missing. If so, this prints a message, and the caller ends the test.
-pub fn missing(what: &str, there: bool) -> bool {
-    if there {
-        return false;
-    }
-    assert!(std::env::var_os("VRAM_EXPORTER_TEST_REQUIRE_ALL").is_none(), "{what} is required and missing");
-    eprintln!("SKIPPED: {what} is missing");
-    true
-}
-
 /// A file from the GPU recordings.
 pub fn recording(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/recordings").join(name)

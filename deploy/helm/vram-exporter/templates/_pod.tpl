@@ -1,6 +1,31 @@
 {{/* Environment and mounts of the exporter, from the values; all host folders except that of its own socket are mounted read-only. */}}
 
+{{/* The annotations of a pod. One of podAnnotations replaces the chart's own of the same name. */}}
+{{- define "vram-exporter.podAnnotations" -}}
+{{- $annotations := dict "kubectl.kubernetes.io/default-container" "vram-exporter" }}
+{{- if .Values.prometheusAnnotations }}
+{{- $annotations = merge $annotations (include "vram-exporter.scrapeAnnotations" (dict "root" . "port" 9836) | fromYaml) }}
+{{- end }}
+{{- range $name, $value := .Values.podAnnotations }}
+{{- $_ := set $annotations $name $value }}
+{{- end }}
+{{- toYaml $annotations }}
+{{- end }}
+
+{{/* The labels of a pod. podLabels cannot replace those by which the DaemonSet and the monitors select the pods. */}}
+{{- define "vram-exporter.podLabels" -}}
+{{- range $name, $_ := include "vram-exporter.selectorLabels" . | fromYaml }}
+{{- if hasKey ($.Values.podLabels | default dict) $name }}
+{{- fail (printf "podLabels must not set %s, by which the DaemonSet selects its pods: set nameOverride, or the name of the release" $name) }}
+{{- end }}
+{{- end }}
+{{- include "vram-exporter.labelsWith" (dict "root" . "added" (list .Values.podLabels)) }}
+{{- end }}
+
 {{- define "vram-exporter.env" -}}
+{{- if and (eq .Values.web.scheme "https") (not .Values.web.configSecret) }}
+{{- fail "web.scheme=https needs web.configSecret, a secret with a web-config file that names a certificate" }}
+{{- end }}
 {{- if .Values.kubernetes.apiAccess }}
 - name: VRAM_EXPORTER_KUBERNETES_NODE_NAME
   valueFrom:
@@ -48,6 +73,8 @@
 {{- end }}
 {{- end }}
 {{- if .Values.otlp.endpoint }}
+{{- $interval := index (.Values.config | default dict) "otlp.interval" | default "30s" }}
+{{- include "vram-exporter.checkInterval" (dict "root" . "key" "config.otlp.interval" "interval" $interval) }}
 - name: VRAM_EXPORTER_OTLP_ENDPOINT
   value: {{ .Values.otlp.endpoint | quote }}
 {{- if .Values.otlp.headersSecret }}

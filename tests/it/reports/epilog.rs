@@ -1,0 +1,124 @@
+//! The epilog for Slurm: what it appends to the output of a job, and what it says in syslog when it appends nothing.
+
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
+use std::path::PathBuf;
+use std::process::Command;
+
+use super::*;
+
+/// The lines that the epilog has sent to syslog, by its `logger`.
+struct Syslog(PathBuf);
+
+impl Syslog {
+    /// A folder with a `logger` that writes its arguments into a file, and with what else the script may find in its PATH.
+    fn new(folder: &Path, programs: &[&str]) -> Self {
+        let bin = folder.join("bin");
+        fs::create_dir_all(&bin).unwrap();
+        let lines = folder.join("syslog");
+        let logger = format!("#!/bin/sh\nprintf '%s\\n' \"$*\" >>'{}'\n", lines.display());
+        fs::write(bin.join("logger"), logger).unwrap();
+        fs::set_permissions(bin.join("logger"), fs::Permissions::from_mode(0o755)).unwrap();
+        for name in programs {
+            symlink(program(), bin.join(name)).unwrap();
+        }
+        Self(lines)
+    }
+
+    /// The lines since the last call.
+    fn take(&self) -> String {
+        let lines = fs::read_to_string(&self.0).unwrap_or_default();
+        let _ = fs::remove_file(&self.0);
+        lines
+    }
+}
+
+/// The epilog with another URL, and with `replaced` lines, as an operator would edit it. `folder` has the `bin` that is
+/// the first folder of its PATH.
+fn epilog(folder: &Path, exporter_url: &str, replaced: &[(&str, String)]) -> PathBuf {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/slurm/vram-exporter-epilog.sh");
+    let mut text = fs::read_to_string(script).unwrap();
+    let path = ("PATH=/usr/sbin:", format!("PATH={}:/usr/sbin:", folder.join("bin").display()));
+    let url = ("URL=http://localhost:9836\n", format!("URL={exporter_url}\n"));
+    for (before, after) in [path, url].iter().chain(replaced) {
+        assert!(text.contains(before), "{before}: {text}");
+        text = text.replace(before, after);
+    }
+    let path = folder.join("epilog.sh");
+    fs::write(&path, text).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+/// With `vram-exporter` in a folder of the PATH, as it is installed.
+#[test]
+fn the_epilog_appends_the_report_or_says_why_not_and_never_fails() {
+    let machine = Machine::new(&format!("{IDLE}{}", trainer(501, 0, &growing(10, 30))));
+    let exporter = machine.export(&[]);
+    report(&exporter, "the job", is_in("running"));
+    let folder = tempfile::tempdir().unwrap();
+    let syslog = Syslog::new(folder.path(), &["vram-exporter"]);
+    let own = fs::metadata(folder.path()).unwrap().uid();
+    // As root, the output belongs to another user, who can reach it.
+    let user = if own == 0 { 65_534 } else { own };
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let output = folder.path().join("slurm-77.out");
+    let protected = folder.path().join("protected");
+    for path in [&output, &protected] {
+        fs::write(path, "epoch 1\n").unwrap();
+    }
+    if own == 0 {
+        chown(&output, Some(user), Some(user)).unwrap();
+        fs::set_permissions(&protected, fs::Permissions::from_mode(0o600)).unwrap();
+    }
+    // Runs the epilog with these lines replaced, and returns what is in the output and in syslog afterwards.
+    let run_edited = |url: &str, replaced: &[(&str, String)], variables: &[(&str, &str)]| {
+        let mut command = Command::new(epilog(folder.path(), url, replaced));
+        command.env_clear().stdin(Stdio::null()).env("SLURM_JOB_UID", user.to_string());
+        command.env("SLURM_JOB_GID", user.to_string()).envs(variables.iter().copied());
+        let ended = finish(&mut command);
+        assert!(ended.status.success(), "{ended:?}");
+        assert!(ended.stderr.is_empty() && ended.stdout.is_empty(), "{ended:?}");
+        (fs::read_to_string(&output).unwrap(), syslog.take())
+    };
+    let run = |url: &str, job: &str, stdout: Option<&Path>| {
+        let stdout = stdout.map(|path| ("SLURM_JOB_STDOUT", path.to_str().unwrap()));
+        run_edited(url, &[], &[("SLURM_JOB_ID", job)].into_iter().chain(stdout).collect::<Vec<_>>())
+    };
+    let untouched = |(output, said): (String, String), priority: &str, why: &str| {
+        assert_eq!(output, "epoch 1\n", "{said}");
+        assert!(said.starts_with(&format!("-t vram-exporter-epilog -p daemon.{priority} -- job ")), "{said}");
+        assert!(said.lines().count() == 1 && said.contains(why), "{why}: {said}");
+    };
+    // Nothing to report, nowhere to write to, and nobody who answers.
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    untouched(run(&url(&exporter), "78", Some(&output)), "info", "no report about job 78");
+    untouched(run(&url(&exporter), "77", None), "info", "SLURM_JOB_STDOUT is not set");
+    untouched(run(&format!("http://{closed}"), "77", Some(&output)), "warning", &closed.to_string());
+    untouched(run_edited(&url(&exporter), &[], &[]), "warning", "SLURM_JOB_ID is not set");
+    let job = [("SLURM_JOB_ID", "77"), ("SLURM_JOB_STDOUT", output.to_str().unwrap())];
+    let without_group = [job[0], job[1], ("SLURM_JOB_GID", "")];
+    untouched(run_edited(&url(&exporter), &[], &without_group), "warning", "SLURM_JOB_GID is not set");
+    let absent = folder.path().join("slurm-%j.out\nforged line\u{1b}[31m");
+    untouched(run(&url(&exporter), "77", Some(&absent)), "warning", "not a regular file");
+    assert!(!absent.exists());
+    // The program is elsewhere, or is not there.
+    let elsewhere = [("PROGRAM=\n", "PROGRAM=/nonexistent/vram-exporter\n".to_owned())];
+    untouched(
+        run_edited(&url(&exporter), &elsewhere, &job),
+        "warning",
+        "/nonexistent/vram-exporter cannot be executed",
+    );
+    let name = [("command -v vram-exporter", "command -v vram-exporter-of-no-folder".to_owned())];
+    untouched(
+        run_edited(&url(&exporter), &name, &job),
+        "warning",
+        "/usr/bin:/sbin:/bin:/usr/local/bin; set PROGRAM in",
+    );
+    if own == 0 {
+        untouched(run(&url(&exporter), "77", Some(&protected)), "warning", "ermission denied");
+        assert_eq!(fs::read_to_string(&protected).unwrap(), "epoch 1\n", "written with the rights of the user only");
+    }
+    let (text, said) = run(&url(&exporter), "77", Some(&output));
+    assert!(text.starts_with("epoch 1\n\nGPU memory of slurm:77, user ada"), "{text}");
+    assert!(text.contains("judging by this one run") && said.is_empty(), "{text} {said}");
+}
