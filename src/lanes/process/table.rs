@@ -11,7 +11,7 @@ use super::retention::Retention;
 use super::tracked::TrackedProcess;
 use super::workload_entry::WorkloadMember;
 use crate::nvml::UtilizationSample;
-use crate::snapshot::{MigDevice, Other, Owner, Process};
+use crate::snapshot::{MigDevice, Other, Owner, Process, ProcessId};
 
 /// The driver removes a process from its lists shortly after the process ends. A process that is listed for longer
 /// without appearing in `/proc` is invisible.
@@ -23,12 +23,14 @@ pub(super) struct ProcessTable {
     processes: Vec<TrackedProcess>,
     /// When a list was last folded in.
     folded: Option<Instant>,
+    /// Processes that took the pid of an earlier one and were not alive in the table when their list was read.
+    successors: Vec<(ProcessSlot, ProcessId)>,
     retention: Retention,
 }
 
 impl ProcessTable {
     pub(super) fn new(retention: Retention) -> Self {
-        Self { processes: Vec::new(), folded: None, retention }
+        Self { processes: Vec::new(), folded: None, successors: Vec::new(), retention }
     }
 
     fn living(&self) -> impl Iterator<Item = &TrackedProcess> {
@@ -41,16 +43,26 @@ impl ProcessTable {
         living.map(|(index, process)| (process.slot(), index)).collect()
     }
 
-    /// Marks as ended those live processes whose pid now belongs to another process. Returns whether there were any. If
-    /// so, the list may still contain the memory of the previous process.
+    /// Marks as ended those live processes whose pid now belongs to another process. Returns whether the list may still
+    /// contain the memory of a previous process: such a process was alive, or it is remembered and its successor was
+    /// identified only after the list was read. The list must then be read again.
     pub(super) fn end_former(&mut self, list: &ProcessList, owners: &[Arc<Owner>]) -> bool {
         let living = self.living_by_slot();
+        let identified = std::mem::take(&mut self.successors);
         let mut reused = false;
         for (entry, owner) in list.entries.iter().zip(owners) {
-            let former = living.get(&entry.slot()).map(|&index| &mut self.processes[index]);
-            if let Some(former) = former.filter(|process| process.is_former_of(owner)) {
-                former.end(list.at);
-                reused = true;
+            let slot = entry.slot();
+            let successor = (slot, ProcessId { pid: entry.pid, start_ticks: owner.start_ticks });
+            if let Some(&index) = living.get(&slot) {
+                let former = &mut self.processes[index];
+                if former.is_former_of(owner) {
+                    former.end(list.at);
+                    reused = true;
+                    self.successors.push(successor);
+                }
+            } else if self.processes.iter().any(|process| process.slot() == slot && process.is_former_of(owner)) {
+                reused |= !identified.contains(&successor);
+                self.successors.push(successor);
             }
         }
         reused

@@ -127,6 +127,19 @@ fn a_process_started_after_the_first_sight_is_another_one() {
 }
 
 #[test]
+fn a_list_read_before_its_process_was_identified_is_not_used_where_the_pid_had_another_process() {
+    let (start, mut table) = (Instant::now(), table(9));
+    fold(&mut table, &[listed(7, MIB)], start, &named(1, "first.py"));
+    fold(&mut table, &[], start, &unseen());
+    // A second process was listed with 3 MiB, but by the time /proc was read, a third one had the pid.
+    let list = list(&[listed(7, 3 * MIB), listed(8, MIB)], start);
+    let owners = [named(3, "third.py"), named(1, "other.py")];
+    assert!(table.end_former(&list, &owners));
+    assert!(!table.end_former(&list, &owners), "this list was read after the third process had been identified");
+    assert!(table.end_former(&list, &[named(4, "fourth.py"), named(1, "other.py")]));
+}
+
+#[test]
 fn an_earlier_entry_of_a_reused_pid_is_recognised() {
     let (start, mut table) = (Instant::now(), table(9));
     fold(&mut table, &[listed(7, MIB), listed(8, MIB)], start, &named(1, "train.py"));
