@@ -14,6 +14,7 @@
 mod answers;
 mod blocks;
 mod clock;
+mod disk;
 mod ended_log;
 mod event;
 mod exit_status;
@@ -28,8 +29,10 @@ mod ledger;
 mod process_history;
 mod report_file;
 mod reports;
+mod retention;
 mod series;
 mod store;
+mod subject;
 mod text;
 mod trace;
 mod visits;

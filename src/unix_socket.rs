@@ -1,7 +1,8 @@
 //! Binds Unix sockets for the web server and for `allocator`.
 //!
 //! Invariants: a file that is not an abandoned socket is never removed; a socket file that was created here is removed
-//! when its [`SocketFile`] is dropped.
+//! when its [`SocketFile`] is dropped. A socket is at its path only once its mode and group are set: it is made in a
+//! folder that no other user may enter, so that nothing can take its place before then.
 
 use std::fs::Permissions;
 use std::io;
@@ -37,13 +38,23 @@ pub(crate) struct SocketFile {
 /// When the path cannot be bound or the access cannot be set. A socket on which no process is listening any more is
 /// replaced; any other file at the path is left alone and causes an error.
 pub(crate) async fn bind(path: &Path, access: &Access) -> io::Result<(UnixListener, SocketFile)> {
-    remove_abandoned(path).await?;
-    let socket = UnixListener::bind(path)?;
-    let created = SocketFile { path: path.to_owned(), identity: identity(path) };
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let only_own = Permissions::from_mode(0o700);
+    // A short name, because the path of a socket has at most 107 bytes.
+    let private = tempfile::Builder::new().prefix(".").permissions(only_own).tempdir_in(folder)?;
+    remove_abandoned(path, private.path()).await?;
+    let made = private.path().join("s");
+    let socket = UnixListener::bind(&made)?;
+    let created = SocketFile { path: path.to_owned(), identity: identity(&made) };
     if access.group.is_some() {
-        chown(path, None, access.group)?;
+        chown(&made, None, access.group)?;
     }
-    std::fs::set_permissions(path, Permissions::from_mode(access.mode))?;
+    std::fs::set_permissions(&made, Permissions::from_mode(access.mode))?;
+    // A link replaces no file, and a name in the private folder is removed with the folder.
+    std::fs::hard_link(&made, path).map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => io::ErrorKind::AddrInUse.into(),
+        _ => error,
+    })?;
     Ok((socket, created))
 }
 
@@ -62,22 +73,32 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
     Some((file.dev(), file.ino()))
 }
 
-/// Removes the socket of an exporter that was killed. If a process is still listening, binding fails later. The wait
-/// for a process that listens but does not accept connections is limited.
-async fn remove_abandoned(path: &Path) -> io::Result<()> {
+/// Removes the socket of an exporter that was killed, by way of the folder `private`. If a process is still listening,
+/// binding fails later. The wait for a process that listens but does not accept connections is limited.
+async fn remove_abandoned(path: &Path, private: &Path) -> io::Result<()> {
     let Ok(file) = std::fs::symlink_metadata(path) else { return Ok(()) };
     if !file.file_type().is_socket() {
         let why = "the file at this path is not a socket and is kept; remove it if it is not needed";
         return Err(io::Error::new(io::ErrorKind::AddrInUse, why));
     }
     match tokio::time::timeout(PROBE, UnixStream::connect(path)).await {
-        Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path),
-        _ => Ok(()),
+        Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {}
+        _ => return Ok(()),
     }
+    let aside = private.join("abandoned");
+    std::fs::rename(path, &aside)?;
+    if identity(&aside) != Some((file.dev(), file.ino())) {
+        // Another exporter has replaced the abandoned socket since. Its socket gets its name back.
+        std::fs::hard_link(&aside, path)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use super::*;
 
     const OPEN: Access = Access { mode: 0o666, group: None };
@@ -97,6 +118,31 @@ mod tests {
         drop(living);
         drop(created);
         assert!(!path.exists(), "the file is removed at the end");
+    }
+
+    #[test]
+    fn the_socket_is_never_at_its_path_with_another_mode() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s");
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let watch = scope.spawn(|| {
+                let mut seen = BTreeSet::new();
+                while !over.load(Ordering::Relaxed) {
+                    seen.extend(std::fs::symlink_metadata(&path).map(|file| file.permissions().mode() & 0o777));
+                }
+                seen
+            });
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            for _ in 0..2000 {
+                let bound = runtime.block_on(bind(&path, &Access { mode: 0o622, group: None })).unwrap();
+                drop(bound);
+            }
+            over.store(true, Ordering::Relaxed);
+            let seen = watch.join().unwrap();
+            assert!(seen.iter().all(|mode| *mode == 0o622), "{seen:?}");
+        });
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "no private folder is left");
     }
 
     #[tokio::test]

@@ -1,6 +1,6 @@
 //! Serves one process: reads its lines, one after another, until it or the exporter ends the connection.
 //!
-//! Invariant: the memory of a connection is bounded, a client that sends nothing or reads nothing delays nobody, and
+//! Invariants: the memory of a connection is bounded; all connections together use a bounded number of threads; a client that sends nothing or reads nothing delays nobody, and
 //! the connection's values are removed when it ends.
 
 use std::io;
@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::net::UnixStream;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 
 use super::credentials::{Peer, Start, StartTicks, start_ticks};
 use super::limits;
@@ -30,6 +30,8 @@ pub(super) struct Shared {
     pub(super) snapshot: Arc<Snapshot>,
     pub(super) faults: Arc<Faults>,
     pub(super) start_ticks: StartTicks,
+    /// Grants the identifications of all users.
+    pub(super) identifying: Arc<Semaphore>,
     pub(super) outcomes: Option<Outcomes>,
 }
 
@@ -97,7 +99,12 @@ impl Shared {
     }
 
     async fn follow(&self, stream: &mut BufReader<UnixStream>, id: u64, peer: Peer) -> End {
-        let Some(process) = self.identify(stream.get_ref(), peer).await else {
+        let deadline = tokio::time::Instant::now() + limits::HELLO_WITHIN;
+        let Ok(identified) = tokio::time::timeout_at(deadline, self.identify(stream.get_ref(), id, peer)).await else {
+            let why = "the start time of the process could not be read in time";
+            return End::Refused(Reason::UnknownProcess, why.to_owned());
+        };
+        let Some(process) = identified else {
             let why = "the exporter does not see the process in its pid namespace and path.procfs";
             return End::Refused(Reason::UnknownProcess, why.to_owned());
         };
@@ -105,7 +112,7 @@ impl Shared {
             return End::Refused(reason, "the process has too many connections".to_owned());
         }
         let mut line = Vec::new();
-        let hello = tokio::time::timeout(limits::HELLO_WITHIN, next_line(stream, &mut line)).await;
+        let hello = tokio::time::timeout_at(deadline, next_line(stream, &mut line)).await;
         let hello = hello.unwrap_or(Ok(Line::TooLate));
         match hello.map(|read| (read, message::parse(&line))) {
             Ok((Line::Whole, Ok(Message::Hello { version: VERSION }))) => {}
@@ -135,9 +142,12 @@ impl Shared {
     }
 
     /// The process; `None` if the connection cannot be served.
-    async fn identify(&self, stream: &UnixStream, peer: Peer) -> Option<ProcessId> {
+    async fn identify(&self, stream: &UnixStream, id: u64, peer: Peer) -> Option<ProcessId> {
         let pid = peer.pid?;
-        match start_ticks(stream, pid, &self.start_ticks).await {
+        let of_user = self.table.lock().identifying(id)?;
+        // The user's own turn comes first, so that at most one connection of a user waits for a turn among all.
+        let permits = (of_user.acquire_owned().await.ok()?, self.identifying.clone().acquire_owned().await.ok()?);
+        match start_ticks(stream, pid, &self.start_ticks, permits).await {
             Start::Known(process) => Some(process),
             // The values of such a process are never shown, but its connection has outcomes.
             Start::Ended if self.outcomes.is_some() => Some(ProcessId { pid, start_ticks: None }),

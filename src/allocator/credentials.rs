@@ -61,11 +61,22 @@ pub(super) enum Start {
     Unknown,
 }
 
-/// When the process that connected started.
-pub(super) async fn start_ticks(stream: &UnixStream, pid: u32, read: &StartTicks) -> Start {
+/// When the process that connected started. `permit` is held until the read has returned, even if nobody waits for it
+/// any longer.
+pub(super) async fn start_ticks<P: Send + 'static>(
+    stream: &UnixStream,
+    pid: u32,
+    read: &StartTicks,
+    permit: P,
+) -> Start {
     let Some(held) = hold(stream) else { return Start::Ended };
     let read = read.clone();
-    let start = tokio::task::spawn_blocking(move || (read.0)(pid)).await;
+    let reading = move || {
+        let start = (read.0)(pid);
+        drop(permit);
+        start
+    };
+    let start = tokio::task::spawn_blocking(reading).await;
     // While the process exists, no other process has its pid.
     let has_ended = held.is_some_and(|held| !is_running(&held));
     match start {
@@ -103,7 +114,7 @@ mod tests {
         assert_eq!(Peer::of(&own).unwrap(), Peer { pid: Some(pid), uid });
         let process = ProcessId { pid, start_ticks: Some(5) };
         let read = StartTicks::new(move |asked| (asked == pid).then_some(process));
-        assert_eq!(start_ticks(&own, pid, &read).await, Start::Known(process));
-        assert_eq!(start_ticks(&own, pid, &StartTicks::new(|_| None)).await, Start::Unknown);
+        assert_eq!(start_ticks(&own, pid, &read, ()).await, Start::Known(process));
+        assert_eq!(start_ticks(&own, pid, &StartTicks::new(|_| None), ()).await, Start::Unknown);
     }
 }

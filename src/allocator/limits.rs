@@ -14,7 +14,10 @@ pub(super) const NAMES: usize = 32;
 pub(super) const KEYS: usize = 192;
 pub(super) const KEYS_OF_USER: usize = 4096;
 pub(super) const KEYS_IN_ALL: usize = 8192;
-/// How long a client may take to send its first message.
+/// The maximum number of processes that are identified at the same time, each on a thread of its own: in total. One user
+/// has one at most, so that no user can make the others wait.
+pub(super) const IDENTIFIED_AT_ONCE: usize = 4;
+/// How long a connection may take until its process is identified and its first message has arrived.
 pub(super) const HELLO_WITHIN: Duration = Duration::from_secs(5);
 /// How long the exporter stops reading a connection that has sent too much.
 pub(super) const PAUSE: Duration = Duration::from_millis(100);

@@ -9,12 +9,13 @@ use std::time::{Duration, Instant};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use parking_lot::Mutex;
 use tokio::net::UnixListener;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio::task::{JoinError, JoinSet};
 
 use super::checks::Checks;
 use super::connection::Shared;
 use super::credentials::StartTicks;
+use super::limits;
 use super::outcome::Outcomes;
 use super::table::Table;
 use crate::faults::{Faults, Reason, Source};
@@ -94,6 +95,7 @@ impl Allocator {
             snapshot,
             faults,
             start_ticks: settings.start_ticks,
+            identifying: Arc::new(Semaphore::new(limits::IDENTIFIED_AT_ONCE)),
             outcomes: settings.outcomes,
         });
         let mut tasks = JoinSet::new();
@@ -190,6 +192,7 @@ async fn publish(shared: Arc<Shared>) {
 mod tests {
     use std::io::Write as _;
     use std::os::unix::net::UnixStream;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::super::outcome::Outcome;
     use super::*;
@@ -205,6 +208,7 @@ mod tests {
             snapshot: Snapshot::new(),
             faults: faults.clone(),
             start_ticks: StartTicks::new(|_| None),
+            identifying: Arc::new(Semaphore::new(limits::IDENTIFIED_AT_ONCE)),
             outcomes: None,
         };
         let error = tokio::spawn(async { panic!("on purpose") }).await.unwrap_err();
@@ -254,6 +258,34 @@ mod tests {
         assert_eq!(peaks(&outcomes), []);
         allocator.finish(Duration::from_secs(30)).await;
         assert_eq!(peaks(&outcomes), [Some(5); 3]);
+    }
+
+    #[tokio::test]
+    async fn reads_that_hang_take_a_bounded_number_of_threads() {
+        let folder = tempfile::tempdir().unwrap();
+        let listener = Listener::bind(&folder.path().join("s"), 0o600, None).await.unwrap();
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let (released, running) = (Mutex::new(released), Arc::new(AtomicUsize::new(0)));
+        let counted = running.clone();
+        let start_ticks = StartTicks::new(move |pid| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            let _ = released.lock().recv();
+            Some(ProcessId { pid, start_ticks: Some(1) })
+        });
+        let settings = Settings { peak_window: Duration::from_secs(60), start_ticks, outcomes: None };
+        let path = listener.path().to_owned();
+        let (snapshot, faults) = (Snapshot::new(), Arc::new(Faults::default()));
+        let allocator = Allocator::start(listener, settings, snapshot, faults.clone());
+        let _clients: Vec<_> = (0..20).map(|_| UnixStream::connect(&path).unwrap()).collect();
+        let refused = async {
+            while faults.count(Source::Allocator, Reason::UnknownProcess) < 20 {
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), refused).await.expect("each of them is refused in time");
+        assert_eq!(running.load(Ordering::SeqCst), 1, "one user has one thread");
+        drop(release);
+        drop(allocator);
     }
 
     #[tokio::test]

@@ -6,6 +6,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tokio::sync::Semaphore;
+
 use super::limits::{self, Bucket};
 use super::message::{Measurement, OutOfMemory, Report};
 use super::outcome::Outcome;
@@ -40,6 +42,8 @@ pub(super) struct Connection {
 struct User {
     connections: usize,
     keys: usize,
+    /// Grants one identification at a time.
+    identifying: Arc<Semaphore>,
     opened: Bucket,
     messages: Bucket,
     failures: Bucket,
@@ -89,6 +93,12 @@ impl Table {
         };
         self.connections.insert(self.next, connection);
         Some(self.next)
+    }
+
+    /// Grants the connections of the same user one identification at a time; `None` if the connection has been removed.
+    pub(super) fn identifying(&self, id: u64) -> Option<Arc<Semaphore>> {
+        let user = self.users.get(&self.connections.get(&id)?.uid)?;
+        Some(user.identifying.clone())
     }
 
     /// Records which process a connection belongs to.
@@ -299,6 +309,7 @@ impl User {
         Self {
             connections: 0,
             keys: 0,
+            identifying: Arc::new(Semaphore::new(1)),
             opened: limits::connections_of_user(now),
             messages: limits::messages_of_user(now),
             failures: limits::failures_of_user(now),

@@ -255,21 +255,21 @@ const OTHERS: &[Key] = &[
         kind: Kind::Path("DIR"),
         set: |c, s| c.recorder.path = s.path(),
         help: "An existing folder for the incidents, so that they survive a restart. Not set: they are kept in memory \
-               only, the last 32 of them.",
+               only, the last 8 of each GPU and kind.",
     },
     Key {
         name: "recorder.max-files",
         default: Some("200"),
         kind: Kind::Count { min: 1, max: 100_000 },
         set: |c, s| c.recorder.max_files = s.count(),
-        help: "Maximum number of incidents in recorder.path. The oldest are removed first.",
+        help: "Maximum number of incidents in recorder.path. The oldest of the tenant with the most are removed first.",
     },
     Key {
         name: "recorder.max-disk-mib",
         default: Some("64"),
         kind: Kind::Count { min: 1, max: 1_048_576 },
         set: |c, s| c.recorder.max_disk_mib = s.count(),
-        help: "Maximum size of all incidents in recorder.path in MiB. The oldest are removed first.",
+        help: "Maximum size of all incidents in recorder.path in MiB. The oldest of the tenant with the most are removed first.",
     },
     Key {
         name: "recorder.log-ended-processes",

@@ -151,6 +151,9 @@ struct Listed<'i> {
     id: &'i str,
     kind: Kind,
     at: f64,
+    count: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_at: Option<f64>,
     complete: bool,
     gpu: u32,
     uuid: &'i str,
@@ -159,8 +162,9 @@ struct Listed<'i> {
 
 impl<'i> Listed<'i> {
     fn of(incident: &'i Incident) -> Self {
-        let Incident { id, kind, at, complete, gpu, summary, .. } = incident;
-        Self { id, kind: *kind, at: *at, complete: *complete, gpu: gpu.index, uuid: &gpu.uuid, summary }
+        let Incident { id, kind, at, count, last_at, complete, gpu, summary, .. } = incident;
+        let (kind, at, count, last_at, complete) = (*kind, *at, *count, *last_at, *complete);
+        Self { id, kind, at, count, last_at, complete, gpu: gpu.index, uuid: &gpu.uuid, summary }
     }
 }
 

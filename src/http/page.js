@@ -659,11 +659,15 @@ function incidentNode(incident) {
   return el("li", {}, details);
 }
 
+function repeats(incident) {
+  return incident.last_at == null ? "" : ` (${incident.count} times, last ${dateAndClock(incident.last_at)})`;
+}
+
 function showIncidents(incidents) {
   parts.noIncident.hidden = incidents.length > 0;
   keyed(parts.incidents, incidents, (incident) => incident.id, incidentNode, (node, incident) => {
     const details = node.firstChild;
-    setText(details.querySelector("summary span"), `${incident.kind.replaceAll("_", " ")}: ${incident.summary}`);
+    setText(details.querySelector("summary span"), `${incident.kind.replaceAll("_", " ")}${repeats(incident)}: ${incident.summary}`);
     if (details.open && details.loaded === false) openIncident(details, incident.id, details.lastChild);
   });
 }

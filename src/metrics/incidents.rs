@@ -13,14 +13,14 @@ static INCIDENTS: Family = Family::counter(
     Unit::Number,
     When::Recorder,
     &["gpu", "uuid", "kind"],
-    "Incidents since the exporter started: moments of which the recorder kept a copy. A series appears with its first incident, which rate() and increase() cannot see: use gpu_memory_last_incident_timestamp_seconds in alerts.",
+    "Incidents since the exporter started, and their repeats, of which the recorder kept no copy of their own. Moments less than ten seconds after the last are not counted. A series appears with its first incident, which rate() and increase() cannot see: use gpu_memory_last_incident_timestamp_seconds in alerts.",
 );
 static LAST: Family = Family::gauge(
     "gpu_memory_last_incident_timestamp_seconds",
     Unit::Seconds,
     When::Recorder,
     &["gpu", "uuid", "kind"],
-    "Unix time of the last incident in seconds. Absent before the first one.",
+    "Unix time of the last incident or repeat in seconds. Absent before the first one.",
 );
 static BYTES: Family = Family::gauge(
     "vram_exporter_recorder_bytes",

@@ -10,16 +10,17 @@ use std::time::{Duration, Instant, SystemTime};
 use parking_lot::Mutex;
 
 use super::answers::{self, HistoryAnswer, HistoryQuery};
+use super::disk::DiskWriter;
 use super::ended_log::EndedLog;
 use super::event::Event;
 use super::exit_status::ExitWatch;
 use super::incident::Incident;
-use super::incidents::Incidents;
+use super::incidents::{Incidents, Moment};
 use super::ledger::Ledger;
-use super::report_file::{ReportFile, ReportFileSettings};
+use super::report_file::{self, ReportFileSettings};
 use super::reports::{JobReport, ReportSettings, Reports};
 use super::series::{Micros, SECOND};
-use super::store::{Store, StoreSettings};
+use super::store::{self, StoreSettings};
 use super::visits::Visits;
 use crate::faults::{Faults, Reason, Source};
 use crate::snapshot::{RecorderPart, Snapshot};
@@ -35,8 +36,6 @@ const LEAST_FOR_HISTORIES: usize = 2;
 const EXIT_WITHIN: Micros = 10 * SECOND;
 /// How long the log line of a process that ended waits for its exit status.
 const LOGGED_WITHIN: Micros = SECOND;
-/// The maximum number of incidents from earlier runs that are read at startup.
-const RESTORED: usize = 16;
 /// The maximum number of reports from earlier runs that are read at startup.
 const RESTORED_REPORTS: usize = 256;
 
@@ -70,8 +69,8 @@ struct Shared {
     snapshot: Arc<Snapshot>,
     faults: Arc<Faults>,
     memory: Mutex<Memory>,
-    store: Option<Mutex<Option<Store>>>,
-    report_file: Mutex<Option<ReportFile>>,
+    store: Mutex<Option<DiskWriter<Incident>>>,
+    report_file: Mutex<Option<DiskWriter<JobReport>>>,
     log_ended: bool,
     memory_limit: usize,
     /// When nothing had been counted yet.
@@ -91,20 +90,22 @@ impl Recorder {
     /// # Errors
     /// When the system cannot create a thread.
     pub fn start(settings: Settings, snapshot: Arc<Snapshot>, faults: Arc<Faults>) -> io::Result<Arc<Self>> {
-        let mut incidents = Incidents::new(settings.host.clone());
+        let mut incidents = Incidents::new(settings.host.clone(), settings.memory_limit);
+        let mut cut = Vec::new();
         let store = match settings.store {
             Some(store) => {
-                let (store, earlier) = Store::open(store, RESTORED, faults.clone())?;
-                earlier.into_iter().for_each(|incident| incidents.restore(incident));
-                Some(Mutex::new(Some(store)))
+                let room = incidents.room();
+                let restore = |incident, bytes| cut.extend(incidents.restore(incident, bytes));
+                Some(store::open(store, room, faults.clone(), restore)?)
             }
             None => None,
         };
+        cut.iter().for_each(|incident| store.iter().for_each(|store| store.write(incident)));
         let mut ledger = Ledger::new(Instant::now());
         ledger.reports = Reports::new(&settings.reports, settings.host);
         let report_file = match settings.report_file {
             Some(file) => {
-                let (file, earlier) = ReportFile::open(file, RESTORED_REPORTS, faults.clone())?;
+                let (file, earlier) = report_file::open(file, RESTORED_REPORTS, faults.clone())?;
                 ledger.reports.restore(earlier);
                 Some(file)
             }
@@ -114,7 +115,7 @@ impl Recorder {
             snapshot,
             faults,
             memory: Mutex::new(Memory { ledger, incidents }),
-            store,
+            store: Mutex::new(store),
             report_file: Mutex::new(report_file),
             log_ended: settings.log_ended,
             memory_limit: settings.memory_limit,
@@ -135,12 +136,10 @@ impl Recorder {
                 tracing::error!("the recorder panicked");
             }
         }
-        let store = self.shared.store.as_ref().and_then(|store| store.lock().take());
-        if let Some(store) = store {
-            store.close();
-        }
+        let store = self.shared.store.lock().take();
+        store.into_iter().for_each(DiskWriter::close);
         let reports = self.shared.report_file.lock().take();
-        reports.into_iter().for_each(ReportFile::close);
+        reports.into_iter().for_each(DiskWriter::close);
     }
 
     /// The recorded values of a time span, thinned so that the minimum and the maximum of each part are kept.
@@ -184,12 +183,15 @@ impl Recorder {
         let Memory { ledger, incidents } = &mut *memory;
         let now = ledger.now();
         let trigger = ledger.request(now.micros)?;
-        let (incident, is_new) = incidents.record(trigger, ledger, now, self.shared.simulated())?;
-        if is_new {
-            ledger.note_incident(&incident, now);
-            self.shared.publish(ledger, incidents);
+        match incidents.record(trigger, ledger, now, self.shared.simulated())? {
+            Moment::New(incident) => {
+                ledger.note_incident(&incident, now);
+                self.shared.publish(ledger, incidents);
+                Some(incident)
+            }
+            Moment::Part(incident) => Some(incident),
+            Moment::Repeat => None,
         }
-        Some(incident)
     }
 }
 
@@ -221,8 +223,10 @@ impl Shared {
         drop(memory);
         self.write_reports(&reports);
         // Incidents in progress are written with what is known so far.
-        let unfinished: Vec<_> =
-            self.memory.lock().incidents.all().filter(|incident| !incident.complete).cloned().collect();
+        let mut memory = self.memory.lock();
+        let Memory { ledger, incidents } = &mut *memory;
+        let unfinished = incidents.finish(ledger, now, self.simulated());
+        drop(memory);
         unfinished.iter().for_each(|incident| self.write(incident));
     }
 
@@ -249,14 +253,16 @@ impl Shared {
         ledger.look(&self.snapshot, now);
         let simulated = self.simulated();
         let mut to_write = Vec::new();
+        let mut has_new = false;
         for trigger in ledger.take_triggers() {
-            if let Some((incident, true)) = incidents.record(trigger, ledger, now, simulated) {
+            let moment = incidents.record(trigger, ledger, now, simulated);
+            has_new |= matches!(moment, Some(Moment::New(_) | Moment::Repeat));
+            if let Some(Moment::New(incident)) = moment {
                 announce(&incident);
                 ledger.note_incident(&incident, now);
                 to_write.push(incident);
             }
         }
-        let has_new = !to_write.is_empty();
         to_write.extend(incidents.complete(ledger, now, simulated));
         if now.micros.saturating_sub(work.aged) >= AGE_EVERY {
             work.aged = now.micros;
@@ -300,9 +306,7 @@ impl Shared {
     }
 
     fn write(&self, incident: &Arc<Incident>) {
-        if let Some(store) = self.store.as_ref().map(|store| store.lock())
-            && let Some(store) = &*store
-        {
+        if let Some(store) = &*self.store.lock() {
             store.write(incident);
         }
     }

@@ -8,6 +8,9 @@ use super::exit_status::Exit;
 /// The version of the format. It changes when a field changes its meaning or is removed.
 pub const VERSION: u32 = 1;
 
+/// The sentence stating that the recording of an incident is shorter than that of others.
+const INTERRUPTED: &str = "The exporter ended less than ten seconds later, so the recording ends there.";
+
 /// Why an incident was recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -55,8 +58,24 @@ pub struct Incident {
     pub kind: Kind,
     /// The moment around which it was recorded.
     pub at: f64,
-    /// Whether the ten seconds after the moment are included.
+    /// The number of moments: this one, and its repeats by the same workload on the same device.
+    #[serde(default = "once")]
+    pub count: u64,
+    /// The last of these moments; absent if there was only one. Everything else is about the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_at: Option<f64>,
+    /// The workload of the process that ended or reported a failure, or for `near_limit` of the process that held the
+    /// most; absent if there is none or it is unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workload: Option<String>,
+    /// Whose share of the kept incidents it uses; absent if it is the device's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
+    /// Whether the recording has ended: ten seconds after the moment, or when the exporter ended.
     pub complete: bool,
+    /// Whether the exporter ended before the ten seconds after the moment had passed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub interrupted: bool,
     /// What was seen, in one or two sentences.
     pub summary: String,
     /// The machine's name; absent if it is unknown.
@@ -84,6 +103,29 @@ pub struct Incident {
     pub events: Vec<Event>,
     /// The GPU's memory over the recorded time.
     pub memory: Chart,
+}
+
+fn once() -> u64 {
+    1
+}
+
+impl Incident {
+    /// The device and the kind, of which a bounded number is kept.
+    pub(super) fn group(&self) -> String {
+        format!("{} {}", self.gpu.uuid, self.kind.label())
+    }
+
+    /// Who uses its share: the tenant, otherwise the device.
+    pub(super) fn tenant(&self) -> String {
+        self.tenant.clone().unwrap_or_else(|| format!("device:{}", self.gpu.uuid))
+    }
+
+    /// Ends the recording of an incident whose ten seconds the exporter did not live to see.
+    pub(super) fn interrupt(&mut self) {
+        (self.complete, self.interrupted) = (true, true);
+        self.summary.push(' ');
+        self.summary.push_str(INTERRUPTED);
+    }
 }
 
 /// The GPU of an incident.

@@ -1,81 +1,136 @@
 //! The incidents that are kept in memory: those in progress, and the latest complete ones.
 //!
-//! Invariant: an incident is visible as soon as its moment is known, and is replaced only once, when it is complete.
-//! While an incident is in progress, another moment of the same kind on the same GPU belongs to it. If the moment was
-//! reported by a process, the incident must also have been reported by that process.
+//! Invariants: an incident is visible as soon as its moment is known, and what it recorded is replaced only once, when it
+//! is complete. While it is in progress, another moment of the same kind and tenant on the same device belongs to it; if
+//! the moment was reported by a process, only one of the same workload. Later moments of the same workload are repeats:
+//! they raise its count. What is kept is bounded by number and bytes, and `retention` decides what is given up.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::clock::Now;
 use super::freeze::{AFTER, freeze};
 use super::incident::{ChartPoint, Incident, IncidentGpu, Kind};
 use super::ledger::{Ledger, Trigger};
+use super::retention::{Claim, Room, surplus};
+use super::series::{Micros, SECOND};
+use super::subject::Subject;
 use crate::snapshot::IncidentCount;
 
-/// The number of incidents that are kept in memory.
-const MAX_KEPT: usize = 32;
-/// The maximum number of client-requested incidents that are kept in memory.
-const MAX_REQUESTED: usize = 8;
-
-/// The maximum number of process-reported incidents that are kept in memory. Without this limit, a process could push
-/// out all other incidents.
-const MAX_REPORTED: usize = 16;
-/// The maximum number of processes on a GPU that can each have an incident of their own at the same time.
-const MAX_VICTIMS: usize = 8;
+/// The maximum number of incidents that are kept in memory: of one device and kind, and in all.
+const OF_KIND: usize = 8;
+const IN_ALL: usize = 128;
+/// The incidents may use the limit of the recorder's memory divided by this number.
+const SHARE: usize = 4;
+/// The maximum number of incidents of one kind on a device that are in progress at the same time.
+const IN_PROGRESS: usize = 8;
+/// A moment is a repeat if it follows the last one of the same workload within this time, and the first one within
+/// `REPEATS_SINCE_FIRST`. So what was recorded is never much older than the moments that are counted with it.
+const REPEATS_SINCE_LAST: Micros = 600 * SECOND;
+const REPEATS_SINCE_FIRST: Micros = 3600 * SECOND;
+/// An incident that repeats is written to disk again at most this often.
+const WRITTEN_EVERY: Micros = 60 * SECOND;
 
 /// The incidents, oldest first.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Incidents {
-    kept: VecDeque<Kept>,
-    /// The number of incidents since the exporter started, by the GPU's UUID and the kind.
+    kept: Vec<Kept>,
+    room: Room,
+    /// The number of moments since the exporter started, by the GPU's UUID and the kind.
     counts: BTreeMap<(String, Kind), IncidentCount>,
     /// The machine's name.
     host: Option<String>,
+}
+
+/// What a moment became.
+#[derive(Debug)]
+pub(super) enum Moment {
+    /// An incident of its own.
+    New(Arc<Incident>),
+    /// A repeat of an incident, which counts it.
+    Repeat,
+    /// A part of an incident that was recorded or repeated less than ten seconds ago. It is not counted.
+    Part(Arc<Incident>),
 }
 
 #[derive(Debug)]
 struct Kept {
     /// Set while the incident is in progress.
     trigger: Option<Trigger>,
+    /// `None` for an incident of an earlier run, which no moment repeats.
+    moments: Option<Moments>,
     incident: Arc<Incident>,
-    bytes: usize,
+    claim: Claim,
+}
+
+/// The moments of an incident.
+#[derive(Debug, Clone)]
+struct Moments {
+    /// [`Trigger::gpu`].
+    gpu: String,
+    xid: Option<u64>,
+    subject: Subject,
+    first: Micros,
+    last: Micros,
+    /// When it was last written, and whether it has repeated since.
+    written: Micros,
+    changed: bool,
+}
+
+impl Moments {
+    fn is_alike(&self, trigger: &Trigger, subject: &Subject) -> bool {
+        self.gpu == trigger.gpu && self.xid == trigger.xid && self.subject == *subject
+    }
+
+    fn is_repeated_at(&self, at: Micros) -> bool {
+        at.saturating_sub(self.last) <= REPEATS_SINCE_LAST && at.saturating_sub(self.first) <= REPEATS_SINCE_FIRST
+    }
 }
 
 impl Incidents {
-    /// `host` is the machine's name.
-    pub(super) fn new(host: Option<String>) -> Self {
-        Self { host, ..Self::default() }
+    /// `host` is the machine's name, and `memory_limit` that of the whole recorder in bytes.
+    pub(super) fn new(host: Option<String>, memory_limit: usize) -> Self {
+        let room = Room { of_kind: OF_KIND, count: IN_ALL, bytes: (memory_limit / SHARE) as u64 };
+        Self { kept: Vec::new(), room, counts: BTreeMap::new(), host }
     }
 
-    /// Adds an incident from an earlier run.
-    pub(super) fn restore(&mut self, incident: Incident) {
-        self.push(None, incident);
+    /// How much is kept.
+    pub(super) fn room(&self) -> Room {
+        self.room
     }
 
-    /// Freezes the incident for a trigger. Returns the new incident and `true`, or `false` and the incident in progress
-    /// to which the moment belongs, or `None` if the GPU is no longer known.
-    pub(super) fn record(
-        &mut self,
-        trigger: Trigger,
-        ledger: &Ledger,
-        now: Now,
-        simulated: bool,
-    ) -> Option<(Arc<Incident>, bool)> {
-        let is_alike = |kept: &&Kept| {
-            let other = kept.trigger.as_ref();
-            other.is_some_and(|other| other.kind == trigger.kind && other.gpu == trigger.gpu)
-        };
-        let mut alike = self.kept.iter().filter(is_alike);
-        let in_progress = match trigger.kind {
-            // Each process that ran out of memory has its own report.
-            Kind::OutOfMemory if alike.clone().count() < MAX_VICTIMS => {
-                alike.find(|kept| kept.trigger.as_ref().is_some_and(|other| other.process == trigger.process))
+    /// Adds an incident from an earlier run, whose file has this size. If that run ended while the incident was being
+    /// recorded, the incident is completed and returned.
+    pub(super) fn restore(&mut self, mut incident: Incident, bytes: usize) -> Option<Arc<Incident>> {
+        let is_cut = !incident.complete;
+        if is_cut {
+            incident.interrupt();
+        }
+        let mut kept = Kept::new(None, None, incident);
+        kept.claim.bytes = kept.claim.bytes.max(bytes as u64);
+        let incident = self.push(kept);
+        is_cut.then_some(incident)
+    }
+
+    /// Records a moment. Returns `None` if the GPU is no longer known.
+    pub(super) fn record(&mut self, trigger: Trigger, ledger: &Ledger, now: Now, simulated: bool) -> Option<Moment> {
+        let subject = Subject::of(ledger, &trigger);
+        if let Some(kept) = self.in_progress(&trigger, &subject) {
+            return Some(Moment::Part(kept.incident.clone()));
+        }
+        if let Some(index) = self.repeated(&trigger, &subject) {
+            let kept = &mut self.kept[index];
+            let moments = kept.moments.as_mut()?;
+            if trigger.at.saturating_sub(moments.last) < AFTER {
+                return Some(Moment::Part(kept.incident.clone()));
             }
-            _ => alike.next(),
-        };
-        if let Some(in_progress) = in_progress {
-            return Some((in_progress.incident.clone(), false));
+            (moments.last, moments.changed) = (trigger.at, true);
+            let incident = Arc::make_mut(&mut kept.incident);
+            incident.count += 1;
+            incident.last_at = Some(now.unix(trigger.at));
+            let incident = kept.incident.clone();
+            self.count(&incident);
+            return Some(Moment::Repeat);
         }
         let mut incident = freeze(ledger, &trigger, now, self.host.as_deref(), simulated)?;
         let taken = |id: &str| self.kept.iter().any(|kept| kept.incident.id == id);
@@ -83,40 +138,93 @@ impl Incidents {
             let id = (2..).map(|n| format!("{}-{n}", incident.id)).find(|id| !taken(id));
             incident.id = id.unwrap_or_default();
         }
+        incident.workload.clone_from(&subject.workload);
+        incident.tenant.clone_from(&subject.tenant);
         self.count(&incident);
-        Some((self.push(Some(trigger), incident), true))
+        let (first, written) = (trigger.at, now.micros);
+        let (gpu, xid) = (trigger.gpu.clone(), trigger.xid);
+        let moments = Moments { gpu, xid, subject, first, last: first, written, changed: false };
+        Some(Moment::New(self.push(Kept::new(Some(trigger), Some(moments), incident))))
     }
 
-    /// Replaces each incident with its complete version once the ten seconds after its moment have passed, and returns
-    /// the complete versions.
+    /// The incident in progress to which a moment belongs.
+    fn in_progress(&self, trigger: &Trigger, subject: &Subject) -> Option<&Kept> {
+        let is_alike = |kept: &&Kept| {
+            kept.trigger.as_ref().is_some_and(|other| other.kind == trigger.kind && other.gpu == trigger.gpu)
+        };
+        let mut alike = self.kept.iter().filter(is_alike);
+        if alike.clone().count() >= IN_PROGRESS {
+            return alike.next();
+        }
+        alike.find(|kept| {
+            let other = kept.moments.as_ref().map(|moments| &moments.subject);
+            other.is_some_and(|other| match trigger.kind {
+                // Each workload that ran out of memory has its own report.
+                Kind::OutOfMemory => other == subject,
+                _ => other.tenant == subject.tenant,
+            })
+        })
+    }
+
+    /// The position of the latest incident that a moment repeats.
+    fn repeated(&self, trigger: &Trigger, subject: &Subject) -> Option<usize> {
+        let is_repeated = |kept: &Kept| {
+            let alike = |moments: &&Moments| moments.is_alike(trigger, subject) && moments.is_repeated_at(trigger.at);
+            kept.incident.kind == trigger.kind && kept.moments.as_ref().filter(alike).is_some()
+        };
+        // Each request of a client is about the present.
+        if trigger.kind == Kind::OnDemand { None } else { self.kept.iter().rposition(is_repeated) }
+    }
+
+    /// Replaces each incident with its complete version once the ten seconds after its moment have passed. Returns the
+    /// incidents that are to be written: the complete versions, and those that have repeated.
     pub(super) fn complete(&mut self, ledger: &Ledger, now: Now, simulated: bool) -> Vec<Arc<Incident>> {
-        let mut complete = Vec::new();
+        let mut to_write = Vec::new();
         for kept in &mut self.kept {
-            let Some(trigger) = kept.trigger.take_if(|trigger| now.micros >= trigger.at + AFTER) else { continue };
-            if let Some(mut incident) = freeze(ledger, &trigger, now, self.host.as_deref(), simulated) {
-                incident.id.clone_from(&kept.incident.id);
-                *kept = Kept::new(None, incident);
-                complete.push(kept.incident.clone());
+            if kept.trigger.as_ref().is_some_and(|trigger| now.micros >= trigger.at + AFTER) {
+                kept.freeze_again(ledger, now, self.host.as_deref(), simulated);
+                to_write.push(kept.incident.clone());
+            } else if let Some(moments) = &mut kept.moments
+                && moments.changed
+                && now.micros.saturating_sub(moments.written) >= WRITTEN_EVERY
+            {
+                (moments.written, moments.changed) = (now.micros, false);
+                to_write.push(kept.incident.clone());
             }
         }
-        complete
+        self.give_up();
+        to_write
     }
 
-    fn push(&mut self, trigger: Option<Trigger>, incident: Incident) -> Arc<Incident> {
-        let kept = Kept::new(trigger, incident);
-        let incident = kept.incident.clone();
-        self.kept.push_back(kept);
-        for (kind, most) in [(Kind::OnDemand, MAX_REQUESTED), (Kind::OutOfMemory, MAX_REPORTED)] {
-            let is_such = |kept: &Kept| kept.incident.kind == kind;
-            if self.kept.iter().filter(|kept| is_such(kept)).count() > most {
-                let oldest = self.kept.iter().position(is_such);
-                oldest.map(|index| self.kept.remove(index));
+    /// Ends what is in progress, because the exporter ends. Returns the incidents that are to be written.
+    pub(super) fn finish(&mut self, ledger: &Ledger, now: Now, simulated: bool) -> Vec<Arc<Incident>> {
+        let mut to_write = Vec::new();
+        for kept in &mut self.kept {
+            let is_cut = kept.trigger.is_some();
+            kept.freeze_again(ledger, now, self.host.as_deref(), simulated);
+            if is_cut && !kept.incident.complete {
+                Arc::make_mut(&mut kept.incident).interrupt();
+            }
+            if is_cut || kept.moments.as_ref().is_some_and(|moments| moments.changed) {
+                to_write.push(kept.incident.clone());
             }
         }
-        if self.kept.len() > MAX_KEPT {
-            self.kept.pop_front();
-        }
+        to_write
+    }
+
+    fn push(&mut self, kept: Kept) -> Arc<Incident> {
+        let incident = kept.incident.clone();
+        self.kept.push(kept);
+        self.give_up();
         incident
+    }
+
+    fn give_up(&mut self) {
+        let mut claims: Vec<_> = self.kept.iter().map(|kept| kept.claim.clone()).collect();
+        while let Some(index) = surplus(&claims, self.room) {
+            claims.remove(index);
+            self.kept.remove(index);
+        }
     }
 
     /// All incidents that are kept, oldest first.
@@ -124,7 +232,7 @@ impl Incidents {
         self.kept.iter().map(|kept| &kept.incident)
     }
 
-    /// The number of incidents since the exporter started, by GPU and kind. The id of an incident that is no longer
+    /// The number of moments since the exporter started, repeats included, by GPU and kind. The id of an incident that is no longer
     /// kept is left out.
     pub(super) fn counts(&self) -> impl Iterator<Item = IncidentCount> {
         self.counts.values().map(|counted| {
@@ -133,6 +241,7 @@ impl Incidents {
         })
     }
 
+    /// Counts a moment that has an incident or repeats it.
     fn count(&mut self, incident: &Incident) {
         let IncidentGpu { index, uuid, .. } = &incident.gpu;
         let kind = incident.kind.label();
@@ -140,25 +249,40 @@ impl Incidents {
         let counted = self.counts.entry((uuid.clone(), incident.kind)).or_insert_with(none);
         counted.gpu = *index;
         counted.count += 1;
-        counted.last = incident.at;
+        counted.last = incident.last_at.unwrap_or(incident.at);
         counted.last_id = Some(incident.id.clone());
     }
 
     /// An upper estimate of the memory that the incidents use.
     pub(super) fn bytes(&self) -> usize {
-        self.kept.iter().map(|kept| kept.bytes).sum()
+        self.kept.iter().map(|kept| usize::try_from(kept.claim.bytes).unwrap_or(usize::MAX)).sum()
     }
 }
 
 impl Kept {
-    fn new(trigger: Option<Trigger>, incident: Incident) -> Self {
-        const POINT: usize = size_of::<ChartPoint>();
-        const NAMES: usize = 512;
-        let holders: usize =
-            incident.processes.iter().map(|holder| holder.memory.points.capacity() * POINT + NAMES).sum();
-        let path = incident.out_of_memory.as_ref().and_then(|failure| failure.snapshot_path.as_ref());
-        let events = incident.events.capacity() * NAMES + path.map_or(0, String::capacity);
-        let bytes = size_of::<Incident>() + incident.memory.points.capacity() * POINT + holders + events;
-        Self { trigger, incident: Arc::new(incident), bytes }
+    fn new(trigger: Option<Trigger>, moments: Option<Moments>, incident: Incident) -> Self {
+        let claim = claim(&incident);
+        Self { trigger, moments, incident: Arc::new(incident), claim }
     }
+
+    /// Replaces an incident in progress with what is known now, and ends its recording.
+    fn freeze_again(&mut self, ledger: &Ledger, now: Now, host: Option<&str>, simulated: bool) {
+        let Some(trigger) = self.trigger.take() else { return };
+        let Some(incident) = freeze(ledger, &trigger, now, host, simulated) else { return };
+        let Incident { id, count, last_at, workload, tenant, .. } = (*self.incident).clone();
+        let incident = Incident { id, count, last_at, workload, tenant, ..incident };
+        self.claim = claim(&incident);
+        self.incident = Arc::new(incident);
+    }
+}
+
+fn claim(incident: &Incident) -> Claim {
+    const POINT: usize = size_of::<ChartPoint>();
+    const NAMES: usize = 512;
+    let holders: usize = incident.processes.iter().map(|holder| holder.memory.points.capacity() * POINT + NAMES).sum();
+    let path = incident.out_of_memory.as_ref().and_then(|failure| failure.snapshot_path.as_ref());
+    let texts = incident.summary.capacity() + path.map_or(0, String::capacity);
+    let events = incident.events.capacity() * NAMES + texts;
+    let bytes = size_of::<Incident>() + incident.memory.points.capacity() * POINT + holders + events;
+    Claim { group: incident.group(), tenant: incident.tenant(), bytes: bytes as u64 }
 }

@@ -1,17 +1,15 @@
-//! Reports on disk: JSON Lines in a folder, and a thread that writes them.
+//! Reports on disk: JSON Lines in a folder.
 //!
 //! Invariants: the folder gets two files at most, of bounded size: the current one and the one before it; no other file
-//! is touched; a line is either complete or absent. A full or slow disk delays nothing. Only reports can be lost because
-//! of it, and each lost report is counted as a fault.
+//! is touched; a line is either complete or absent.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::thread::JoinHandle;
 
+use super::disk::{DiskWriter, Writable};
 use super::reports::JobReport;
 use crate::faults::{Faults, Reason, Source};
 
@@ -20,8 +18,6 @@ const CURRENT: &str = "reports.jsonl";
 const FORMER: &str = "reports.1.jsonl";
 /// The permissions of a new file. Reports contain the names of users and jobs.
 const MODE: u32 = 0o640;
-/// The number of reports that may wait for the disk.
-const WAITING: usize = 1024;
 /// How much of the end of the file is read when the exporter starts, in bytes.
 const READ_BACK: u64 = 1 << 20;
 
@@ -34,26 +30,9 @@ pub struct ReportFileSettings {
     pub max_bytes: u64,
 }
 
-/// The writer's thread, and the queue of reports for it.
-#[derive(Debug)]
-pub(super) struct ReportFile {
-    queue: SyncSender<Arc<JobReport>>,
-    faults: Arc<Faults>,
-    thread: JoinHandle<()>,
-}
-
-/// Why a report was not written or read.
+/// Why reports from an earlier run are missing.
 #[derive(Debug, thiserror::Error)]
 enum Lost {
-    #[error("the report about {workload} could not be written to {}; check recorder.reports-path and its free space", folder.display())]
-    Unwritten {
-        workload: String,
-        folder: PathBuf,
-        #[source]
-        cause: io::Error,
-    },
-    #[error("the report about {workload} was not written: {WAITING} others are waiting for the disk")]
-    Slow { workload: String },
     #[error("the reports of earlier runs in {} could not be read", folder.display())]
     Folder {
         folder: PathBuf,
@@ -64,54 +43,33 @@ enum Lost {
     Foreign { lines: usize, file: PathBuf },
 }
 
-impl ReportFile {
-    /// Reads the latest reports from earlier runs, oldest first, at most `most` of them, and starts the writer.
-    ///
-    /// # Errors
-    /// When the system cannot create a thread.
-    pub(super) fn open(
-        settings: ReportFileSettings,
-        most: usize,
-        faults: Arc<Faults>,
-    ) -> io::Result<(Self, Vec<JobReport>)> {
-        let earlier = read_back(&settings.path.join(CURRENT), most, &faults).unwrap_or_else(|cause| {
-            let lost = Lost::Folder { folder: settings.path.clone(), cause };
-            faults.report(Source::Recorder, Reason::Unreadable, None, &lost);
-            Vec::new()
-        });
-        let (queue, waiting) = sync_channel(WAITING);
-        let counted = faults.clone();
-        let work = move || write_all(&settings, &waiting, &counted);
-        let thread = std::thread::Builder::new().name("report-writer".into()).spawn(work)?;
-        Ok((Self { queue, faults, thread }, earlier))
-    }
+impl Writable for JobReport {
+    const THREAD: &'static str = "report-writer";
+    const KEY: &'static str = "recorder.reports-path";
+    const WAITING: usize = 1024;
 
-    /// Passes a report to the writer. Never waits: if too many are waiting, this one is lost.
-    pub(super) fn write(&self, report: &Arc<JobReport>) {
-        if let Err(TrySendError::Full(report) | TrySendError::Disconnected(report)) =
-            self.queue.try_send(report.clone())
-        {
-            let lost = Lost::Slow { workload: report.workload.clone() };
-            self.faults.report(Source::Recorder, Reason::Overloaded, None, &lost);
-        }
-    }
-
-    /// Waits until everything has been written.
-    pub(super) fn close(self) {
-        drop(self.queue);
-        if self.thread.join().is_err() {
-            tracing::error!("the report writer panicked");
-        }
+    fn title(&self) -> String {
+        format!("report about {}", self.workload)
     }
 }
 
-fn write_all(settings: &ReportFileSettings, waiting: &Receiver<Arc<JobReport>>, faults: &Faults) {
-    while let Ok(report) = waiting.recv() {
-        if let Err(cause) = append(settings, &report) {
-            let lost = Lost::Unwritten { workload: report.workload.clone(), folder: settings.path.clone(), cause };
-            faults.report(Source::Recorder, Reason::Unwritable, None, &lost);
-        }
-    }
+/// Reads the latest reports from earlier runs, oldest first, at most `most` of them, and starts the writer.
+///
+/// # Errors
+/// When the system cannot create a thread.
+pub(super) fn open(
+    settings: ReportFileSettings,
+    most: usize,
+    faults: Arc<Faults>,
+) -> io::Result<(DiskWriter<JobReport>, Vec<JobReport>)> {
+    let earlier = read_back(&settings.path.join(CURRENT), most, &faults).unwrap_or_else(|cause| {
+        let lost = Lost::Folder { folder: settings.path.clone(), cause };
+        faults.report(Source::Recorder, Reason::Unreadable, None, &lost);
+        Vec::new()
+    });
+    let folder = settings.path.clone();
+    let writer = DiskWriter::start(folder, faults, move |report| append(&settings, report))?;
+    Ok((writer, earlier))
 }
 
 /// Appends a report to the current file. If the file would become larger than half of the limit, it first becomes the

@@ -1,30 +1,31 @@
-//! Incidents on disk: a folder with one file for each, and a thread that writes them.
+//! Incidents on disk: a folder with one file for each.
 //!
 //! Invariants: a file is either complete or absent, because it is written under another name and then renamed; the
-//! folder holds a bounded number of files and bytes, and the oldest files are removed first; only files with the names
-//! of incidents are ever touched. A full or slow disk delays nothing. Only incidents can be lost because of it, and
-//! each lost incident is counted as a fault.
+//! folder holds a bounded number of files and bytes, and `retention` decides which are removed; the files are ordered by
+//! the number in their names, and by no clock; only files with the names of incidents are ever touched; what is read at
+//! the start is bounded.
 
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::thread::JoinHandle;
 
+use super::disk::{DiskWriter, Writable};
 use super::incident::{Incident, VERSION};
+use super::retention::{Claim, Room, surplus};
 use crate::faults::{Faults, Reason, Source};
+use crate::regular_file;
 
 /// The beginning and the end of a file's name.
 const PREFIX: &str = "incident-";
 const SUFFIX: &str = ".json";
 /// The end of the name of a file that is being written.
 const PARTIAL: &str = ".json.partial";
-/// The number of incidents that may wait for the disk.
-const WAITING: usize = 16;
-/// The largest file that is read.
-const MAX_FILE_BYTES: u64 = 16 << 20;
+/// The number of digits of the sequence number in a file's name.
+const DIGITS: usize = 10;
+/// The maximum number of incidents of one device and kind.
+const OF_KIND: usize = 16;
 
 /// Where incidents are kept, and how many.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,26 +38,9 @@ pub struct StoreSettings {
     pub max_bytes: u64,
 }
 
-/// The writer's thread, and the queue of incidents for it.
-#[derive(Debug)]
-pub(super) struct Store {
-    queue: SyncSender<Arc<Incident>>,
-    faults: Arc<Faults>,
-    thread: JoinHandle<()>,
-}
-
-/// Why an incident was not written.
+/// Why incidents from an earlier run are missing.
 #[derive(Debug, thiserror::Error)]
 enum Lost {
-    #[error("the incident {id} could not be written to {}; check recorder.path and its free space", folder.display())]
-    Unwritten {
-        id: String,
-        folder: PathBuf,
-        #[source]
-        cause: io::Error,
-    },
-    #[error("the incident {id} was not written: {WAITING} others are waiting for the disk")]
-    Slow { id: String },
     #[error("the incidents of earlier runs in {} could not be read", folder.display())]
     Folder {
         folder: PathBuf,
@@ -71,46 +55,64 @@ enum Lost {
     },
 }
 
-impl Store {
-    /// Reads the latest incidents from earlier runs, oldest first, and starts the writer.
-    ///
-    /// # Errors
-    /// When the system cannot create a thread.
-    pub(super) fn open(settings: StoreSettings, most: usize, faults: Arc<Faults>) -> io::Result<(Self, Vec<Incident>)> {
-        let earlier = Folder(&settings).read(most, &faults);
-        let (queue, waiting) = sync_channel(WAITING);
-        let reports = faults.clone();
-        let work = move || write_all(&settings, &waiting, &reports);
-        let thread = std::thread::Builder::new().name("incident-writer".into()).spawn(work)?;
-        Ok((Self { queue, faults, thread }, earlier))
-    }
+impl Writable for Incident {
+    const THREAD: &'static str = "incident-writer";
+    const KEY: &'static str = "recorder.path";
+    const WAITING: usize = 16;
 
-    /// Passes an incident to the writer. Never waits: if too many are waiting, this one is lost.
-    pub(super) fn write(&self, incident: &Arc<Incident>) {
-        if let Err(TrySendError::Full(incident) | TrySendError::Disconnected(incident)) =
-            self.queue.try_send(incident.clone())
-        {
-            self.faults.report(Source::Recorder, Reason::Overloaded, None, &Lost::Slow { id: incident.id.clone() });
-        }
-    }
-
-    /// Waits until everything has been written.
-    pub(super) fn close(self) {
-        drop(self.queue);
-        if self.thread.join().is_err() {
-            tracing::error!("the incident writer panicked");
-        }
+    fn title(&self) -> String {
+        format!("incident {}", self.id)
     }
 }
 
-fn write_all(settings: &StoreSettings, waiting: &Receiver<Arc<Incident>>, faults: &Faults) {
-    let folder = Folder(settings);
-    while let Ok(incident) = waiting.recv() {
-        if let Err(cause) = folder.write(&incident) {
-            let lost = Lost::Unwritten { id: incident.id.clone(), folder: settings.path.clone(), cause };
-            faults.report(Source::Recorder, Reason::Unwritable, None, &lost);
-        }
+/// Passes the incidents from earlier runs to `restore`, oldest first, each with the size of its file, as many as `room`
+/// holds; then starts the writer.
+///
+/// # Errors
+/// When the system cannot create a thread.
+pub(super) fn open(
+    settings: StoreSettings,
+    room: Room,
+    faults: Arc<Faults>,
+    restore: impl FnMut(Incident, usize),
+) -> io::Result<DiskWriter<Incident>> {
+    Folder(&settings).read(room, &faults, restore);
+    let folder = settings.path.clone();
+    DiskWriter::start(folder, faults, move |incident| Folder(&settings).write(incident))
+}
+
+/// A file in the folder, as its name describes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Entry {
+    /// Rises with each file, so that the order of the files does not depend on the clock.
+    sequence: u64,
+    id: String,
+    path: PathBuf,
+    claim: Claim,
+}
+
+impl Entry {
+    /// `None` if it is not the name of an incident. A name without a sequence number is older than any with one.
+    fn of(path: PathBuf, bytes: u64) -> Option<Self> {
+        let name = path.file_name()?.to_str()?.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?;
+        let numbered = name.split_at_checked(DIGITS).and_then(|(digits, rest)| {
+            let sequence = digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())??;
+            let mut parts = rest.strip_prefix('-')?.rsplitn(3, '-');
+            let (tenant, group, id) = (parts.next()?, parts.next()?, parts.next()?);
+            Some((sequence, id.to_owned(), group.to_owned(), tenant.to_owned()))
+        });
+        let (sequence, id, group, tenant) = numbered.unwrap_or_else(|| {
+            let group = name.split_once('-').map_or(name, |(_, group)| group).to_owned();
+            (0, name.to_owned(), group.clone(), group)
+        });
+        Some(Self { sequence, id, path, claim: Claim { group, tenant, bytes } })
     }
+}
+
+/// A short form of a text for a file's name, of which nobody can make two alike.
+fn digest(text: &str) -> String {
+    let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
+    digest.as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The folder with its limits.
@@ -119,8 +121,23 @@ struct Folder<'s>(&'s StoreSettings);
 impl Folder<'_> {
     fn write(&self, incident: &Incident) -> io::Result<()> {
         let text = serde_json::to_vec(incident).map_err(io::Error::other)?;
-        let whole = self.0.path.join(format!("{PREFIX}{}{SUFFIX}", incident.id));
-        self.make_room(text.len() as u64, &whole)?;
+        let bytes = text.len() as u64;
+        if bytes > self.0.max_bytes {
+            return Err(io::Error::other(format!("it has {bytes} bytes, more than recorder.max-disk-mib allows")));
+        }
+        let mut files = self.files()?;
+        let (group, tenant) = (digest(&incident.group()), digest(&incident.tenant()));
+        let replaced = files.iter().position(|file| file.id == incident.id).map(|index| files.remove(index));
+        let next = files.last().map_or(1, |file| file.sequence.saturating_add(1));
+        let new = || format!("{PREFIX}{next:0DIGITS$}-{}-{group}-{tenant}{SUFFIX}", incident.id);
+        let whole = replaced.map_or_else(|| self.0.path.join(new()), |file| file.path);
+        let mut claims: Vec<_> = files.iter().map(|file| file.claim.clone()).collect();
+        claims.push(Claim { group, tenant, bytes });
+        let room = Room { of_kind: OF_KIND, count: self.0.max_files, bytes: self.0.max_bytes };
+        while let Some(index) = surplus(&claims, room) {
+            claims.remove(index);
+            fs::remove_file(files.remove(index).path)?;
+        }
         // The partial file is removed if anything fails before it is renamed.
         let mut partial = tempfile::Builder::new().prefix(PREFIX).suffix(PARTIAL).tempfile_in(&self.0.path)?;
         partial.write_all(&text)?;
@@ -129,50 +146,51 @@ impl Folder<'_> {
         Ok(())
     }
 
-    /// Removes the oldest files until a new file of this size fits. A file that the new one replaces does not count.
-    fn make_room(&self, bytes: u64, replaced: &Path) -> io::Result<()> {
-        let mut files = self.files(SUFFIX)?;
-        files.retain(|(path, _)| path != replaced);
-        let mut total: u64 = files.iter().map(|(_, bytes)| bytes).sum();
-        let mut count = files.len();
-        for (path, size) in files {
-            if count < self.0.max_files && total.saturating_add(bytes) <= self.0.max_bytes {
-                break;
-            }
-            fs::remove_file(path)?;
-            total -= size;
-            count -= 1;
-        }
-        match bytes > self.0.max_bytes {
-            true => Err(io::Error::other(format!("it has {bytes} bytes, more than recorder.max-disk-mib allows"))),
-            false => Ok(()),
-        }
-    }
-
-    /// The latest incidents, oldest first. Files that a crash left unfinished are removed.
-    fn read(&self, most: usize, faults: &Faults) -> Vec<Incident> {
-        let unfinished = self.files(PARTIAL).unwrap_or_default();
+    /// Passes the incidents that the room holds to `restore`, oldest first. Files that a crash left unfinished are
+    /// removed. A file that is larger than the whole room is skipped and counted.
+    fn read(&self, room: Room, faults: &Faults, mut restore: impl FnMut(Incident, usize)) {
+        let unfinished = self.paths(PARTIAL).unwrap_or_default();
         unfinished.iter().for_each(|(path, _)| drop(fs::remove_file(path)));
-        let files = self.files(SUFFIX).unwrap_or_else(|cause| {
+        let mut files = self.files().unwrap_or_else(|cause| {
             let lost = Lost::Folder { folder: self.0.path.clone(), cause };
             faults.report(Source::Recorder, Reason::Unreadable, None, &lost);
             Vec::new()
         });
-        let latest = &files[files.len().saturating_sub(most)..];
-        let read = latest.iter().filter_map(|(path, bytes)| match read(path, *bytes) {
-            Ok(incident) => Some(incident),
-            Err(cause) => {
-                let lost = Lost::Foreign { file: path.clone(), cause };
-                faults.report(Source::Recorder, Reason::Malformed, None, &lost);
-                None
+        let skip = |path: &Path, cause: io::Error| {
+            let lost = Lost::Foreign { file: path.to_owned(), cause };
+            faults.report(Source::Recorder, Reason::Malformed, None, &lost);
+        };
+        for file in files.extract_if(.., |file| file.claim.bytes > room.bytes) {
+            skip(&file.path, io::Error::other(format!("it has {} bytes", file.claim.bytes)));
+        }
+        let mut claims: Vec<_> = files.iter().map(|file| file.claim.clone()).collect();
+        while let Some(index) = surplus(&claims, room) {
+            claims.remove(index);
+            files.remove(index);
+        }
+        // The sizes are counted again while the files are read, because a file may have grown.
+        let mut left = room.bytes;
+        for file in files {
+            match read(&file.path, left) {
+                Ok((incident, bytes)) => {
+                    left -= bytes;
+                    restore(incident, usize::try_from(bytes).unwrap_or(usize::MAX));
+                }
+                Err(cause) => skip(&file.path, cause),
             }
-        });
-        read.collect()
+        }
     }
 
-    /// The files that have the names of incidents, each with its size. They are sorted oldest first, because the names
-    /// begin with the time.
-    fn files(&self, suffix: &str) -> io::Result<Vec<(PathBuf, u64)>> {
+    /// The files with the names of incidents, oldest first.
+    fn files(&self) -> io::Result<Vec<Entry>> {
+        let files = self.paths(SUFFIX)?.into_iter();
+        let mut files: Vec<_> = files.filter_map(|(path, bytes)| Entry::of(path, bytes)).collect();
+        files.sort_by(|a, b| (a.sequence, &a.path).cmp(&(b.sequence, &b.path)));
+        Ok(files)
+    }
+
+    /// The files whose names begin and end like that of an incident, each with its size.
+    fn paths(&self, suffix: &str) -> io::Result<Vec<(PathBuf, u64)>> {
         let mut files = Vec::new();
         for entry in fs::read_dir(&self.0.path)? {
             let entry = entry?;
@@ -183,18 +201,16 @@ impl Folder<'_> {
                 files.push((entry.path(), metadata.len()));
             }
         }
-        files.sort();
         Ok(files)
     }
 }
 
-fn read(path: &Path, bytes: u64) -> io::Result<Incident> {
-    if bytes > MAX_FILE_BYTES {
-        return Err(io::Error::other(format!("it has {bytes} bytes")));
-    }
-    let incident: Incident = serde_json::from_slice(&fs::read(path)?)?;
+/// An incident and the size of its file.
+fn read(path: &Path, limit: u64) -> io::Result<(Incident, u64)> {
+    let text = regular_file::read(path, limit)?;
+    let incident: Incident = serde_json::from_slice(&text)?;
     match incident.version == VERSION {
-        true => Ok(incident),
+        true => Ok((incident, text.len() as u64)),
         false => Err(io::Error::other(format!(
             "it has version {}, and this program reads version {VERSION}",
             incident.version

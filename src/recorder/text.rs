@@ -27,6 +27,10 @@ fn write_text(out: &mut String, incident: &Incident) -> std::fmt::Result {
     }
     writeln!(out, "incident {} ({})", incident.id, incident.kind.label())?;
     writeln!(out, "{}, GPU {}{gpu_name}, {}{host}", time(incident.at), gpu.index, gpu.uuid)?;
+    if let Some(last) = incident.last_at {
+        let (count, last) = (incident.count, time(last));
+        writeln!(out, "{count} such moments, the last at {last}; what follows was recorded around the first")?;
+    }
     if !incident.complete {
         writeln!(out, "The ten seconds after the moment are still being recorded.")?;
     }

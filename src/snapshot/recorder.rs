@@ -26,10 +26,10 @@ pub struct IncidentCount {
     pub uuid: String,
     /// The value of the label `kind`.
     pub kind: &'static str,
-    /// The number of incidents.
+    /// The number of incidents and of their repeats.
     pub count: u64,
     /// Unix time of the last one, in seconds.
     pub last: f64,
-    /// The id of the last one; `None` if it is no longer kept.
+    /// The id of the incident that was it or that it repeats; `None` if that is no longer kept.
     pub last_id: Option<String>,
 }

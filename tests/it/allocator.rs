@@ -18,6 +18,7 @@ mod hostile;
 mod ladder;
 mod refusals;
 mod socket;
+mod threads;
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;

@@ -40,7 +40,7 @@ const ALLOWED: [(&str, &[&str]); 33] = [
     ("dcgm", &["metrics", "snapshot"]),
     ("otlp", &["backoff", "blocking_read", "client_tls", "faults", "metrics", "regular_file", "snapshot", "supervise"]),
     ("metrics", &["faults", "snapshot"]),
-    ("recorder", &["faults", "format", "snapshot"]),
+    ("recorder", &["faults", "format", "regular_file", "snapshot"]),
     ("lanes", &["attribution", "backoff", "faults", "nvml", "peaks", "snapshot"]),
     // Never the lanes or the metrics: what a process reports must not delay them.
     ("allocator", &["faults", "peaks", "snapshot", "supervise", "unix_socket"]),

@@ -337,19 +337,47 @@ fn incidents_survive_the_exporter_and_its_crash() {
     let _written = eventually("the file", || {
         fs::read_dir(folder.path())
             .unwrap()
-            .find(|entry| entry.as_ref().unwrap().file_name().to_string_lossy().ends_with("ended_at_peak.json"))
+            .find(|entry| entry.as_ref().unwrap().file_name().to_string_lossy().contains("ended_at_peak"))
     });
     exporter.signal(nix::sys::signal::Signal::SIGKILL);
     drop(exporter);
     fs::write(folder.path().join("incident-cut.json.partial"), "{\"version\"").unwrap();
     let after = Machine::built_in("idle-h200").export(&[&path]);
     let restored = json(&after, &format!("/api/v1/incidents/{}", before["id"].as_str().unwrap()));
-    assert_eq!(
-        (&restored["summary"], &restored["processes"][0]["pid"]),
-        (&before["summary"], &before["processes"][0]["pid"])
-    );
+    let summary = restored["summary"].as_str().unwrap();
+    assert!(summary.starts_with(before["summary"].as_str().unwrap()), "{summary}");
+    assert_eq!(restored["processes"][0]["pid"], before["processes"][0]["pid"]);
+    // If it was killed within the ten seconds, the incident says so, and is not shown as if it were still recorded.
+    let is_cut = restored["interrupted"] == true;
+    assert_eq!((&restored["complete"], summary.contains("The exporter ended")), (&true.into(), is_cut));
     assert!(!folder.path().join("incident-cut.json.partial").exists());
     assert_eq!(after.scrape().value("vram_exporter_faults_total", &[("source", "recorder")]), Some(0.0));
+}
+
+/// A process that swings between 94 and 99 % of its own GPU, beside a GPU that is lost.
+#[test]
+fn a_swinging_process_leaves_the_incident_of_another_gpu_alone() {
+    let swings = r#"{ kind = "spike", base = "130GiB", peak = "138GiB", hold = "1s", every = "2s" }"#;
+    let machine = Machine::new(&format!("[[gpu]]\nmodel = \"H200\"\ncount = 2\n{}", holder("swing.py", swings)));
+    let folder = tempfile::tempdir().unwrap();
+    let exporter = machine.export(&[&format!("--recorder.path={}", folder.path().display())]);
+    incident(&exporter, "near_limit", true);
+    machine.control("[[fault]]\ncall = \"*\"\ngpu = 1\nkind = \"error\"\ncode = \"GPU_IS_LOST\"\n");
+    let lost = incident(&exporter, "gpu_lost", false);
+    eventually_or("a repeat", || {
+        let found = incidents(&exporter);
+        let repeated = found.iter().find(|listed| listed["count"].as_u64() > Some(1));
+        repeated
+            .filter(|listed| listed["last_at"].as_f64() > listed["at"].as_f64())
+            .map(drop)
+            .ok_or(format!("{found:?}"))
+    });
+    let found = incidents(&exporter);
+    assert_eq!(found.iter().filter(|listed| listed["kind"] == "near_limit").count(), 1, "{found:?}");
+    assert!(found.iter().any(|listed| listed["id"] == lost["id"]), "{found:?}");
+    exporter.scrape_until("each moment is counted", |scrape| {
+        scrape.value("gpu_memory_incidents_total", &[("gpu", "0"), ("kind", "near_limit")]) >= Some(2.0)
+    });
 }
 
 #[test]

@@ -27,7 +27,7 @@ impl Scene {
     fn new() -> Self {
         let start = Instant::now();
         let gpu = Arc::new(Gpu { index: 2, uuid: "GPU-2".into(), ..Gpu::default() });
-        let (ledger, incidents) = (Ledger::new(start), Incidents::new(Some("node-1".into())));
+        let (ledger, incidents) = (Ledger::new(start), Incidents::new(Some("node-1".into()), 16 << 20));
         Self { start, gpu, ledger, incidents, alive: Vec::new(), ended: Vec::new(), millis: 0 }
     }
 
@@ -155,6 +155,7 @@ fn process(pid: u32) -> Process {
         name: Some(format!("job{pid}.py")),
         start: Some(SystemTime::UNIX_EPOCH + Duration::from_secs(u64::from(pid))),
         start_ticks: Some(u64::from(pid)),
+        user: Some("ada".into()),
         workload: Some(Arc::new(workload)),
         ..Owner::default()
     };
@@ -232,7 +233,7 @@ fn a_training_that_ends_well_and_a_server_that_stays_are_no_incidents() {
     }
     assert_eq!(scene.kinds(), [Kind::NearLimit]);
     scene.hold(2, 0.9 * 140.0).pass(20_000).hold(2, 0.99 * 140.0).pass(1_000);
-    assert_eq!(scene.kinds(), [Kind::NearLimit; 2]);
+    assert_eq!((scene.kinds(), scene.incident(Kind::NearLimit).count), (vec![Kind::NearLimit], 2));
 }
 
 #[test]
@@ -458,12 +459,12 @@ fn a_storm_of_short_processes_stays_within_the_memory_and_counts_what_is_dropped
 #[test]
 fn only_so_many_incidents_are_kept_and_requests_displace_few() {
     let mut scene = Scene::new();
-    scene.hold(1, 130.0);
-    for _ in 0..40 {
-        scene.pass(12_000).hold(2, 9.0).end(2);
+    for pid in 2..42 {
+        scene.pass(12_000).hold(pid, 139.0).pass(300).end(pid);
     }
     scene.pass(12_000);
-    assert_eq!(scene.kinds().len(), 32);
+    let kept = |scene: &Scene, kind| scene.kinds().iter().filter(|other| **other == kind).count();
+    assert_eq!([Kind::NearLimit, Kind::EndedAtPeak].map(|kind| kept(&scene, kind)), [8, 8]);
     assert_eq!(scene.incidents.counts().map(|counted| counted.count).sum::<u64>(), 80);
     for _ in 0..20 {
         let now = scene.now();
@@ -490,14 +491,20 @@ fn the_last_incident_of_a_kind_is_named_only_while_it_is_kept() {
     scene.pass(20_000);
     assert!(scene.incident(Kind::NearLimit).complete);
     assert_eq!(named(&scene, Kind::NearLimit), Some(first.clone()), "a complete incident keeps its id");
-    // Each end at a peak is an incident, and the oldest incidents are dropped.
-    for pid in 2..40 {
-        scene.hold(1, 20.0).hold(pid, 115.0).pass(1000).end(pid).pass(12_000);
+    // Each of these is an incident with another workload, and the oldest of the kind are dropped.
+    for pid in 2..14 {
+        scene.hold(1, 20.0).hold(pid, 119.0).pass(1000).end(pid).pass(12_000);
     }
     assert!(scene.incidents.all().all(|incident| incident.id != first), "{:?}", scene.kinds());
-    assert_eq!(named(&scene, Kind::NearLimit), None);
-    let last = scene.incidents.all().next_back().unwrap();
-    assert_eq!(named(&scene, last.kind), Some(last.id.clone()));
+    let is_near = |incident: &&Arc<Incident>| incident.kind == Kind::NearLimit;
+    let last = scene.incidents.all().rfind(is_near).unwrap().clone();
+    assert_eq!(named(&scene, Kind::NearLimit), Some(last.id.clone()));
+    // Larger incidents of the same tenant take all of the memory.
+    for n in 0..8 {
+        let restored = Incident { id: n.to_string(), tenant: last.tenant.clone(), ..lost(&last) };
+        scene.incidents.restore(restored, 2 << 20);
+    }
+    assert_eq!(named(&scene, Kind::NearLimit), None, "{:?}", scene.kinds());
 }
 
 #[test]
@@ -530,7 +537,8 @@ fn failures_of_one_process_within_seconds_are_one_incident_and_its_end_is_no_sec
     let events = events.iter();
     assert_eq!(events.filter(|event| matches!(event.what, What::OutOfMemory(_))).count(), 3);
     scene.hold(1, 78.5).pass(15_000).fail(1).pass(300);
-    assert_eq!(scene.kinds().len(), 3, "much later it is another incident");
+    assert_eq!(scene.kinds().len(), 2, "much later it is a repeat");
+    assert_eq!(scene.incidents.all().map(|incident| incident.count).collect::<Vec<_>>(), [2, 1]);
     // If the process has reported no failure, its end at the peak is still an incident.
     scene.pass(15_000).end(2).pass(300);
     assert!(scene.kinds().ends_with(&[Kind::EndedAtPeak]), "{:?}", scene.kinds());
@@ -560,7 +568,7 @@ fn many_processes_that_report_do_not_push_out_other_incidents() {
         scene.hold(pid, 0.01).pass(2000).fail(pid).pass(300);
     }
     let reported = scene.kinds().iter().filter(|kind| **kind == Kind::OutOfMemory).count();
-    assert_eq!(reported, 16);
+    assert_eq!(reported, 8);
     assert!(scene.kinds().contains(&Kind::NearLimit), "{:?}", scene.kinds());
     for pid in 10..40 {
         scene.fail(pid);
@@ -568,6 +576,76 @@ fn many_processes_that_report_do_not_push_out_other_incidents() {
     scene.round();
     let in_progress = scene.incidents.all().filter(|incident| !incident.complete).count();
     assert!(in_progress <= 8, "{in_progress}");
+}
+
+/// The incident of an earlier run on another GPU.
+fn lost(of: &Incident) -> Incident {
+    let gpu = super::super::incident::IncidentGpu { uuid: "GPU-9".into(), ..of.gpu.clone() };
+    Incident { id: "lost".into(), kind: Kind::GpuLost, gpu, tenant: None, ..of.clone() }
+}
+
+#[test]
+fn a_process_that_swings_has_one_incident_an_hour_and_every_swing_is_counted() {
+    let mut scene = Scene::new();
+    scene.hold(1, 20.0).pass(1000).hold(1, 139.0).pass(11_000);
+    let other = lost(&scene.incident(Kind::NearLimit));
+    scene.incidents.restore(other, 0);
+    for _ in 1..400 {
+        scene.hold(1, 120.0).pass(1000).hold(1, 139.0).pass(10_000);
+    }
+    let swings: Vec<_> = scene.incidents.all().filter(|incident| incident.kind == Kind::NearLimit).cloned().collect();
+    assert_eq!(swings.len(), 2, "73 minutes");
+    assert_eq!(swings.iter().map(|incident| incident.count).sum::<u64>(), 400);
+    assert_eq!(scene.incidents.counts().map(|counted| counted.count).sum::<u64>(), 400);
+    assert_eq!((swings[0].workload.as_deref(), swings[0].tenant.as_deref()), (Some("slurm:1"), Some("user:ada")));
+    assert!(swings[0].last_at.unwrap() - swings[0].at > 3500.0 && swings[0].last_at < Some(swings[1].at));
+    assert!(swings[0].memory.points.iter().all(|point| point.0 < swings[0].at + 11.0), "the first moment is kept");
+    assert!(scene.incidents.all().any(|incident| incident.id == "lost"));
+    let text = super::super::text(&swings[0]);
+    assert!(text.contains("such moments, the last at "), "{text}");
+}
+
+#[test]
+fn an_error_that_repeats_without_a_pause_is_counted_every_ten_seconds() {
+    let mut scene = Scene::new();
+    scene.hold(1, 20.0);
+    for _ in 0..100 {
+        let now = scene.now();
+        let gpu = scene.gpu.key();
+        let xid = Trigger { kind: Kind::MemoryXid, at: now.micros, gpu, process: None, xid: Some(31), failure: None };
+        scene.incidents.record(xid, &scene.ledger, now, false);
+        scene.pass(1000);
+    }
+    assert_eq!(scene.kinds(), [Kind::MemoryXid]);
+    assert_eq!(scene.incident(Kind::MemoryXid).count, 10);
+}
+
+#[test]
+fn the_end_of_the_exporter_completes_what_was_being_recorded() {
+    let mut scene = Scene::new();
+    scene.hold(1, 139.0).pass(2000);
+    let now = scene.now();
+    let begun = (*scene.incident(Kind::NearLimit)).clone();
+    let written = scene.incidents.finish(&scene.ledger, now, false);
+    let mut later = Incidents::new(None, 16 << 20);
+    let restored = later.restore(begun, 0).unwrap();
+    for incident in [&written[0], &restored] {
+        assert!(incident.complete && incident.interrupted, "{incident:?}");
+        assert!(incident.summary.ends_with("so the recording ends there."), "{}", incident.summary);
+    }
+    assert_eq!(later.restore((*restored).clone(), 0), None, "it is completed once");
+}
+
+#[test]
+fn restored_incidents_count_and_stay_within_their_share_of_the_memory() {
+    let mut scene = Scene::new();
+    scene.hold(1, 139.0).pass(12_000);
+    let one = lost(&scene.incident(Kind::NearLimit));
+    for n in 0..40 {
+        let gpu = super::super::incident::IncidentGpu { uuid: format!("GPU-{n}"), ..one.gpu.clone() };
+        scene.incidents.restore(Incident { id: n.to_string(), gpu, ..one.clone() }, 1 << 20);
+    }
+    assert!((3 << 20..=4 << 20).contains(&scene.incidents.bytes()), "{}", scene.incidents.bytes());
 }
 
 fn failed_by(scene: &Scene, pid: u32) -> FailedAllocation {

@@ -30,7 +30,7 @@ fn settings(path: &Path, max_bytes: u64) -> ReportFileSettings {
 
 /// Opens the folder, writes the reports, and returns the names of those that were there before.
 fn write(path: &Path, max_bytes: u64, workloads: &[String], faults: &Arc<Faults>) -> Vec<String> {
-    let (file, earlier) = ReportFile::open(settings(path, max_bytes), 100, faults.clone()).unwrap();
+    let (file, earlier) = open(settings(path, max_bytes), 100, faults.clone()).unwrap();
     workloads.iter().for_each(|workload| file.write(&report(workload)));
     file.close();
     earlier.into_iter().map(|report| report.workload).collect()
@@ -82,7 +82,7 @@ fn a_folder_that_is_missing_costs_counted_reports_until_it_exists() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("later");
     let faults = Arc::new(Faults::default());
-    let (file, earlier) = ReportFile::open(settings(&path, 64 << 10), 100, faults.clone()).unwrap();
+    let (file, earlier) = open(settings(&path, 64 << 10), 100, faults.clone()).unwrap();
     assert!(earlier.is_empty());
     assert_eq!(faults.count(Source::Recorder, Reason::Unreadable), 1);
     file.write(&report("slurm:1"));
@@ -107,15 +107,4 @@ fn a_folder_in_the_place_of_the_file_and_a_report_that_is_too_long_are_counted()
     fs::create_dir(folder.path().join(CURRENT)).unwrap();
     write(folder.path(), 64 << 10, &["slurm:2".into()], &faults);
     assert_eq!(faults.count(Source::Recorder, Reason::Unwritable), 2);
-}
-
-#[test]
-fn a_disk_that_does_not_answer_costs_counted_reports() {
-    let (queue, waiting) = sync_channel(2);
-    let faults = Arc::new(Faults::default());
-    let file = ReportFile { queue, faults: faults.clone(), thread: std::thread::spawn(|| ()) };
-    (0..5).for_each(|n| file.write(&report(&format!("slurm:{n}"))));
-    assert_eq!((faults.count(Source::Recorder, Reason::Overloaded), total(&faults)), (3, 3));
-    drop(waiting);
-    file.close();
 }
