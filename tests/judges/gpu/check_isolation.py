@@ -7,8 +7,8 @@ with 16 processes?
 Isolation: a library around the real driver (delay.c) delays calls of GPU 0: memory info by 1.5 s, by 200 ms, for ever (10 s a call), each
 fiftieth by 300 ms; the process list and the temperature by 1.5 s. Meanwhile a process allocates 1 GiB on GPU 1 twenty times, for 20 ms each:
 each rise that the exporter sees adds 1 GiB to gpu_memory_increase_bytes_total.
-Cost: in each round the bare loop (bare.c, memory info of all GPUs at 100 Hz), the exporter, the bare loop again and the exporter again run for
-ten seconds each, one after the other. The two bare loops of a round are the A/A control: their ratio is the error of the measurement.
+Cost: in each round the bare loop (bare.c, memory info of all GPUs at 100 Hz), the exporter, and the bare loop again run for ten seconds
+each, one after the other. The two bare loops of a round are the A/A control: their ratio is the error of the measurement.
 Needs python3, gcc and the exporter, and for isolation two GPUs. Ends in less than eight minutes. Writes DIR/isolation.json and
 DIR/isolation.md; the exit status is 1 if a check fails. It changes no setting of a GPU."""
 
