@@ -50,19 +50,14 @@ pub(crate) struct ProcessLane {
     faults: Arc<Faults>,
     link: Arc<Link>,
     state: Mutex<ProcessLaneState>,
+    /// By position. A thread takes what it needs for the time of a pass, so that none is locked during a driver call; what a
+    /// thread that hangs has taken is forgotten.
+    lists: Mutex<Vec<Option<GpuLists>>>,
     /// The totals of the profiling counters, which are sampled between two passes.
     profiling: Mutex<telemetry::Totals>,
 }
 
-/// What one thread of the lane remembers about the GPUs between passes.
-#[derive(Debug)]
-struct Passes {
-    /// Nothing is remembered about a GPU that another thread serves.
-    gpus: Vec<Option<GpuLists>>,
-    buffer: ProcessBuffer,
-}
-
-/// What one thread of the lane remembers about one GPU between passes.
+/// What the lane remembers about one GPU between passes of a session.
 #[derive(Debug, Default)]
 struct GpuLists {
     lists: ListCache,
@@ -82,13 +77,20 @@ impl ProcessLane {
         let Settings { interval, peak_window, linger, series_limit: limit, .. } = settings;
         let retention = Retention { peak_window, linger, limit };
         let state = ProcessLaneState::new(attribution, faults.clone(), retention, longest_gap(interval));
-        Self { settings, snapshot, faults, link, state: Mutex::new(state), profiling: Mutex::default() }
+        Self {
+            settings,
+            snapshot,
+            faults,
+            link,
+            state: Mutex::new(state),
+            lists: Mutex::default(),
+            profiling: Mutex::default(),
+        }
     }
 
     fn work<'s>(&self, caller: Caller<'s>, telemetry: &mut Telemetry<'s>) -> Result<(), Superseded> {
         let session = caller.session;
-        let gpus = session.driver.gpus().map(|_| None).collect();
-        let mut passes = Passes { gpus, buffer: ProcessBuffer::default() };
+        let mut buffer = ProcessBuffer::default();
         let mut rested = Instant::now();
         let mut heartbeat = Ticker::starting(self.settings.interval, rested);
         while !session.ending() && !caller.gives_back() {
@@ -114,7 +116,7 @@ impl ProcessLane {
                 gpus.for_each(|gpu| self.snapshot.vitals.add_missed(Lane::Process, gpu.index, missed));
             }
             if due.is_some() || moved != 0 {
-                self.pass(caller, &mut passes, moved, due.is_some())?;
+                self.pass(caller, &mut buffer, moved, due.is_some())?;
                 let took = began.elapsed();
                 rested = Instant::now() + rest_after(took);
                 if caller.role() == Role::Shared {
@@ -149,14 +151,10 @@ impl ProcessLane {
 
     /// Lists the processes of the GPUs whose bits are set in `moved`, and publishes them. A `whole` pass covers all
     /// GPUs and all their lists. GPUs that another thread serves are left out.
-    fn pass(&self, caller: Caller<'_>, passes: &mut Passes, moved: u64, whole: bool) -> Result<(), Superseded> {
-        let Passes { gpus, buffer } = passes;
-        for (position, kept) in gpus.iter_mut().enumerate() {
-            if !caller.serves(position) {
-                *kept = None;
-                continue;
-            }
-            if !whole && moved & WakeBits::bit(position) == 0 {
+    fn pass(&self, caller: Caller<'_>, buffer: &mut ProcessBuffer, moved: u64, whole: bool) -> Result<(), Superseded> {
+        for position in 0..caller.session.driver.gpus().len() {
+            let wanted = whole || moved & WakeBits::bit(position) != 0;
+            if !wanted || !caller.serves(position) {
                 continue;
             }
             let Ok(device) = caller.device(position) else {
@@ -165,8 +163,8 @@ impl ProcessLane {
                 self.state.lock().set_alive(position, 0);
                 continue;
             };
-            let kept = kept.get_or_insert_default();
-            let alive = self.list(&device, kept, buffer, whole)?;
+            let mut kept = self.lists.lock()[position].take().unwrap_or_default();
+            let alive = self.list(&device, &mut kept, buffer, whole)?;
             if caller.session.ending() {
                 return Ok(());
             }
@@ -177,6 +175,7 @@ impl ProcessLane {
                 self.account(&device, &mut kept.accounting)?;
                 self.refresh_limits(&device, &mut kept.limits)?;
             }
+            self.lists.lock()[position] = Some(kept);
         }
         let mut state = self.state.lock();
         // A thread with one GPU has identified no process of the others.
@@ -277,6 +276,7 @@ impl LaneTask for ProcessLane {
     /// Marks the processes of all GPUs as not read yet.
     fn resume(&self, session: &Session) {
         self.state.lock().resume(session.driver.gpus());
+        *self.lists.lock() = session.driver.gpus().map(|_| None).collect();
     }
 
     fn run(&self, session: &Session, watch: &Watch) -> Result<(), Superseded> {
