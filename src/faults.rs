@@ -114,6 +114,9 @@ closed_enum! {
         Implausible => "implausible",
         /// A driver call, or a read of a process's files, did not return within its limit.
         Stalled => "stalled",
+        /// A driver call took so long that its GPU was given a thread of its own; counted once, until the GPU is quick
+        /// again.
+        Slow => "slow",
         /// A thread, or a task that follows the cluster, panicked and was restarted.
         Panicked => "panicked",
         /// `/proc` of a live process, or a required file, could not be read.
@@ -230,7 +233,8 @@ impl Source {
     pub fn reasons(self) -> impl Iterator<Item = Reason> {
         let (shared, own): (&[Reason], &[Reason]) = match self {
             Self::Library => (NVML, &[Reason::LibraryNotFound]),
-            Self::Memory | Self::Process | Self::Topology | Self::Telemetry => (NVML, &[Reason::Implausible]),
+            Self::Memory | Self::Process => (NVML, &[Reason::Implausible, Reason::Slow]),
+            Self::Topology | Self::Telemetry => (NVML, &[Reason::Implausible]),
             Self::Attribution => (&[], ATTRIBUTION),
             Self::PodResources | Self::KubernetesApi => (PEER, &[Reason::Panicked]),
             Self::Budget => (&[], &[Reason::Malformed, Reason::TooManyKeys]),

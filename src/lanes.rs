@@ -7,12 +7,14 @@
 //!      │         │                                      │  └─ telemetry, between two process passes
 //!      │         └─────────────> snapshot <─────────────┘
 //!      ├──> watch for Xid events ──^
+//!      ├── a call is slow: its thread keeps that GPU, and a new thread continues with the others
 //!      └── a call does not return: a new thread continues without that GPU
 //! ```
 //!
 //! Invariants: every driver call of a lane runs under a [`watch::Watch`]; no lock is held during a driver call;
 //! accumulated values (peaks, counters) belong to the lane and outlive sessions and threads.
 
+mod apart;
 mod control;
 mod detached;
 mod guarded;

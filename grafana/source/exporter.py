@@ -131,11 +131,11 @@ FRESH = [
     ),
     p.series(
         "Missed readings",
-        "Readings per second that the exporter did not take in time. It skips them and does not repeat them, so a "
-        "peak in between may be missed.",
+        "Readings per second that the exporter did not take in time, of the GPU that missed most. It skips them and "
+        "does not repeat them, so a peak in between may be missed.",
         [
             p.ranged(
-                f"sum by (lane) (rate(vram_exporter_missed_ticks_total{{{NODE}}}[$__rate_interval]))",
+                f"max by (lane) (rate(vram_exporter_missed_ticks_total{{{NODE}}}[$__rate_interval]))",
                 "{{lane}} readings",
             )
         ],

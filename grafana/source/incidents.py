@@ -47,7 +47,7 @@ ACTIONS = {
     "VramExporterNvmlDown": "Load the driver",
     "VramExporterKubernetesApiDown": "Check the role and the network",
     "VramExporterPodResourcesDown": "Check the kubelet's socket",
-    "VramExporterMissedTicks": "Give the exporter more CPU",
+    "VramExporterMissedTicks": "Look at the GPU, or give the exporter more CPU",
     "VramExporterProcessesInvisible": "Give it the host's pid namespace",
     "VramExporterPeakWindowTooShort": "Scrape more often",
 }

@@ -2,9 +2,11 @@
 //! thread is hanging in a call to it.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::session::Session;
-use super::watch::{Superseded, Watch};
+use super::wake::WakeBits;
+use super::watch::{Role, Superseded, Watch};
 use crate::faults::{Faults, Source};
 use crate::nvml::{Device, Driver, Error, Severity};
 use crate::snapshot::Gpu;
@@ -49,6 +51,50 @@ pub(super) enum CallError {
 impl<'s> Caller<'s> {
     pub(super) fn new(session: &'s Session, watch: &'s Watch) -> Self {
         Self { session, watch }
+    }
+
+    /// What the thread serves.
+    pub(super) fn role(self) -> Role {
+        self.watch.role()
+    }
+
+    /// Whether the thread makes the lane's calls for the slot.
+    pub(super) fn serves(self, slot: usize) -> bool {
+        match self.role() {
+            Role::Shared => !self.session.apart(self.watch.lane(), slot).is_apart(),
+            Role::Own(own) => own == slot,
+        }
+    }
+
+    /// The GPUs that the thread serves.
+    pub(super) fn served_gpus(self) -> impl Iterator<Item = &'s Arc<Gpu>> {
+        let gpus = self.session.driver.gpus().enumerate();
+        gpus.filter(move |&(position, _)| self.serves(position)).map(|(_, gpu)| gpu)
+    }
+
+    /// The bits that wake the thread if they are set for the GPUs that it serves. [`u64::MAX`] wakes every thread.
+    pub(super) fn wake_bits(self) -> u64 {
+        match self.role() {
+            Role::Own(slot) => WakeBits::bit(slot),
+            Role::Shared => {
+                let apart = self.session.slots_apart(self.watch.lane()).map(WakeBits::bit);
+                // Some bit always belongs to this thread.
+                !apart.fold(0, |bits, bit| bits | bit) | WakeBits::bit(63)
+            }
+        }
+    }
+
+    /// Gives the thread's own slot back to the thread that serves the others, if the slot is no longer slow. Returns
+    /// whether it was given back: the thread then has nothing left to do.
+    pub(super) fn gives_back(self) -> bool {
+        let Role::Own(slot) = self.role() else { return false };
+        let apart = self.session.apart(self.watch.lane(), slot);
+        // A lane makes too few calls for the driver itself to tell when these are quick again.
+        let is_quick = slot == self.session.driver_slot() || apart.is_quick(self.watch.quick_calls());
+        if is_quick {
+            apart.come_back(Instant::now());
+        }
+        is_quick
     }
 
     /// The GPU at a position.

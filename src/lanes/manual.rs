@@ -13,13 +13,13 @@ use super::process::ProcessLane;
 use super::session::Session;
 use super::settings::Settings;
 use super::stalls::Stalls;
-use super::watch::Watch;
+use super::watch::{Role, Watch};
 use super::worker::LaneTask;
 use super::xids::{self, XidWatch};
 use crate::attribution::Attribution;
 use crate::faults::Faults;
 use crate::nvml::{Discovery, Library, OpenError};
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Lane, Snapshot};
 
 /// How often [`ManualLanes::follow`] checks the snapshot.
 const LOOK: Duration = Duration::from_millis(1);
@@ -85,7 +85,7 @@ impl ManualLanes {
         let session = Session::new(driver, &alive, &mut Stalls::default());
         [&memory as &dyn LaneTask, &process].iter().for_each(|task| task.resume(&session));
         let state = memory.begin(&session);
-        let watch = Watch::new();
+        let watch = Watch::new(Lane::Memory, Role::Shared, Duration::MAX);
         let round = xids.round(Caller::new(&session, &watch), &mut xids::LaneState::default());
         round.expect(NOT_SUPERSEDED);
         Ok(Self { library, snapshot, memory, process, session, state, watch, xids, _alive: alive })

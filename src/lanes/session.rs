@@ -1,22 +1,22 @@
 //! A session: the driver from the time it is opened until it is closed, shared by the lanes.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
 
-use super::stalls::Stalls;
+use super::apart::Apart;
+use super::stalls::{Calls, Stalls};
 use crate::nvml::Driver;
-use crate::snapshot::Gpu;
+use crate::snapshot::{Gpu, Lane};
 
 /// The open driver and the state that the lanes share about it.
 #[derive(Debug)]
 pub(super) struct Session {
     /// Closed when the last lane drops the session.
     pub(super) driver: Driver,
-    /// The number of threads hanging in a call, by slot: one slot for each GPU, one for the driver itself, and one
-    /// for the events of each GPU.
-    stalled: Vec<Arc<AtomicU32>>,
+    /// The calls by slot: one slot for each GPU, one for the driver itself, and one for the events of each GPU.
+    calls: Vec<Arc<Calls>>,
     /// Why the session is ending; unset while it continues.
     end_reason: OnceLock<String>,
     /// Why another session should replace this one, which continues until then.
@@ -32,7 +32,7 @@ impl Session {
     /// still hangs.
     pub(super) fn new(driver: Driver, alive: &Arc<()>, stalls: &mut Stalls) -> Self {
         Self {
-            stalled: stalls.counters(&driver),
+            calls: stalls.of(&driver),
             driver,
             end_reason: OnceLock::new(),
             reopen_request: Mutex::new(None),
@@ -59,17 +59,27 @@ impl Session {
 
     /// Whether a thread is hanging in a call for the slot. If so, no other thread may make a call for it.
     pub(super) fn stalled(&self, slot: usize) -> bool {
-        self.stalled[slot].load(Ordering::Relaxed) > 0
+        self.calls[slot].hanging.load(Ordering::Relaxed) > 0
     }
 
     /// Records that a call for the slot is hanging.
     pub(super) fn mark_stalled(&self, slot: usize) {
-        self.stalled[slot].fetch_add(1, Ordering::Relaxed);
+        self.calls[slot].hanging.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Records that a call that hung has returned.
     pub(super) fn mark_recovered(&self, slot: usize) {
-        self.stalled[slot].fetch_sub(1, Ordering::Relaxed);
+        self.calls[slot].hanging.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Whether a thread of the lane serves the slot alone.
+    pub(super) fn apart(&self, lane: Lane, slot: usize) -> &Apart {
+        &self.calls[slot].apart[lane as usize]
+    }
+
+    /// The slots that each have a thread of the lane for themselves.
+    pub(super) fn slots_apart(&self, lane: Lane) -> impl Iterator<Item = usize> {
+        (0..self.calls.len()).filter(move |&slot| self.apart(lane, slot).is_apart())
     }
 
     /// Signals every lane to drop the session. If called more than once, only the first reason is kept.

@@ -7,6 +7,7 @@ mod reopen;
 mod restart;
 mod run;
 mod shutdown;
+mod starvation;
 #[cfg(test)]
 mod tests;
 mod workers;
@@ -24,6 +25,7 @@ use crate::faults::Faults;
 use crate::snapshot::{Gpu, Lane, Snapshot};
 use reopen::Reopening;
 use restart::RestartPolicy;
+use starvation::Starvation;
 
 /// The threads of a session: each with the lane to which its faults are attributed, and its task. The telemetry is read
 /// on the process lane's thread; the thread of [`Lane::Telemetry`] watches for Xid events.
@@ -44,6 +46,7 @@ pub(super) struct Supervisor {
     /// Indexed by lane.
     restarts: [RestartPolicy; Lane::ALL.len()],
     stalls: Stalls,
+    starvation: Starvation,
     detached: DetachedThreads,
     /// Sessions hold a weak reference to it, so that they end when the supervisor does.
     alive: Arc<()>,
@@ -70,6 +73,7 @@ impl Supervisor {
             reopening: Reopening::new(),
             restarts: [RestartPolicy::new(); Lane::ALL.len()],
             stalls: Stalls::default(),
+            starvation: Starvation::default(),
             detached: DetachedThreads::default(),
             alive: Arc::new(()),
         }

@@ -1,10 +1,12 @@
-//! How one lane wakes another: bits that any thread may set, and that one thread waits for and clears.
+//! How one lane wakes another: bits that any thread may set, and that the threads of a lane wait for and clear.
+//!
+//! Invariant: a thread takes only its own bits, so that none is lost to another thread.
 
 use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
 
-/// Bits set by any thread and taken by one.
+/// Bits set by any thread, each taken by one.
 #[derive(Debug, Default)]
 pub(super) struct WakeBits {
     pending: Mutex<u64>,
@@ -18,17 +20,20 @@ impl WakeBits {
         1 << (position % 64)
     }
 
-    /// Sets bits and wakes the waiting thread.
+    /// Sets bits and wakes the waiting threads.
     pub(super) fn notify(&self, bits: u64) {
         *self.pending.lock() |= bits;
-        self.changed.notify_one();
+        self.changed.notify_all();
     }
 
-    /// Waits until a bit is set, but not beyond the deadline. Clears and returns all bits; returns 0 at the deadline.
-    pub(super) fn wait_until(&self, deadline: Instant) -> u64 {
+    /// Waits until one of the `wanted` bits is set, but not beyond the deadline. Clears and returns the wanted bits;
+    /// returns 0 at the deadline.
+    pub(super) fn wait_until(&self, wanted: u64, deadline: Instant) -> u64 {
         let mut pending = self.pending.lock();
-        self.changed.wait_while_until(&mut pending, |bits| *bits == 0, deadline);
-        std::mem::take(&mut pending)
+        self.changed.wait_while_until(&mut pending, |bits| *bits & wanted == 0, deadline);
+        let taken = *pending & wanted;
+        *pending &= !wanted;
+        taken
     }
 }
 
@@ -44,8 +49,9 @@ mod tests {
         let wake = WakeBits::default();
         wake.notify(0b10);
         wake.notify(0b01);
-        assert_eq!(wake.wait_until(Instant::now() + Duration::from_secs(60)), 0b11);
-        assert_eq!(wake.wait_until(Instant::now()), 0);
+        assert_eq!(wake.wait_until(0b10, Instant::now() + Duration::from_secs(60)), 0b10);
+        assert_eq!(wake.wait_until(0b11, Instant::now() + Duration::from_secs(60)), 0b01);
+        assert_eq!(wake.wait_until(u64::MAX, Instant::now()), 0);
     }
 
     #[test]
@@ -55,7 +61,7 @@ mod tests {
             let wake = wake.clone();
             std::thread::spawn(move || wake.notify(4))
         };
-        assert_eq!(wake.wait_until(Instant::now() + Duration::from_secs(60)), 4);
+        assert_eq!(wake.wait_until(u64::MAX, Instant::now() + Duration::from_secs(60)), 4);
         notifier.join().unwrap();
     }
 }

@@ -1,20 +1,47 @@
-//! Driver calls that do not return: detected by the supervisor, which abandons their threads.
+//! Driver calls that are slow or do not return: detected by the supervisor, which leaves a slow GPU to the thread that is
+//! in the call, and abandons a thread whose call does not return.
+//!
+//! Invariant: the supervisor and the thread agree on each call: it returned in time, it was left to its thread, or its
+//! thread was superseded.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+
+use crate::snapshot::Lane;
 
 /// No call is under way.
 const IDLE: u64 = 0;
 /// The thread was abandoned, and another continues in its place.
 const SUPERSEDED: u64 = 1;
+/// Added to the time at which a call began when its slot is left to the thread.
+const LEFT: u64 = 1 << 63;
+/// The thread has no slot of its own.
+const SHARED: usize = usize::MAX;
+
+/// Which slots a thread of a lane serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Role {
+    /// All slots that no other thread of the lane has for itself.
+    Shared,
+    /// Only this slot, whose calls are slow.
+    Own(usize),
+}
 
 /// The driver calls of one worker thread, as its supervisor sees them.
 #[derive(Debug)]
 pub(super) struct Watch {
+    lane: Lane,
+    /// A call that takes longer than this is slow.
+    slow_after: Duration,
     base: Instant,
-    /// [`IDLE`], [`SUPERSEDED`], or the time at which the current call began, in nanoseconds after `base`.
+    /// [`IDLE`], [`SUPERSEDED`], or the time at which the current call began, in nanoseconds after `base`, possibly
+    /// with [`LEFT`].
     state: AtomicU64,
     slot: AtomicUsize,
+    /// The thread's own slot, or [`SHARED`]. Written by the thread alone.
+    own: AtomicUsize,
+    /// The number of calls for the own slot since the last slow one.
+    quick: AtomicU32,
 }
 
 /// Another thread took over because the call of this thread did not return within its limit, so this thread must end
@@ -26,8 +53,37 @@ pub(super) struct Superseded {
 }
 
 impl Watch {
-    pub(super) fn new() -> Self {
-        Self { base: Instant::now(), state: AtomicU64::new(IDLE), slot: AtomicUsize::new(0) }
+    pub(super) fn new(lane: Lane, role: Role, slow_after: Duration) -> Self {
+        let own = match role {
+            Role::Shared => SHARED,
+            Role::Own(slot) => slot,
+        };
+        Self {
+            lane,
+            slow_after,
+            base: Instant::now(),
+            state: AtomicU64::new(IDLE),
+            slot: AtomicUsize::new(0),
+            own: AtomicUsize::new(own),
+            quick: AtomicU32::new(0),
+        }
+    }
+
+    pub(super) fn lane(&self) -> Lane {
+        self.lane
+    }
+
+    /// What the thread serves. It changes only during a call of the thread.
+    pub(super) fn role(&self) -> Role {
+        match self.own.load(Ordering::Relaxed) {
+            SHARED => Role::Shared,
+            slot => Role::Own(slot),
+        }
+    }
+
+    /// The number of calls for the thread's own slot since the last slow one.
+    pub(super) fn quick_calls(&self) -> u32 {
+        self.quick.load(Ordering::Relaxed)
     }
 
     /// Makes a driver call and records its slot number, such as a GPU's position.
@@ -36,20 +92,66 @@ impl Watch {
         self.slot.store(slot, Ordering::Relaxed);
         self.state.store(began, Ordering::Release);
         let answer = body();
-        match self.state.compare_exchange(began, IDLE, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => Ok(answer),
-            Err(_) => Err(Superseded { slot }),
+        let ended = |from| self.state.compare_exchange(from, IDLE, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        if ended(began) {
+            if self.own.load(Ordering::Relaxed) == slot {
+                self.count(began);
+            }
+            return Ok(answer);
         }
+        if !ended(began | LEFT) {
+            return Err(Superseded { slot });
+        }
+        self.own.store(slot, Ordering::Relaxed);
+        Ok(answer)
+    }
+
+    /// Counts a call for the own slot.
+    fn count(&self, began: u64) {
+        let is_quick = Duration::from_nanos(self.now().saturating_sub(began)) <= self.slow_after;
+        let quick = if is_quick { self.quick.load(Ordering::Relaxed).saturating_add(1) } else { 0 };
+        self.quick.store(quick, Ordering::Relaxed);
     }
 
     /// Supersedes the thread if its call has been under way for longer than the limit, and returns the call's slot.
     pub(super) fn give_up_after(&self, limit: Duration) -> Option<usize> {
-        let began = self.state.load(Ordering::Acquire);
-        if began <= SUPERSEDED || Duration::from_nanos(self.now().saturating_sub(began)) <= limit {
-            return None;
-        }
+        let state = self.under_way_for(limit)?;
+        self.settle(state, SUPERSEDED)
+    }
+
+    /// Leaves a slow call's slot to the thread, which serves nothing else from then on, and returns the slot. `None` if
+    /// the thread is in no slow call.
+    pub(super) fn leave_slow(&self) -> Option<usize> {
+        let state = self.under_way_for(self.slow_after).filter(|state| state & LEFT == 0)?;
+        self.settle(state, state | LEFT)
+    }
+
+    /// How much longer the current call may take before it is slow; `None` if no call is under way.
+    pub(super) fn until_slow(&self) -> Option<Duration> {
+        let state = self.state.load(Ordering::Acquire);
+        (state > SUPERSEDED && state & LEFT == 0).then(|| self.slow_after.saturating_sub(self.since(state)))
+    }
+
+    /// How much longer than its limit the current call has taken; `None` if it is not slow.
+    pub(super) fn slow_for(&self) -> Option<Duration> {
+        let state = self.under_way_for(self.slow_after).filter(|state| state & LEFT == 0)?;
+        Some(self.since(state) - self.slow_after)
+    }
+
+    /// The state, if a call has been under way for longer than the limit.
+    fn under_way_for(&self, limit: Duration) -> Option<u64> {
+        let state = self.state.load(Ordering::Acquire);
+        (state > SUPERSEDED && self.since(state) > limit).then_some(state)
+    }
+
+    /// Replaces the state of the current call, unless the call has returned, and returns the call's slot.
+    fn settle(&self, state: u64, next: u64) -> Option<usize> {
         let slot = self.slot.load(Ordering::Relaxed);
-        self.state.compare_exchange(began, SUPERSEDED, Ordering::AcqRel, Ordering::Acquire).ok().map(|_| slot)
+        self.state.compare_exchange(state, next, Ordering::AcqRel, Ordering::Acquire).ok().map(|_| slot)
+    }
+
+    fn since(&self, state: u64) -> Duration {
+        Duration::from_nanos(self.now().saturating_sub(state & !LEFT))
     }
 
     fn now(&self) -> u64 {
@@ -63,16 +165,57 @@ mod tests {
 
     use super::*;
 
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    fn shared(slow_after: Duration) -> Watch {
+        Watch::new(Lane::Memory, Role::Shared, slow_after)
+    }
+
     #[test]
     fn a_call_within_its_limit_is_left_alone() {
-        let watch = Watch::new();
-        assert_eq!(watch.give_up_after(Duration::ZERO), None);
-        assert_eq!(watch.call(3, || watch.give_up_after(Duration::from_secs(60))), Ok(None));
+        let watch = shared(MINUTE);
+        assert_eq!((watch.give_up_after(Duration::ZERO), watch.leave_slow(), watch.until_slow()), (None, None, None));
+        assert_eq!(watch.call(3, || watch.give_up_after(MINUTE)), Ok(None));
+        assert_eq!(watch.call(3, || watch.leave_slow()), Ok(None));
+        assert!(watch.call(3, || watch.until_slow()).unwrap() > Some(MINUTE / 2));
+        assert_eq!(watch.role(), Role::Shared);
+    }
+
+    /// Makes a call for slot 4 that is slow.
+    fn slow_call<T>(watch: &Watch, body: impl FnOnce() -> T) -> Result<T, Superseded> {
+        watch.call(4, || {
+            std::thread::sleep(Duration::from_millis(1));
+            body()
+        })
+    }
+
+    #[test]
+    fn a_slow_call_makes_its_slot_the_thread_s_own_and_its_answer_counts() {
+        let watch = shared(Duration::from_nanos(1));
+        assert_eq!(slow_call(&watch, || (watch.leave_slow(), watch.leave_slow())), Ok((Some(4), None)));
+        assert_eq!(watch.role(), Role::Own(4));
+        // The thread may still hang in a later call, or in the one that it was left in.
+        assert_eq!(slow_call(&watch, || watch.give_up_after(Duration::ZERO)), Err(Superseded { slot: 4 }));
+        let watch = shared(Duration::from_nanos(1));
+        let hangs = slow_call(&watch, || (watch.leave_slow(), watch.give_up_after(Duration::ZERO)));
+        assert_eq!(hangs, Err(Superseded { slot: 4 }));
+        assert_eq!(watch.role(), Role::Shared, "a superseded thread owns nothing");
+    }
+
+    #[test]
+    fn calls_are_quick_until_one_is_slow() {
+        let watch = Watch::new(Lane::Memory, Role::Own(4), MINUTE);
+        (0..3).for_each(|_| watch.call(4, || ()).unwrap());
+        watch.call(5, || ()).unwrap();
+        assert_eq!(watch.quick_calls(), 3, "a call for another slot says nothing about this one");
+        let watch = Watch { slow_after: Duration::from_micros(100), ..watch };
+        slow_call(&watch, || ()).unwrap();
+        assert_eq!(watch.quick_calls(), 0);
     }
 
     #[test]
     fn a_hanging_call_is_given_up_once_and_its_thread_sees_it() {
-        let watch = &Watch::new();
+        let watch = &shared(MINUTE);
         let (release, wait) = mpsc::channel::<()>();
         std::thread::scope(|scope| {
             let stuck = scope.spawn(move || watch.call(5, || wait.recv().unwrap()));

@@ -190,7 +190,7 @@ impl LaneTask for XidWatch {
             if last {
                 return Ok(());
             }
-            self.link.ended.wait_until(Instant::now() + self.interval);
+            self.link.ended.wait_until(u64::MAX, Instant::now() + self.interval);
         }
     }
 }

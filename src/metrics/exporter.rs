@@ -38,20 +38,20 @@ static MISSED_TICKS: Family = Family::counter(
     "vram_exporter_missed_ticks_total",
     Unit::Number,
     When::Scrape,
-    &["lane"],
-    "Ticks that the sampling loop missed. They are skipped and never made up for.",
+    &["lane", "gpu"],
+    "Readings of a GPU that were due and not taken, because a driver call or the machine was too slow. They are skipped and never made up for. All GPUs miss the same number when the machine is too slow; the one that misses more than the others is slow itself.",
 );
 static LANE_DURATION: Family = Family::histogram(
     "vram_exporter_lane_duration_seconds",
     Unit::Seconds,
     When::Scrape,
     &["lane"],
-    "Duration of one pass of the sampling loop over all GPUs in seconds.",
+    "Duration of one pass of the sampling loop over the GPUs that it reads in turn, in seconds. A GPU that is slow is read on a thread of its own and is not in it.",
 );
 
 pub(super) static SECTION: Section = Section {
     title: "The exporter itself",
-    intro: "`lane` is the sampling loop: `memory`, `process` or `telemetry`. `source` and `reason` are those of the log lines. \
+    intro: "`lane` is the sampling loop: `memory`, `process` or `telemetry`. `gpu` is the NVML index. `source` and `reason` are those of the log lines. \
             Left out with `web.disable-exporter-metrics`; the alert `VramExporterMissedTicks` needs them.",
     families: &[&STUCK, &FAULTS, &FAULTS_BY_REASON, &MISSED_TICKS, &LANE_DURATION],
 };
@@ -75,8 +75,13 @@ impl ExporterStats<'_> {
         self.faults(out);
         let labels = |lane: Lane| Labels::default().and("lane", lane.label());
         let since = Some(self.started);
-        let missed = |lane| Counted::since(since, self.vitals.missed(lane) as f64);
-        out.add(&MISSED_TICKS, Lane::ALL.map(|lane| (labels(lane), missed(lane))));
+        let missed = Lane::ALL.into_iter().flat_map(|lane| {
+            let by_gpu = self.vitals.missed(lane).into_iter();
+            by_gpu.map(move |(gpu, missed)| {
+                (labels(lane).and("gpu", &gpu.to_string()), Counted::since(since, missed as f64))
+            })
+        });
+        out.add(&MISSED_TICKS, missed);
         let durations = Lane::ALL.map(|lane| (lane, self.vitals.durations(lane)));
         out.add_histogram(
             &LANE_DURATION,

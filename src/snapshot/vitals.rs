@@ -1,11 +1,14 @@
-//! What each lane reports about itself: its heartbeat, its missed ticks and the duration of its passes.
+//! What each lane reports about itself: its heartbeat, the readings that it missed and the duration of its passes.
 //!
 //! These are atomics rather than a published part, because they change on every tick and need not be consistent with
-//! one another.
+//! one another. The missed readings have a lock, because they are written only when a reading is missed.
 
+use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 /// The lanes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -51,7 +54,8 @@ pub struct Vitals {
 #[derive(Debug, Default)]
 struct LaneVitals {
     beat: AtomicU64,
-    missed: AtomicU64,
+    /// By the index of the GPU.
+    missed: Mutex<BTreeMap<u32, u64>>,
     buckets: [AtomicU64; DURATION_BUCKETS.len() + 1],
     nanos: AtomicU64,
 }
@@ -90,14 +94,22 @@ impl Vitals {
         self.stuck.load(Ordering::Relaxed)
     }
 
-    /// Adds ticks that the lane skipped because it was late.
-    pub fn add_missed(&self, lane: Lane, ticks: u64) {
-        self.lanes[lane as usize].missed.fetch_add(ticks, Ordering::Relaxed);
+    /// Counts the missed readings of these GPUs, given by index, from now on, so that the first one shows as an increase.
+    pub fn count_missed_of(&self, gpus: &[u32]) {
+        for lane in &self.lanes {
+            let mut missed = lane.missed.lock();
+            gpus.iter().for_each(|&gpu| _ = missed.entry(gpu).or_default());
+        }
     }
 
-    /// The number of ticks skipped so far.
-    pub fn missed(&self, lane: Lane) -> u64 {
-        self.lanes[lane as usize].missed.load(Ordering::Relaxed)
+    /// Adds readings of a GPU that the lane skipped because it was late.
+    pub fn add_missed(&self, lane: Lane, gpu: u32, readings: u64) {
+        *self.lanes[lane as usize].missed.lock().entry(gpu).or_default() += readings;
+    }
+
+    /// The number of readings skipped so far, by the index of the GPU.
+    pub fn missed(&self, lane: Lane) -> BTreeMap<u32, u64> {
+        self.lanes[lane as usize].missed.lock().clone()
     }
 
     /// Records one pass of the lane.

@@ -11,6 +11,7 @@ mod mig;
 mod processes;
 pub(crate) mod refusals;
 mod sessions;
+mod slow;
 mod table;
 
 use crate::harness::{Exporter, Scrape};
@@ -49,6 +50,11 @@ fn values(scrape: &Scrape, gpu: &str) -> usize {
 /// How many rounds a lane has completed.
 pub(crate) fn rounds(scrape: &Scrape, lane: &str) -> f64 {
     scrape.value("vram_exporter_lane_duration_seconds_count", &[("lane", lane)]).unwrap()
+}
+
+/// The number of the exporter's threads.
+fn threads(exporter: &Exporter) -> usize {
+    std::fs::read_dir(format!("/proc/{}/task", exporter.pid())).unwrap().count()
 }
 
 /// Closes the driver and opens it again at once, with no back-off.

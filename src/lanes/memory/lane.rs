@@ -16,7 +16,7 @@ use crate::lanes::publish::Publisher;
 use crate::lanes::schedule::{HEARTBEAT, IdlePolicy, REFRESH, Ticker};
 use crate::lanes::session::Session;
 use crate::lanes::wake::WakeBits;
-use crate::lanes::watch::{Superseded, Watch};
+use crate::lanes::watch::{Role, Superseded, Watch};
 use crate::lanes::worker::LaneTask;
 use crate::snapshot::{Gpu, GpuMemory, Lane, MemoryFigures, MemoryPart, MemorySample, MigDevice, Snapshot};
 
@@ -43,6 +43,9 @@ pub(crate) struct MemoryLane {
     /// Keyed by [`Gpu::key`].
     accumulators: Mutex<HashMap<String, SharedAccumulator>>,
     publisher: Mutex<Publisher<MemoryPart>>,
+    /// The ticks of the session. A thread that takes over continues with those of the thread before it, so that what was
+    /// missed in between is counted.
+    tickers: Mutex<HashMap<Role, Ticker>>,
 }
 
 type SharedAccumulator = Arc<Mutex<GpuAccumulator>>;
@@ -58,7 +61,8 @@ pub(crate) struct LaneState {
 impl MemoryLane {
     pub(crate) fn new(settings: Settings, snapshot: Arc<Snapshot>, faults: Arc<Faults>, link: Arc<Link>) -> Self {
         let sampler = Sampler { faults, stale_after: settings.stale_after };
-        Self { settings, snapshot, link, sampler, accumulators: Mutex::default(), publisher: Mutex::default() }
+        let (accumulators, publisher, tickers) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Self { settings, snapshot, link, sampler, accumulators, publisher, tickers }
     }
 
     /// Starts a thread's work on a session.
@@ -71,11 +75,15 @@ impl MemoryLane {
         }
     }
 
-    /// Runs one tick, which began at `began`: reads every GPU, reports the GPUs whose memory changed, and publishes new
-    /// values.
+    /// Runs one tick, which began at `began`: reads every GPU that the thread serves, reports the GPUs whose memory changed,
+    /// and publishes new values.
     pub(crate) fn tick(&self, caller: Caller<'_>, state: &mut LaneState, began: Instant) -> Result<(), Superseded> {
         let (mut moved, mut changed) = (0, false);
         for (position, accumulator) in state.accumulators.iter().enumerate() {
+            // If a call just was slow, another thread already serves the rest.
+            if !caller.serves(position) {
+                continue;
+            }
             match self.sampler.sample(caller, position, accumulator, began)? {
                 Sampled::Same => continue,
                 Sampled::Changed => changed = true,
@@ -93,18 +101,24 @@ impl MemoryLane {
             caller.session.set_lost(state.accumulators.iter().any(|accumulator| accumulator.lock().lost));
             state.idle.see(state.accumulators.iter().map(|accumulator| accumulator.lock().shown.figures));
         }
-        self.snapshot.vitals.observe(Lane::Memory, began.elapsed());
+        if caller.role() == Role::Shared {
+            self.snapshot.vitals.observe(Lane::Memory, began.elapsed());
+        }
         Ok(())
     }
 
     /// Waits for the next tick and returns its time; `None` at the end of the session.
-    fn wait(&self, session: &Session, ticker: &mut Ticker, policy: &IdlePolicy) -> Option<Instant> {
+    fn wait(&self, caller: Caller<'_>, ticker: &mut Ticker, policy: &IdlePolicy) -> Option<Instant> {
         let mut now = Instant::now();
         let idle = policy.is_idle(self.link.processes.load(Ordering::Relaxed), now);
         ticker.set_period(policy.period(idle), now);
+        let (role, woken_by) = (caller.role(), caller.wake_bits());
+        if role == Role::Shared {
+            self.link.is_busy.store(!idle, Ordering::Relaxed);
+        }
         loop {
-            let woken = self.link.awake.wait_until(ticker.next().min(now + HEARTBEAT)) != 0;
-            if woken && session.ending() {
+            let woken = self.link.awake.wait_until(woken_by, ticker.next().min(now + HEARTBEAT)) != 0;
+            if woken && caller.session.ending() {
                 return None;
             }
             now = Instant::now();
@@ -112,11 +126,15 @@ impl MemoryLane {
             if woken && idle {
                 ticker.hurry(now);
             }
-            self.snapshot.vitals.beat(Lane::Memory, now);
+            if role == Role::Shared {
+                self.snapshot.vitals.beat(Lane::Memory, now);
+            }
             if let Some(missed) = ticker.take(now) {
                 if missed > 0 {
-                    self.snapshot.vitals.add_missed(Lane::Memory, missed);
+                    let gpus = caller.served_gpus();
+                    gpus.for_each(|gpu| self.snapshot.vitals.add_missed(Lane::Memory, gpu.index, missed));
                 }
+                self.tickers.lock().insert(role, ticker.clone());
                 return Some(now);
             }
         }
@@ -162,17 +180,20 @@ impl MemoryLane {
 impl LaneTask for MemoryLane {
     /// Continues with the accumulated values of the GPUs.
     fn resume(&self, session: &Session) {
+        self.tickers.lock().clear();
         for (position, gpu) in session.driver.gpus().enumerate() {
             self.accumulator(gpu).lock().resume(gpu, session.driver.knows_mig_layout(position));
         }
     }
 
     fn run(&self, session: &Session, watch: &Watch) -> Result<(), Superseded> {
+        let caller = Caller::new(session, watch);
         let mut state = self.begin(session);
-        let mut ticker = Ticker::starting(self.settings.period, Instant::now());
-        while !session.ending() {
-            let Some(began) = self.wait(session, &mut ticker, &state.idle) else { break };
-            self.tick(Caller::new(session, watch), &mut state, began)?;
+        let earlier = self.tickers.lock().get(&caller.role()).cloned();
+        let mut ticker = earlier.unwrap_or_else(|| Ticker::starting(self.settings.period, Instant::now()));
+        while !session.ending() && !caller.gives_back() {
+            let Some(began) = self.wait(caller, &mut ticker, &state.idle) else { break };
+            self.tick(caller, &mut state, began)?;
         }
         Ok(())
     }

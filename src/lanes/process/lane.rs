@@ -22,7 +22,7 @@ use crate::lanes::schedule::{HEARTBEAT, Ticker, rest_after, time_for_readings};
 use crate::lanes::session::Session;
 use crate::lanes::telemetry::{self, Telemetry};
 use crate::lanes::wake::WakeBits;
-use crate::lanes::watch::{Superseded, Watch};
+use crate::lanes::watch::{Role, Superseded, Watch};
 use crate::lanes::worker::LaneTask;
 use crate::nvml::ProcessBuffer;
 use crate::snapshot::{Gpu, Lane, Snapshot, longest_gap};
@@ -50,26 +50,20 @@ pub(crate) struct ProcessLane {
     faults: Arc<Faults>,
     link: Arc<Link>,
     state: Mutex<ProcessLaneState>,
+    /// By position. A thread takes what it needs for the time of a pass, so that none is locked during a driver call; what a
+    /// thread that hangs has taken is forgotten.
+    lists: Mutex<Vec<Option<GpuLists>>>,
     /// The totals of the profiling counters, which are sampled between two passes.
     profiling: Mutex<telemetry::Totals>,
 }
 
-/// What one thread of the lane remembers about the GPUs between passes.
-#[derive(Debug)]
-struct Passes {
-    gpus: Vec<GpuLists>,
-    buffer: ProcessBuffer,
-}
-
-/// What one thread of the lane remembers about one GPU between passes.
+/// What the lane remembers about one GPU between passes of a session.
 #[derive(Debug, Default)]
 struct GpuLists {
     lists: ListCache,
     accounting: Accounting,
     limits: DriverLimits,
     layout: LayoutCheck,
-    /// The number of processes in the GPU's last list; at least 1 while the list is refused.
-    alive: usize,
 }
 
 impl ProcessLane {
@@ -83,39 +77,52 @@ impl ProcessLane {
         let Settings { interval, peak_window, linger, series_limit: limit, .. } = settings;
         let retention = Retention { peak_window, linger, limit };
         let state = ProcessLaneState::new(attribution, faults.clone(), retention, longest_gap(interval));
-        Self { settings, snapshot, faults, link, state: Mutex::new(state), profiling: Mutex::default() }
+        Self {
+            settings,
+            snapshot,
+            faults,
+            link,
+            state: Mutex::new(state),
+            lists: Mutex::default(),
+            profiling: Mutex::default(),
+        }
     }
 
     fn work<'s>(&self, caller: Caller<'s>, telemetry: &mut Telemetry<'s>) -> Result<(), Superseded> {
         let session = caller.session;
-        let gpus = session.driver.gpus().map(|_| GpuLists::default()).collect();
-        let mut passes = Passes { gpus, buffer: ProcessBuffer::default() };
+        let mut buffer = ProcessBuffer::default();
         let mut rested = Instant::now();
         let mut heartbeat = Ticker::starting(self.settings.interval, rested);
-        while !session.ending() {
+        while !session.ending() && !caller.gives_back() {
             let now = Instant::now();
             let deadline = heartbeat.next().min(telemetry.next()).min(now + HEARTBEAT);
             if now < rested && deadline > now {
                 std::thread::sleep(deadline.min(rested) - now);
             }
             // While the lane rests, wake-ups from the memory lane stay pending.
-            let moved = if Instant::now() < rested { 0 } else { self.link.moved.wait_until(deadline) };
+            let moved =
+                if Instant::now() < rested { 0 } else { self.link.moved.wait_until(caller.wake_bits(), deadline) };
             if session.ending() {
                 break;
             }
             let began = Instant::now();
-            self.snapshot.vitals.beat(Lane::Process, began);
+            if caller.role() == Role::Shared {
+                self.snapshot.vitals.beat(Lane::Process, began);
+                self.snapshot.vitals.beat(Lane::Telemetry, began);
+            }
             let due = heartbeat.take(began);
-            if let Some(missed) = due {
-                self.snapshot.vitals.add_missed(Lane::Process, missed);
+            if let Some(missed) = due.filter(|&missed| missed > 0) {
+                let gpus = caller.served_gpus();
+                gpus.for_each(|gpu| self.snapshot.vitals.add_missed(Lane::Process, gpu.index, missed));
             }
             if due.is_some() || moved != 0 {
-                self.pass(caller, &mut passes, moved, due.is_some())?;
+                self.pass(caller, &mut buffer, moved, due.is_some())?;
                 let took = began.elapsed();
                 rested = Instant::now() + rest_after(took);
-                self.snapshot.vitals.observe(Lane::Process, took);
+                if caller.role() == Role::Shared {
+                    self.snapshot.vitals.observe(Lane::Process, took);
+                }
             }
-            self.snapshot.vitals.beat(Lane::Telemetry, began);
             self.take_readings(caller, telemetry, began)?;
         }
         Ok(())
@@ -143,38 +150,42 @@ impl ProcessLane {
     }
 
     /// Lists the processes of the GPUs whose bits are set in `moved`, and publishes them. A `whole` pass covers all
-    /// GPUs and all their lists.
-    fn pass(&self, caller: Caller<'_>, passes: &mut Passes, moved: u64, whole: bool) -> Result<(), Superseded> {
-        let Passes { gpus, buffer } = passes;
-        for (position, kept) in gpus.iter_mut().enumerate() {
-            if !whole && moved & WakeBits::bit(position) == 0 {
+    /// GPUs and all their lists. GPUs that another thread serves are left out.
+    fn pass(&self, caller: Caller<'_>, buffer: &mut ProcessBuffer, moved: u64, whole: bool) -> Result<(), Superseded> {
+        for position in 0..caller.session.driver.gpus().len() {
+            let wanted = whole || moved & WakeBits::bit(position) != 0;
+            if !wanted || !caller.serves(position) {
                 continue;
             }
             let Ok(device) = caller.device(position) else {
                 // The GPU's memory and processes cannot be read, however often the lanes try, so the processes are not
                 // counted.
-                kept.alive = 0;
+                self.state.lock().set_alive(position, 0);
                 continue;
             };
-            let alive = self.list(&device, kept, buffer, whole)?;
+            let mut kept = self.lists.lock()[position].take().unwrap_or_default();
+            let alive = self.list(&device, &mut kept, buffer, whole)?;
             if caller.session.ending() {
                 return Ok(());
             }
-            kept.alive = alive.unwrap_or(kept.alive.max(1));
+            if alive.is_none() {
+                self.state.lock().assume_alive(position);
+            }
             if whole && alive.is_some() {
                 self.account(&device, &mut kept.accounting)?;
                 self.refresh_limits(&device, &mut kept.limits)?;
             }
+            self.lists.lock()[position] = Some(kept);
         }
         let mut state = self.state.lock();
-        if whole {
+        // A thread with one GPU has identified no process of the others.
+        if whole && caller.role() == Role::Shared {
             state.sweep();
         }
         self.publish(&state);
-        drop(state);
-        let alive = gpus.iter().map(|kept| kept.alive).sum();
+        let alive = state.alive();
         if self.link.processes.swap(alive, Ordering::Relaxed) == 0 && alive > 0 {
-            self.link.awake.notify(1);
+            self.link.awake.notify(u64::MAX);
         }
         Ok(())
     }
@@ -202,6 +213,7 @@ impl ProcessLane {
             let mut state = self.state.lock();
             match state.fold_list(device.position(), device.gpu(), list, layout_holds, &limits) {
                 Folded::Alive(alive) => {
+                    state.set_alive(device.position(), alive);
                     self.snapshot.feed.add_list(state.shown(device.position()));
                     return Ok(Some(alive));
                 }
@@ -264,6 +276,7 @@ impl LaneTask for ProcessLane {
     /// Marks the processes of all GPUs as not read yet.
     fn resume(&self, session: &Session) {
         self.state.lock().resume(session.driver.gpus());
+        *self.lists.lock() = session.driver.gpus().map(|_| None).collect();
     }
 
     fn run(&self, session: &Session, watch: &Watch) -> Result<(), Superseded> {

@@ -26,6 +26,8 @@ pub(super) struct ProcessLaneState {
     gpus: HashMap<String, GpuProcessState>,
     /// What is published, by position.
     shown: Vec<Arc<GpuProcesses>>,
+    /// The number of processes in the last list of each GPU, by position; at least 1 while the list is refused.
+    alive: Vec<usize>,
 }
 
 /// What is remembered about one GPU.
@@ -71,12 +73,28 @@ impl ProcessLaneState {
         retention: Retention,
         longest_gap: Duration,
     ) -> Self {
-        Self { attribution, faults, retention, longest_gap, gpus: HashMap::new(), shown: Vec::new() }
+        Self { attribution, faults, retention, longest_gap, gpus: HashMap::new(), shown: Vec::new(), alive: Vec::new() }
     }
 
     /// Starts a new session: the processes of its GPUs have not been listed yet.
     pub(super) fn resume<'g>(&mut self, gpus: impl Iterator<Item = &'g Arc<Gpu>>) {
         self.shown = gpus.map(|gpu| Arc::new(unread(gpu))).collect();
+        self.alive = vec![0; self.shown.len()];
+    }
+
+    /// Sets the number of processes on the GPU at a position.
+    pub(super) fn set_alive(&mut self, position: usize, alive: usize) {
+        self.alive[position] = alive;
+    }
+
+    /// Records that the list of the GPU at a position was refused: there may be processes.
+    pub(super) fn assume_alive(&mut self, position: usize) {
+        self.alive[position] = self.alive[position].max(1);
+    }
+
+    /// The number of processes on all GPUs.
+    pub(super) fn alive(&self) -> usize {
+        self.alive.iter().sum()
     }
 
     /// Folds in a list of the GPU at a position. `layout_holds`: whether the list matches the MIG layout in

@@ -21,7 +21,11 @@ impl Supervisor {
             self.reap(&phase);
             self.beat_for_idle_lanes(&phase);
             if std::mem::discriminant(&phase) == before {
-                thread::park_timeout(phase.pause());
+                let pause = match &phase {
+                    Phase::Open { workers, .. } => self.pause(workers),
+                    phase => phase.pause(),
+                };
+                thread::park_timeout(pause);
             }
         }
         self.shutdown(phase);
@@ -63,7 +67,10 @@ impl Supervisor {
             },
             Phase::Open { session, since, workers } => self.supervise(session, since, workers),
             Phase::Ending { session, workers, then } => {
-                let workers = self.check_workers(&session, workers);
+                let mut workers = self.check_workers(&session, workers);
+                if matches!(then, AfterEnding::StartSession(_)) {
+                    workers = self.abandon_slow(&session, workers);
+                }
                 if !workers.is_empty() {
                     return Phase::Ending { session, workers, then };
                 }

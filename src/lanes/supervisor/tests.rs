@@ -12,8 +12,8 @@ use crate::faults::{Reason, Source};
 use crate::lanes::memory::MemoryLane;
 use crate::lanes::process::ProcessLane;
 use crate::lanes::session::Session;
-use crate::lanes::watch::{Superseded, Watch};
-use crate::lanes::worker::{Worker, WorkerStatus};
+use crate::lanes::watch::{Role, Superseded, Watch};
+use crate::lanes::worker::{Slow, Worker, WorkerStatus};
 use crate::lanes::xids::XidWatch;
 use crate::lanes::{DriverLease, MemorySettings, ProcessSettings, TelemetrySettings};
 use crate::nvml::Library;
@@ -194,9 +194,9 @@ fn repeated_panics_restart_a_lane_ever_later_in_any_session() {
 fn a_thread_that_panics_in_a_driver_call_is_not_one_that_hangs() {
     let (mut supervisor, _stage) = supervisor(u32::MAX);
     let (session, _) = open(&mut supervisor);
-    let worker = supervisor.start(Lane::Memory, &supervisor.tasks[0].1, &session).unwrap();
+    let worker = supervisor.start((Lane::Memory, Role::Shared), &supervisor.tasks[0].1, &session).unwrap();
     wait_until("the panic", || worker.is_finished());
-    assert!(matches!(worker.check(Duration::ZERO), WorkerStatus::Panicked));
+    assert!(matches!(worker.check(Duration::ZERO, Slow::Kept), WorkerStatus::Panicked));
     session.end("the test ends");
 }
 
@@ -266,7 +266,8 @@ fn no_more_threads_are_abandoned_than_may_hang() {
     let mut watch_one = || {
         let entered = Arc::new(AtomicBool::new(false));
         let hanging = Arc::new(Hanging(wait.clone(), entered.clone()));
-        let worker = Worker::start(Lane::Memory, hanging, session.clone()).unwrap();
+        let lane = (Lane::Memory, Role::Shared);
+        let worker = Worker::start(lane, hanging, session.clone(), Duration::from_secs(60)).unwrap();
         wait_until("the call", || entered.load(Ordering::Relaxed));
         thread::sleep(Duration::from_millis(5));
         let working = supervisor.check_workers(&session, vec![worker]).len();

@@ -2,17 +2,26 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::Supervisor;
-use super::phase::{AfterEnding, Phase};
+use super::phase::{AfterEnding, POLL, Phase};
 use super::restart::LONGEST_PAUSE;
 use crate::faults::{Reason, Source};
 use crate::lanes::opening::OpenedDriver;
 use crate::lanes::session::Session;
-use crate::lanes::worker::{LaneTask, Worker, WorkerStatus, thread_name};
+use crate::lanes::watch::Role;
+use crate::lanes::worker::{LaneTask, Slow, Worker, WorkerStatus, thread_name};
 use crate::nvml;
 use crate::snapshot::Lane;
+
+/// A call that takes longer than this many periods of the memory lane, and at least [`SLOW_AT_LEAST`], is slow.
+const SLOW_PERIODS: u32 = 5;
+/// How long after its limit a call is looked at, because it must have exceeded the limit.
+const LATE: Duration = Duration::from_millis(1);
+/// A single reading may wait 10 to 24 ms while the driver itself allocates memory; that is not slow.
+const SLOW_AT_LEAST: Duration = Duration::from_millis(50);
 
 impl Supervisor {
     /// Starts the lanes on an opened driver.
@@ -36,24 +45,74 @@ impl Supervisor {
         self.snapshot.driver.store(Arc::new(description));
         let now = Instant::now();
         Lane::ALL.iter().for_each(|&lane| self.snapshot.vitals.beat(lane, now));
-        let workers = self.tasks.iter().filter_map(|(lane, task)| self.start(*lane, task, &session)).collect();
+        let gpus: Vec<u32> = session.driver.gpus().map(|gpu| gpu.index).collect();
+        self.snapshot.vitals.count_missed_of(&gpus);
+        let mut workers = Vec::new();
+        self.start_missing(&session, &mut workers, |_| true);
         Phase::Open { session, since: Instant::now(), workers }
     }
 
     /// Starts a thread of a lane. Reports the error if the system cannot create a thread.
-    pub(super) fn start(&self, lane: Lane, task: &Arc<dyn LaneTask>, session: &Arc<Session>) -> Option<Worker> {
-        let worker = Worker::start(lane, task.clone(), session.clone());
+    pub(super) fn start(
+        &self,
+        (lane, role): (Lane, Role),
+        task: &Arc<dyn LaneTask>,
+        session: &Arc<Session>,
+    ) -> Option<Worker> {
+        let worker = Worker::start((lane, role), task.clone(), session.clone(), self.slow_after());
         worker.inspect_err(|error| self.faults.report(source(lane), Reason::Panicked, None, error)).ok()
+    }
+
+    /// Starts the threads that are missing in the lanes that `may_start`: one that serves all GPUs, and one for each GPU
+    /// that is served alone.
+    fn start_missing(&self, session: &Arc<Session>, workers: &mut Vec<Worker>, may_start: impl Fn(Lane) -> bool) {
+        for (lane, task) in self.tasks.iter().filter(|(lane, _)| may_start(*lane)) {
+            for role in std::iter::once(Role::Shared).chain(session.slots_apart(*lane).map(Role::Own)) {
+                if !workers.iter().any(|worker| (worker.lane, worker.role) == (*lane, role)) {
+                    workers.extend(self.start((*lane, role), task, session));
+                }
+            }
+        }
+    }
+
+    /// The time after which a call is slow and its GPU gets a thread of its own.
+    pub(super) fn slow_after(&self) -> Duration {
+        (self.settings.memory.period * SLOW_PERIODS).max(SLOW_AT_LEAST)
+    }
+
+    /// How long the supervisor may sleep while the lanes run: no longer than until a call that is under way, or that begins
+    /// in the meantime, is slow. While nothing uses a GPU, a slow call costs no reading, and the machine is left asleep.
+    pub(super) fn pause(&self, workers: &[Worker]) -> Duration {
+        let longest = if self.link.is_busy.load(Ordering::Relaxed) { self.slow_after().min(POLL) } else { POLL };
+        let under_way = workers.iter().filter_map(Worker::until_slow).min();
+        under_way.map_or(longest, |left| longest.min(left + LATE))
+    }
+
+    /// Abandons the threads that still are in a slow call for their own slots, if no other thread is left and the session is
+    /// to be replaced: the next session must not wait for one GPU. Returns the threads that are left.
+    pub(super) fn abandon_slow(&mut self, session: &Session, workers: Vec<Worker>) -> Vec<Worker> {
+        if workers.iter().any(|worker| worker.role == Role::Shared) || self.is_full() {
+            return workers;
+        }
+        let mut left = Vec::new();
+        for worker in workers {
+            match worker.check(Duration::ZERO, Slow::Kept) {
+                WorkerStatus::Hung(slot, thread) => {
+                    session.mark_stalled(slot);
+                    self.detached.add_stuck(thread);
+                }
+                WorkerStatus::Working(worker) | WorkerStatus::Slow(_, worker) => left.push(worker),
+                WorkerStatus::Finished | WorkerStatus::Panicked => {}
+            }
+        }
+        left
     }
 
     /// One round of supervision of an open session.
     pub(super) fn supervise(&mut self, session: Arc<Session>, since: Instant, workers: Vec<Worker>) -> Phase {
         let mut workers = self.check_workers(&session, workers);
-        for (lane, task) in &self.tasks {
-            let missing = !workers.iter().any(|worker| worker.lane == *lane);
-            if missing && !session.ending() && self.restarts[*lane as usize].is_due() {
-                workers.extend(self.start(*lane, task, &session));
-            }
+        if !session.ending() {
+            self.start_missing(&session, &mut workers, |lane| self.restarts[lane as usize].is_due());
         }
         if self.control.released_for(Instant::now()).is_some() {
             session.end("the driver is released on request");
@@ -83,16 +142,27 @@ impl Supervisor {
         }
     }
 
-    /// Abandons threads whose driver call does not return, and removes those that ended. Returns the others.
+    /// Leaves slow GPUs to the threads that are in a call to them, abandons threads whose driver call does not return, and
+    /// removes those that ended. Returns the others.
     pub(super) fn check_workers(&mut self, session: &Session, workers: Vec<Worker>) -> Vec<Worker> {
         let limit = self.settings.call_timeout;
+        let may_leave = if self.starvation.may_explain(&workers, self.slow_after()) { Slow::Kept } else { Slow::Left };
         let mut working = Vec::new();
         for worker in workers {
             let lane = worker.lane;
             // At the limit a thread that hangs is not replaced, so its lane goes silent, which the health check
             // reports.
-            match worker.check(if self.is_full() { Duration::MAX } else { limit }) {
+            match worker.check(if self.is_full() { Duration::MAX } else { limit }, may_leave) {
                 WorkerStatus::Working(worker) => working.push(worker),
+                WorkerStatus::Slow(slot, worker) => {
+                    session.apart(lane, slot).leave(Instant::now());
+                    let gpu = session.gpu_of_slot(slot).map(|gpu| gpu.index);
+                    let after = self.slow_after();
+                    let error =
+                        format!("a driver call has taken longer than {after:?}: other GPUs no longer wait for it");
+                    self.faults.report(source(lane), Reason::Slow, gpu, &io::Error::other(error));
+                    working.push(worker);
+                }
                 WorkerStatus::Hung(slot, thread) => {
                     session.mark_stalled(slot);
                     let gpu = session.gpu_of_slot(slot).map(|gpu| gpu.index);

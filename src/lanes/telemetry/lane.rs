@@ -12,8 +12,8 @@ use crate::faults::{Faults, Source};
 use crate::lanes::guarded::Caller;
 use crate::lanes::schedule::Ticker;
 use crate::lanes::session::Session;
-use crate::lanes::watch::Superseded;
-use crate::snapshot::{Gpu, Lane, Snapshot, TelemetryPart};
+use crate::lanes::watch::{Role, Superseded};
+use crate::snapshot::{Gpu, GpuTelemetry, Lane, Snapshot, TelemetryPart};
 
 /// The settings of the readings.
 #[derive(Debug, Clone)]
@@ -75,19 +75,36 @@ impl<'s> Telemetry<'s> {
     /// the step read it.
     pub(crate) fn step(&mut self, caller: Caller<'s>) -> Result<Option<Work>, Superseded> {
         let began = Instant::now();
-        let missed = self.queue.fill(&mut self.gpus, self.profiler.as_mut(), &caller.session.driver, began);
-        self.snapshot.vitals.add_missed(Lane::Telemetry, missed);
-        let Some(step) = self.queue.steps.pop_front() else { return Ok(None) };
-        let work = self.perform(step, caller)?;
-        self.spent += began.elapsed();
-        if matches!(step, Step::FastDone(_) | Step::SlowDone(_)) {
-            let gpus = self.gpus.iter().map(|gpu| gpu.shown.clone()).collect();
-            self.snapshot.telemetry.store(Arc::new(TelemetryPart { gpus }));
+        let missed = self.queue.fill(&mut self.gpus, self.profiler.as_mut(), caller, began);
+        if missed > 0 {
+            let gpus = caller.served_gpus();
+            gpus.for_each(|gpu| self.snapshot.vitals.add_missed(Lane::Telemetry, gpu.index, missed));
         }
+        let Some(step) = self.queue.steps.pop_front() else { return Ok(None) };
+        // Another thread may have taken over a GPU, or this one may have given all others up, since the step was queued.
+        let is_ours = step.slot(caller.session.driver_slot()).is_none_or(|slot| caller.serves(slot));
+        let work = if is_ours { self.perform(step, caller)? } else { None };
+        self.spent += began.elapsed();
         if self.queue.steps.is_empty() {
-            self.snapshot.vitals.observe(Lane::Telemetry, std::mem::take(&mut self.spent));
+            let spent = std::mem::take(&mut self.spent);
+            if caller.role() == Role::Shared {
+                self.snapshot.vitals.observe(Lane::Telemetry, spent);
+            }
         }
         Ok(work)
+    }
+
+    /// Publishes the readings of one GPU. Several threads may each publish their own GPUs.
+    fn publish(&self, position: usize, copy: impl Fn(&GpuTelemetry, &mut GpuTelemetry)) {
+        self.snapshot.telemetry.rcu(|part| {
+            let is_known = |(gpu, shown): (&GpuReadings, &GpuTelemetry)| Arc::ptr_eq(&gpu.shown.gpu, &shown.gpu);
+            let mut gpus = part.gpus.clone();
+            if gpus.len() != self.gpus.len() || !self.gpus.iter().zip(&gpus).all(is_known) {
+                gpus = self.gpus.iter().map(|gpu| GpuTelemetry::unread(gpu.shown.gpu.clone())).collect();
+            }
+            copy(&self.gpus[position].shown, &mut gpus[position]);
+            TelemetryPart { gpus }
+        });
     }
 
     fn perform(&mut self, step: Step, caller: Caller<'s>) -> Result<Option<Work>, Superseded> {
@@ -103,17 +120,19 @@ impl<'s> Telemetry<'s> {
             Step::FastDone(position) => {
                 let gpu = &mut self.gpus[position];
                 gpu.shown.fast_at = gpu.end_round().or(gpu.shown.fast_at);
+                self.publish(position, |from, to| (to.fast, to.fast_at) = (from.fast.clone(), from.fast_at));
             }
             Step::SlowDone(position) => {
                 let gpu = &mut self.gpus[position];
                 gpu.shown.slow_at = gpu.end_round().or(gpu.shown.slow_at);
+                self.publish(position, |from, to| (to.slow, to.slow_at) = (from.slow.clone(), from.slow_at));
             }
             Step::Profile(position, slot) => {
                 if let Some(profiler) = &mut self.profiler {
                     profiler.profile(position, slot, caller)?;
                 }
             }
-            Step::ProfileDone => self.profiler.iter_mut().for_each(Profiler::publish),
+            Step::ProfileDone => self.profiler.iter_mut().for_each(|profiler| profiler.publish(caller)),
             Step::GpuCount => self.count_gpus(caller)?,
             Step::Uuid(position) => self.ask_uuid(position, caller)?,
             Step::MigLayout(position) => self.check_mig_layout(position, caller)?,

@@ -40,6 +40,8 @@ pub(super) struct Profiler<'s> {
 #[derive(Debug)]
 struct GpuScopes<'s> {
     gpu: Arc<Gpu>,
+    /// Whether this thread samples the GPU in the current round.
+    is_served: bool,
     /// Whether the GPU supports the counters; `None` until the driver has reported it.
     supported: Option<bool>,
     /// The whole GPU, and each MIG GPU instance.
@@ -64,7 +66,7 @@ impl<'s> Profiler<'s> {
             let instances = gpu.mig.iter().filter(|device| known(position) && gpu.is_first_of_its_instance(device));
             let scopes = std::iter::once(None).chain(instances.map(Some));
             let scopes = scopes.map(|device| Scope::new(gpu, device.cloned(), &kept)).collect();
-            GpuScopes { gpu: gpu.clone(), supported: None, scopes }
+            GpuScopes { gpu: gpu.clone(), is_served: false, supported: None, scopes }
         });
         let gpus = gpus.collect();
         drop(kept);
@@ -73,8 +75,16 @@ impl<'s> Profiler<'s> {
     }
 
     /// What is sampled in one round: pairs of a GPU's position and a slot, the arguments of [`Profiler::profile`].
-    pub(super) fn due(&self) -> impl Iterator<Item = (usize, usize)> {
-        let gpus = self.gpus.iter().enumerate().filter(|(_, gpu)| gpu.supported != Some(false));
+    pub(super) fn due(&mut self, caller: Caller<'_>) -> impl Iterator<Item = (usize, usize)> {
+        for (position, gpu) in self.gpus.iter_mut().enumerate() {
+            let was_served = std::mem::replace(&mut gpu.is_served, caller.serves(position));
+            if gpu.is_served && !was_served {
+                // Another thread may have added to the totals.
+                let kept = self.totals.lock();
+                gpu.scopes.iter_mut().for_each(|scope| scope.continue_from(&kept));
+            }
+        }
+        let gpus = self.gpus.iter().enumerate().filter(|(_, gpu)| gpu.is_served && gpu.supported != Some(false));
         gpus.flat_map(|(position, gpu)| {
             let wanted = gpu.scopes.iter().enumerate().filter(|(_, scope)| !scope.is_given_up());
             wanted.map(move |(slot, _)| (position, slot))
@@ -124,15 +134,24 @@ impl<'s> Profiler<'s> {
         Ok(())
     }
 
-    /// Publishes the figures of all GPUs.
-    pub(super) fn publish(&mut self) {
-        let Self { gpus, publisher, snapshot, .. } = self;
+    /// Publishes the figures of the GPUs that this thread sampled, with what other threads have published about theirs.
+    pub(super) fn publish(&mut self, caller: Caller<'_>) {
+        let Self { gpus, publisher, snapshot, totals, .. } = self;
+        // Held so that two threads do not replace each other's figures.
+        let _one_at_a_time = totals.lock();
+        let current = snapshot.profiling.load_full();
         publisher.publish(&snapshot.profiling, |part| {
             if part.gpus.len() != gpus.len() {
                 let empty = |gpu: &GpuScopes<'_>| GpuProfiling::unread(gpu.gpu.clone());
                 part.gpus = gpus.iter().map(empty).collect();
             }
-            gpus.iter().zip(&mut part.gpus).for_each(|(gpu, shown)| gpu.show(shown));
+            for (position, (gpu, shown)) in gpus.iter().zip(&mut part.gpus).enumerate() {
+                let theirs = current.gpus.get(position).filter(|other| Arc::ptr_eq(&other.gpu, &gpu.gpu));
+                match theirs {
+                    Some(theirs) if !(gpu.is_served && caller.serves(position)) => shown.clone_from(theirs),
+                    _ => gpu.show(shown),
+                }
+            }
         });
     }
 }

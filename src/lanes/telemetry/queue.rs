@@ -6,8 +6,8 @@ use std::time::Instant;
 use super::gpu::GpuReadings;
 use super::profiling::Profiler;
 use super::reading::Reading;
+use crate::lanes::guarded::Caller;
 use crate::lanes::schedule::{IDLE_STRIDE, RECONSIDER, Ticker};
-use crate::nvml::Driver;
 
 /// One step of a round; the number is a GPU's position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +25,24 @@ pub(super) enum Step {
     GpuCount,
     Uuid(usize),
     MigLayout(usize),
+}
+
+impl Step {
+    /// The slot of the step's driver call; `None` if the step makes none.
+    pub(super) fn slot(self, driver_slot: usize) -> Option<usize> {
+        match self {
+            Self::Read(position, _)
+            | Self::Work(position)
+            | Self::Idle(position)
+            | Self::FastDone(position)
+            | Self::SlowDone(position)
+            | Self::Profile(position, _)
+            | Self::Uuid(position)
+            | Self::MigLayout(position) => Some(position),
+            Self::GpuCount => Some(driver_slot),
+            Self::ProfileDone => None,
+        }
+    }
 }
 
 /// The steps of the current round, and when the next round is due.
@@ -60,30 +78,30 @@ impl Queue {
         &mut self,
         gpus: &mut [GpuReadings],
         mut profiler: Option<&mut Profiler<'_>>,
-        driver: &Driver,
+        caller: Caller<'_>,
         now: Instant,
     ) -> u64 {
         let busy = !self.steps.is_empty();
         let missed = self.fast.take(now).map(|missed| {
             if !busy {
-                self.queue_fast(gpus, driver);
+                self.queue_fast(gpus, caller);
             }
             missed + u64::from(busy)
         });
         if !busy && self.slow.take(now).is_some() {
-            self.queue_slow(gpus, profiler.as_deref_mut());
+            self.queue_slow(gpus, profiler.as_deref_mut(), caller);
         }
         let profiling = self.profiling.as_mut().filter(|_| !busy).and_then(|ticker| ticker.take(now));
         if let (Some(_), Some(profiler)) = (profiling, profiler) {
-            self.steps.extend(profiler.due().map(|(position, slot)| Step::Profile(position, slot)));
+            self.steps.extend(profiler.due(caller).map(|(position, slot)| Step::Profile(position, slot)));
             self.steps.push_back(Step::ProfileDone);
         }
         missed.unwrap_or(0)
     }
 
-    fn queue_fast(&mut self, gpus: &[GpuReadings], driver: &Driver) {
+    fn queue_fast(&mut self, gpus: &[GpuReadings], caller: Caller<'_>) {
         self.fast_round = self.fast_round.wrapping_add(1);
-        for (position, gpu) in gpus.iter().enumerate() {
+        for (position, gpu) in gpus.iter().enumerate().filter(|&(position, _)| caller.serves(position)) {
             self.steps.extend(gpu.lacks_uuid.then_some(Step::Uuid(position)));
             self.read(position, gpu, &Reading::FAST);
             let idle = gpu.did_nothing() && self.fast_round % IDLE_STRIDE != 1;
@@ -95,19 +113,22 @@ impl Queue {
         // A layout that could not be read when the driver was opened is read again soon, and then less and less often
         // as long as the driver refuses the call.
         if self.fast_round.is_power_of_two() {
-            let unknown = (0..gpus.len()).filter(|&position| !driver.knows_mig_layout(position));
-            self.steps.extend(unknown.map(Step::MigLayout));
+            let driver = &caller.session.driver;
+            let unknown = |&position: &usize| caller.serves(position) && !driver.knows_mig_layout(position);
+            self.steps.extend((0..gpus.len()).filter(unknown).map(Step::MigLayout));
         }
     }
 
-    fn queue_slow(&mut self, gpus: &mut [GpuReadings], profiler: Option<&mut Profiler<'_>>) {
+    fn queue_slow(&mut self, gpus: &mut [GpuReadings], profiler: Option<&mut Profiler<'_>>, caller: Caller<'_>) {
         self.slow_round = self.slow_round.wrapping_add(1);
         if self.slow_round.is_multiple_of(RECONSIDER) {
             gpus.iter_mut().for_each(GpuReadings::reconsider);
             profiler.into_iter().for_each(Profiler::reconsider);
         }
-        self.steps.push_back(Step::GpuCount);
-        for (position, gpu) in gpus.iter().enumerate() {
+        if caller.serves(caller.session.driver_slot()) {
+            self.steps.push_back(Step::GpuCount);
+        }
+        for (position, gpu) in gpus.iter().enumerate().filter(|&(position, _)| caller.serves(position)) {
             self.steps.push_back(Step::MigLayout(position));
             self.read(position, gpu, &Reading::SLOW);
             self.steps.push_back(Step::SlowDone(position));

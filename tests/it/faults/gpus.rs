@@ -98,8 +98,8 @@ fn an_xid_that_comes_while_a_call_hangs_is_counted_on_every_gpu() {
         .scrape_until("zeros from the start", |s| count(s, "0", "79") == Some(0.0) && count(s, "1", "31") == Some(0.0));
     let hang = "[[fault]]\ncall = \"nvmlDeviceGetComputeRunningProcesses_v3\"\ngpu = 0\nkind = \"hang\"\n";
     machine.control(hang);
-    let age = |s: &Scrape| s.value("vram_exporter_sample_age_seconds", &[("gpu", "1"), ("lane", "process")]);
-    exporter.scrape_until("the process lane hangs", |s| age(s) > Some(3.0));
+    let age = |s: &Scrape| s.value("vram_exporter_sample_age_seconds", &[("gpu", "0"), ("lane", "process")]);
+    exporter.scrape_until("the list hangs", |s| age(s) > Some(3.0));
     // The Xids arrive long before the call's time limit, so they would be missed if events were registered only after
     // that limit.
     let xids = "[[xid]]\ngpu = 0\ncode = 79\n[[xid]]\ngpu = 1\ncode = 31\n";

@@ -128,7 +128,7 @@ fn a_demo_without_room_for_its_proc_ends_and_says_why() {
 fn a_machine_that_was_paused_goes_on_without_a_burst_or_an_old_value() {
     let machine = Machine::new(TWO);
     let exporter = machine.export(&["--memory.stale-after=2s"]);
-    let missed = |s: &Scrape| s.value("vram_exporter_missed_ticks_total", &[("lane", "memory")]).unwrap();
+    let missed = |s: &Scrape| s.value("vram_exporter_missed_ticks_total", &[("lane", "memory"), ("gpu", "1")]).unwrap();
     let before = exporter.scrape_until("values", |s| values(s, "1") > 0);
     // All threads pause while the clock runs, as on a suspended machine or in a paused virtual one.
     exporter.signal(Signal::SIGSTOP);

@@ -1,7 +1,7 @@
 //! The open driver session continues whatever else fails: refused or hanging attempts to open another session,
 //! and calls that never return.
 
-use super::{TWO, faults, reopen, rounds, up, values};
+use super::{TWO, faults, reopen, rounds, threads, up, values};
 use crate::harness::{Exporter, Machine, Scrape};
 
 const LOST: &str = "[[fault]]\ncall = \"*\"\ngpu = 0\nkind = \"error\"\ncode = \"GPU_IS_LOST\"\n";
@@ -70,10 +70,6 @@ fn a_session_outlives_a_machine_change_until_another_can_be_opened() {
         assert_second_gpu(s);
         s.all("gpu_up").count() == 2
     });
-}
-
-fn threads(exporter: &Exporter) -> usize {
-    std::fs::read_dir(format!("/proc/{}/task", exporter.pid())).unwrap().count()
 }
 
 #[test]

@@ -248,7 +248,7 @@ impl Machine {
         snapshot.recorder.store(Arc::new(self.recorder));
         snapshot.vitals.observe(Lane::Memory, Duration::from_micros(7));
         snapshot.vitals.observe(Lane::Memory, Duration::from_secs(9));
-        snapshot.vitals.add_missed(Lane::Process, 5);
+        snapshot.vitals.add_missed(Lane::Process, 0, 5);
         snapshot.pushes.delivered(UNIX_EPOCH + Duration::from_millis(1_700_000_000_500), 2);
         Metrics::new(snapshot, self.faults, self.settings).unwrap()
     }

@@ -108,7 +108,7 @@ class Node:
         self.add("scrape_samples_scraped", 900)
         self.add("vram_exporter_stuck_threads", 0)
         for lane, rate in (("memory", 100), ("process", 1), ("telemetry", 1)):
-            self.add("vram_exporter_missed_ticks_total", 12, lane=lane)
+            self.add("vram_exporter_missed_ticks_total", 12, lane=lane, gpu="0")
             for limit, share in (("0.0005", 0.6), ("0.001", 0.97), ("+Inf", 1)):
                 self.add("vram_exporter_lane_duration_seconds_bucket", counter(share * rate), lane=lane, le=limit)
             self.add("vram_exporter_lane_duration_seconds_count", counter(rate), lane=lane)

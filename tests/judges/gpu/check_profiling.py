@@ -231,7 +231,7 @@ def products(child, gpu, exporter, other, results):
 
 
 def missed(exporter):
-    return exporter.scrape().value("vram_exporter_missed_ticks_total", lane="memory")
+    return exporter.scrape().value("vram_exporter_missed_ticks_total", lane="memory", gpu="0")
 
 
 def own_cost(setup, results):

@@ -85,7 +85,7 @@ def lane(port):
             if time.monotonic() > deadline:
                 raise SystemExit(f"flood: the exporter no longer answers: {error}") from None
             time.sleep(0.5)
-    names = ('vram_exporter_lane_duration_seconds_count{lane="memory"}', 'vram_exporter_missed_ticks_total{lane="memory"}')
+    names = ('vram_exporter_lane_duration_seconds_count{lane="memory"}', 'vram_exporter_missed_ticks_total{lane="memory",gpu="0"}')
     return [next(float(line.split()[-1]) for line in lines if line.startswith(name)) for name in names]
 
 

@@ -47,6 +47,14 @@ impl<'s> Scope<'s> {
         &self.key
     }
 
+    /// Continues with these totals, in a new interval.
+    pub(super) fn continue_from(&mut self, totals: &Totals) {
+        self.earlier = None;
+        if let Some(figures) = totals.of(&self.key) {
+            self.figures = figures;
+        }
+    }
+
     /// Takes a sample and adds the interval since the earlier one, if there is one. Returns whether the totals changed.
     /// If no sample could be taken, the next one begins a new interval.
     pub(super) fn sample(
