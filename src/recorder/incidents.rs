@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::clock::Now;
 use super::freeze::{AFTER, freeze};
-use super::incident::{ChartPoint, Incident, IncidentGpu, Kind};
+use super::incident::{Incident, IncidentGpu, Kind};
 use super::ledger::{Ledger, Trigger};
 use crate::snapshot::IncidentCount;
 
@@ -152,13 +152,7 @@ impl Incidents {
 
 impl Kept {
     fn new(trigger: Option<Trigger>, incident: Incident) -> Self {
-        const POINT: usize = size_of::<ChartPoint>();
-        const NAMES: usize = 512;
-        let holders: usize =
-            incident.processes.iter().map(|holder| holder.memory.points.capacity() * POINT + NAMES).sum();
-        let path = incident.out_of_memory.as_ref().and_then(|failure| failure.snapshot_path.as_ref());
-        let events = incident.events.capacity() * NAMES + path.map_or(0, String::capacity);
-        let bytes = size_of::<Incident>() + incident.memory.points.capacity() * POINT + holders + events;
+        let bytes = incident.bytes();
         Self { trigger, incident: Arc::new(incident), bytes }
     }
 }
