@@ -1,10 +1,19 @@
-//! What a handler may hold beyond [`RESPONSE`](super::pool::RESPONSE).
+//! What a handler may do for a request, and what it may hold beyond [`RESPONSE`](super::pool::RESPONSE).
 
 use std::sync::Arc;
 
 use super::origin::Origin;
 use super::pool::ConnectionPool;
 use super::shares::{Load, Share};
+
+/// How a request was admitted. The handlers find it in the request's extensions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Admission {
+    /// The guard requires neither a password nor a certificate.
+    Open,
+    /// The client presented the password or the certificate that the guard requires.
+    Authenticated,
+}
 
 /// Asks for shares on behalf of one request. The handlers find it in the request's extensions.
 #[derive(Debug, Clone)]

@@ -17,11 +17,10 @@ use axum::{Extension, Router};
 use serde::Serialize;
 
 use self::parameters::Parameters;
-use super::allowance::Allowance;
+use super::allowance::{Admission, Allowance};
 use super::long::{self, Chunks};
 use super::machine;
 use super::response::overloaded;
-use super::server::Admission;
 use super::state::HttpState;
 use crate::metrics::Parts;
 use crate::recorder::{self, History, HistoryQuery, Incident, JobReport, Kind, Of, Recorder};

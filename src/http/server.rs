@@ -30,7 +30,7 @@ use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt as _;
 use web_config::{Guard, Refusal};
 
-use super::allowance::Allowance;
+use super::allowance::{Admission, Allowance};
 use super::connection::Connection;
 use super::health::is_probe;
 use super::limits::Limits;
@@ -56,15 +56,6 @@ enum Transport {
     AsConfigured,
     /// Without TLS although TLS is required, so the response reveals nothing.
     PlainInsteadOfTls,
-}
-
-/// How a request was admitted. The handlers find it in the request's extensions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Admission {
-    /// The guard requires neither a password nor a certificate.
-    Open,
-    /// The client presented the password or the certificate that the guard requires.
-    Authenticated,
 }
 
 /// A web server: any number of listeners for the same pages, within the same limits.
