@@ -15,5 +15,5 @@ mod fields;
 mod holders;
 
 pub use collectors::{Collectors, Error, LONGEST_FILE, Problem, parse};
-pub use families::{Families, Scrape, Settings};
+pub use families::{Families, Settings};
 pub use fields::{Naming, served};

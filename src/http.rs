@@ -1,13 +1,15 @@
 //! The web server: `/metrics`, health, readiness, a landing page and the API.
 //!
 //! Invariant: no request calls the driver or waits for a lane, and every request is answered or refused at once,
-//! whatever state the driver is in and whatever other clients do.
+//! whatever state the driver is in and whatever other clients do. The bodies of all responses in progress use a bounded
+//! amount of memory together (ADR 0025).
 //!
 //! The path of a request: a [`Listener`] accepts a connection; the [`Server`] admits it to the pool, performs the TLS
 //! handshake, speaks HTTP and has the [`Guard`](web_config::Guard) check each request; the [`router`](mod@router)
 //! responds.
 
 mod accept;
+mod allowance;
 mod api;
 mod assets;
 mod connection;
@@ -16,13 +18,15 @@ mod html;
 mod landing;
 mod limits;
 mod listener;
+mod long;
 pub mod machine;
+mod origin;
 mod pool;
 mod request;
 mod response;
 mod router;
-mod scrape;
 mod server;
+mod shares;
 mod state;
 mod stream;
 

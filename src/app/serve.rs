@@ -14,7 +14,10 @@ use crate::allocator::Allocator;
 use crate::config::{Config, ListenAddress, Web};
 use crate::demo;
 use crate::faults::Faults;
-use crate::http::{self, HttpState, Listener, Server};
+use crate::http::{self, HttpState, Limits, Listener, Server};
+
+/// The connections of `web.health-address` that are open at the same time.
+const PROBE_CONNECTIONS: usize = 32;
 
 /// Serves until SIGTERM or SIGINT.
 ///
@@ -67,18 +70,21 @@ async fn run(config: Config) -> Result<()> {
     let living = state.clone();
     let keeping_alive = tokio::spawn(service::keep_alive(move || living.unhealthy()));
     let limits = settings::limits(&exporter.config.web);
-    let server = |router, guard| Server::new(router, guard, limits.clone(), exporter.faults.clone());
-    // Probes have neither a certificate nor a password.
+    // Probes have neither a certificate nor a password. Their connections are counted apart, so that other clients cannot
+    // take them.
     let open = Arc::new(Guard::open(None, |_| ())?);
-    let probes = server(http::health_router(state.clone()), open);
+    let own = Limits { max_connections: PROBE_CONNECTIONS, ..limits.clone() };
+    let probes = Server::new(http::health_router(state.clone()), open, own, exporter.faults.clone());
     tokio::spawn(signals::follow_reread(reread, guard.clone()));
     let watching = tokio::spawn(guard.clone().watch());
     let mut servers = vec![(probes, health)];
+    let hosts = exporter.config.web.allowed_hosts.clone();
+    let web = Server::new(http::router(state.clone()), guard, limits, exporter.faults.clone()).for_hosts(hosts);
     if let Some(settings) = dcgm_settings {
         let families = dcgm::families(settings, &exporter);
-        servers.push((server(http::dcgm_router(state.clone(), families), guard.clone()), dcgm));
+        servers.push((web.beside(http::dcgm_router(state, families)), dcgm));
     }
-    servers.push((server(http::router(state), guard), listeners));
+    servers.push((web, listeners));
     serve_until(servers, stop).await;
     if let Some(pusher) = pusher {
         // Before the lanes stop, while the values are current.

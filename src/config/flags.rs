@@ -66,7 +66,9 @@ fn read_key(key: &'static Key, matches: &ArgMatches, layer: &mut Layer, problems
     let read = match texts.as_deref() {
         None => Err("is not UTF-8 text".to_owned()),
         Some([one]) => key.read_text(one),
-        Some(several) if [Kind::Addresses, Kind::Globs].contains(&key.kind) => key.read_text(&several.join(",")),
+        Some(several) if [Kind::Addresses, Kind::Globs, Kind::Hosts].contains(&key.kind) => {
+            key.read_text(&several.join(","))
+        }
         Some(_) => Err("is given more than once; give it once".to_owned()),
     };
     layer.take(key, read, &format!("flag --{}", key.name), shown.join(", "), problems);

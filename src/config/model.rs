@@ -84,6 +84,8 @@ pub struct Web {
     pub disable_exporter_metrics: bool,
     /// `web.openmetrics-created`: whether OpenMetrics contains the creation times of counters.
     pub openmetrics_created: bool,
+    /// `web.allowed-hosts`: the names that requests may address, in lower case; none allows any.
+    pub allowed_hosts: Vec<String>,
     /// `web.max-requests`: how many requests are answered at the same time.
     pub max_requests: usize,
     /// `web.max-connections`: how many connections are open at the same time.

@@ -20,6 +20,8 @@ pub enum Kind {
     Addresses,
     /// Names with wildcards: a list in a file, repeated as a flag, separated by commas elsewhere.
     Globs,
+    /// Names of hosts and IP addresses, without ports: a list in a file, repeated as a flag, separated by commas elsewhere.
+    Hosts,
     /// A path on the web server.
     UrlPath,
     /// A path in the file system. The text is the placeholder that the help shows.
@@ -88,6 +90,7 @@ impl Kind {
         match self {
             Self::Addresses => "ADDRESS",
             Self::Globs => "NAME",
+            Self::Hosts => "HOST",
             Self::UrlPath => "PATH",
             Self::Path(name) => name,
             Self::Duration { .. } => "DURATION",
@@ -108,6 +111,7 @@ impl Kind {
         match self {
             Self::Addresses => "one or more addresses".to_owned(),
             Self::Globs => "one or more names, which may contain *, ? and [ab]".to_owned(),
+            Self::Hosts => "one or more names or IP addresses without ports".to_owned(),
             Self::UrlPath => "a path that begins with /".to_owned(),
             Self::Path(_) => "a path".to_owned(),
             Self::Duration { min, max } => {
@@ -131,6 +135,7 @@ impl Kind {
         let read = match self {
             Self::Addresses => return addresses(text.split(',').map(str::trim)),
             Self::Globs => return globs(text.split(',').map(str::trim)),
+            Self::Hosts => return hosts(text.split(',').map(str::trim)),
             Self::UrlPath => return check_url_path(text).map(|()| Setting::Text(text.to_owned())),
             Self::LogFilter => return log_filter(text).map(Setting::Text),
             Self::NodeName => return check_node_name(text).map(|()| Setting::Text(text.to_owned())),
@@ -166,6 +171,9 @@ impl Kind {
             }
             (Self::Globs, ValueKind::Array(list)) => {
                 globs(texts(list).ok_or("must be a list of strings such as \"gpu_memory_*\"")?.into_iter())
+            }
+            (Self::Hosts, ValueKind::Array(list)) => {
+                hosts(texts(list).ok_or("must be a list of strings such as \"gpu1.example.com\"")?.into_iter())
             }
             (Self::Number { .. }, ValueKind::Float(number)) => self.read_number(Some(*number)),
             // Precision is lost only far beyond every range.
@@ -218,6 +226,22 @@ fn globs<'a>(texts: impl Iterator<Item = &'a str>) -> Result<Setting, String> {
     Ok(Setting::Text(texts.join(",")))
 }
 
+/// Hosts in the form in which requests address them: lower case, IPv6 addresses in brackets.
+fn hosts<'a>(texts: impl Iterator<Item = &'a str>) -> Result<Setting, String> {
+    let host = |text: &str| {
+        let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
+        if bare.parse::<std::net::Ipv6Addr>().is_ok() {
+            return Ok(format!("[{}]", bare.to_ascii_lowercase()));
+        }
+        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+        if text.is_empty() || !text.bytes().all(is_name) {
+            return Err(format!("{} is not a name or an IP address without a port", preview(text)));
+        }
+        Ok(text.trim_end_matches('.').to_ascii_lowercase())
+    };
+    Ok(Setting::Text(texts.map(host).collect::<Result<Vec<_>, _>>()?.join(",")))
+}
+
 fn addresses<'a>(texts: impl Iterator<Item = &'a str>) -> Result<Setting, String> {
     let mut list = Vec::new();
     for text in texts {
@@ -251,8 +275,8 @@ impl Setting {
         if let Self::Addresses(list) = self { list.clone() } else { Vec::new() }
     }
 
-    /// Names with wildcards; none if they are not set.
-    pub(super) fn globs(&self) -> Vec<String> {
+    /// Names; none if they are not set.
+    pub(super) fn list(&self) -> Vec<String> {
         self.text().map(|text| text.split(',').map(str::to_owned).collect()).unwrap_or_default()
     }
 

@@ -3,16 +3,13 @@
 //! Invariant: a scrape never calls the driver, never waits for a lane and changes nothing.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 
 use super::collectors::Collectors;
 use super::devices::{self, Format};
 use super::fields::Naming;
-use crate::metrics::{self, Exposition, Parts};
+use crate::metrics::{self, Exposition, Parts, Scrape, Scraped};
 use crate::snapshot::Snapshot;
-
-/// The length in bytes above which the text is sent while it is being written.
-const LONG: usize = 256 * 1024;
 
 /// What the families depend on.
 #[derive(Debug, Clone)]
@@ -51,8 +48,22 @@ impl Families {
     }
 
     /// Begins a scrape.
-    pub fn scrape(self: &Arc<Self>, format: metrics::Format) -> Scrape {
-        Scrape { families: self.clone(), format }
+    pub fn scrape(self: &Arc<Self>, format: metrics::Format) -> Scrape<Self> {
+        Scrape::new(self.clone(), format, format.end().to_vec())
+    }
+}
+
+impl Scraped for Families {
+    fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+
+    fn last_length(&self) -> &AtomicUsize {
+        &self.last_length
+    }
+
+    fn has_created(&self) -> bool {
+        false
     }
 
     fn write(&self, parts: &Parts, out: &mut Exposition<'_>) {
@@ -70,40 +81,5 @@ impl Families {
             let series = devices.iter().flat_map(|device| device.series(column.field));
             out.add_named((&column.name, kind, &column.help), series);
         }
-    }
-}
-
-/// A scrape that has begun. Only its text remains to be written.
-#[derive(Debug)]
-pub struct Scrape {
-    families: Arc<Families>,
-    format: metrics::Format,
-}
-
-impl Scrape {
-    /// Whether the text should be sent while it is being written, judging by the length of the last scrape's text.
-    pub fn is_long(&self) -> bool {
-        self.families.last_length.load(Ordering::Relaxed) > LONG
-    }
-
-    /// Renders the whole text.
-    pub fn whole(self) -> Vec<u8> {
-        let Self { families, format } = self;
-        let room = families.last_length.load(Ordering::Relaxed);
-        let mut out = Exposition::whole(format, room + room / 16);
-        families.write(&Parts::load(&families.snapshot), &mut out);
-        let (text, length) = out.end(format.end()).unwrap_or_default();
-        families.last_length.store(length, Ordering::Relaxed);
-        text
-    }
-
-    /// Renders the text in chunks and passes each to `take`, until `take` returns `false`.
-    pub fn in_chunks(self, mut take: impl FnMut(Vec<u8>) -> bool) {
-        let Self { families, format } = self;
-        let mut out = Exposition::in_chunks(format, &mut take);
-        families.write(&Parts::load(&families.snapshot), &mut out);
-        let Some((last, length)) = out.end(format.end()) else { return };
-        families.last_length.store(length, Ordering::Relaxed);
-        take(last);
     }
 }

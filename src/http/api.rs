@@ -1,27 +1,37 @@
 //! The API, `/api/v1/…`: the recorded history, the incidents and the reports about workloads as JSON.
 //! `docs/openapi.yaml` describes it.
 //!
-//! Invariants: every response is bounded in size; a value that is not known is absent or null, never 0; the API changes
+//! Invariants: every response is bounded in size, and a long one is written while it is being sent; a value that is not known is absent or null, never 0; the API changes
 //! nothing, except that a client that had to authenticate can request an incident.
 
 mod parameters;
 
+use std::io::{self, Write as _};
 use std::sync::Arc;
 
-use axum::Router;
 use axum::extract::{Path, RawQuery, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use axum::{Extension, Router};
 use serde::Serialize;
 
 use self::parameters::Parameters;
+use super::allowance::{Admission, Allowance};
+use super::long::{self, Chunks};
 use super::machine;
-use super::server::Admission;
+use super::response::overloaded;
 use super::state::HttpState;
 use crate::metrics::Parts;
-use crate::recorder::{self, HistoryQuery, Incident, JobReport, Kind, Of, Recorder};
+use crate::recorder::{self, History, HistoryQuery, Incident, JobReport, Kind, Of, Recorder};
 
+const JSON: &str = "application/json";
+const TEXT: &str = "text/plain; charset=utf-8";
+/// The memory of a value, in bytes, up to which its JSON is not worth a thread.
+const SHORT: usize = 64 << 10;
+/// The memory of a process or workload and of an event, in bytes, with their texts. It is no less than nearly all of them
+/// use.
+const ENTRY: usize = 1024;
 /// The path of the incidents.
 const INCIDENTS: &str = "/api/v1/incidents";
 /// The maximum number of processes or workloads in a response.
@@ -69,18 +79,32 @@ type Answer = Result<Response, Problem>;
 
 fn json(status: StatusCode, value: &impl Serialize) -> Response {
     match serde_json::to_vec(value) {
-        Ok(body) => sent(status, "application/json", body),
+        Ok(body) => sent(status, JSON, body),
         Err(error) => super::response::text(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
     }
 }
 
 fn sent(status: StatusCode, content_type: &'static str, body: impl IntoResponse) -> Response {
-    let headers = [
-        (header::CONTENT_TYPE, content_type),
-        (header::CACHE_CONTROL, "no-store"),
-        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-    ];
-    (status, headers, body).into_response()
+    (status, [(header::CONTENT_TYPE, content_type)], body).into_response()
+}
+
+/// A response that `write` writes while it is being sent. `held`: the bytes that `write` keeps in use.
+async fn long(
+    allowance: &Allowance,
+    held: usize,
+    content_type: &'static str,
+    write: impl FnOnce(&mut Chunks) -> io::Result<()> + Send + 'static,
+) -> Answer {
+    let Some(writer) = allowance.writer(held).await else { return Ok(overloaded()) };
+    Ok(sent(StatusCode::OK, content_type, long::body(writer, write)))
+}
+
+/// A value as JSON. `held`: the bytes that the value uses.
+async fn long_json(allowance: &Allowance, held: usize, value: impl Serialize + Send + 'static) -> Answer {
+    if held <= SHORT {
+        return Ok(json(StatusCode::OK, &value));
+    }
+    long(allowance, held, JSON, move |out| Ok(serde_json::to_writer(out, &value)?)).await
 }
 
 fn recorder(state: &HttpState) -> Result<&Arc<Recorder>, Problem> {
@@ -93,16 +117,26 @@ async fn gpus(State(state): State<Arc<HttpState>>, RawQuery(query): RawQuery) ->
     Ok(json(StatusCode::OK, &machine::gpus(&Parts::load(&state.snapshot), state.metrics.settings())))
 }
 
-async fn processes(State(state): State<Arc<HttpState>>, RawQuery(query): RawQuery) -> Answer {
+async fn processes(
+    State(state): State<Arc<HttpState>>,
+    Extension(allowance): Extension<Allowance>,
+    RawQuery(query): RawQuery,
+) -> Answer {
     let most = limit(query.as_deref())?;
     let parts = Parts::load(&state.snapshot);
     let visits = state.recorder.as_ref().map(|recorder| recorder.visits()).unwrap_or_default();
-    Ok(json(StatusCode::OK, &machine::processes(&parts, state.metrics.settings(), &visits, most)))
+    let found = machine::processes(&parts, state.metrics.settings(), &visits, most);
+    long_json(&allowance, found.content.processes.len() * ENTRY, found).await
 }
 
-async fn workloads(State(state): State<Arc<HttpState>>, RawQuery(query): RawQuery) -> Answer {
+async fn workloads(
+    State(state): State<Arc<HttpState>>,
+    Extension(allowance): Extension<Allowance>,
+    RawQuery(query): RawQuery,
+) -> Answer {
     let most = limit(query.as_deref())?;
-    Ok(json(StatusCode::OK, &machine::workloads(&Parts::load(&state.snapshot), state.metrics.settings(), most)))
+    let found = machine::workloads(&Parts::load(&state.snapshot), state.metrics.settings(), most);
+    long_json(&allowance, found.content.workloads.len() * ENTRY, found).await
 }
 
 /// The parameter `limit`, the only one that is accepted.
@@ -113,7 +147,11 @@ fn limit(query: Option<&str>) -> Result<usize, Problem> {
     Ok(limit.map_or(MAX_ENTRIES, |limit| limit as usize))
 }
 
-async fn history(State(state): State<Arc<HttpState>>, RawQuery(query): RawQuery) -> Answer {
+async fn history(
+    State(state): State<Arc<HttpState>>,
+    Extension(allowance): Extension<Allowance>,
+    RawQuery(query): RawQuery,
+) -> Answer {
     let recorder = recorder(&state)?;
     let mut given = Parameters::read(query.as_deref())?;
     let of: &[Of] = match given.text("of").as_deref() {
@@ -129,10 +167,30 @@ async fn history(State(state): State<Arc<HttpState>>, RawQuery(query): RawQuery)
     if from.zip(to).is_some_and(|(from, to)| from >= to) {
         return Err(Problem::bad_request("from: must be before to"));
     }
-    Ok(json(StatusCode::OK, &recorder.history(&HistoryQuery { from, to, step, uuid, of })))
+    let history = recorder.history(&HistoryQuery { from, to, step, uuid, of });
+    long(&allowance, history.bytes(), JSON, move |out| write_history(history, out)).await
 }
 
-async fn events(State(state): State<Arc<HttpState>>, RawQuery(query): RawQuery) -> Answer {
+/// The history as one object. Each series is read from the recorder when the client has room for it.
+fn write_history(mut history: History, out: &mut Chunks) -> io::Result<()> {
+    let mut begin = serde_json::to_vec(&history.head)?;
+    // The object goes on.
+    begin.pop();
+    out.write_all(&begin)?;
+    out.write_all(b",\"series\":[")?;
+    let mut is_first = true;
+    while let Some(series) = history.next() {
+        out.write_all(if std::mem::take(&mut is_first) { b"" } else { b"," })?;
+        serde_json::to_writer(&mut *out, &series)?;
+    }
+    write!(out, "],\"more_series\":{},\"more_workloads\":{}}}", history.more_series, history.more_workloads)
+}
+
+async fn events(
+    State(state): State<Arc<HttpState>>,
+    Extension(allowance): Extension<Allowance>,
+    RawQuery(query): RawQuery,
+) -> Answer {
     #[derive(Serialize)]
     struct Events {
         events: Vec<recorder::Event>,
@@ -142,7 +200,8 @@ async fn events(State(state): State<Arc<HttpState>>, RawQuery(query): RawQuery) 
     let (from, to) = (given.time("from")?, given.time("to")?);
     let limit = given.number("limit", 1.0, MAX_EVENTS as f64)?.map_or(DEFAULT_EVENTS, |limit| limit as usize);
     given.end(&["from", "to", "limit"])?;
-    Ok(json(StatusCode::OK, &Events { events: recorder.events(from, to, limit) }))
+    let events = recorder.events(from, to, limit);
+    long_json(&allowance, events.len() * ENTRY, Events { events }).await
 }
 
 /// An incident in the list of incidents.
@@ -179,7 +238,12 @@ async fn incidents(State(state): State<Arc<HttpState>>) -> Answer {
 }
 
 /// One incident, in the format that the parameter `format` selects: `json`, `text`, or `trace` for Perfetto.
-async fn incident(State(state): State<Arc<HttpState>>, Path(id): Path<String>, RawQuery(query): RawQuery) -> Answer {
+async fn incident(
+    State(state): State<Arc<HttpState>>,
+    Extension(allowance): Extension<Allowance>,
+    Path(id): Path<String>,
+    RawQuery(query): RawQuery,
+) -> Answer {
     let recorder = recorder(&state)?;
     let mut given = Parameters::read(query.as_deref())?;
     let format = given.text("format");
@@ -187,47 +251,67 @@ async fn incident(State(state): State<Arc<HttpState>>, Path(id): Path<String>, R
     let unknown = || Problem(StatusCode::NOT_FOUND, format!("no such incident; {INCIDENTS} lists those that are kept"));
     let incident = recorder.incident(&id).ok_or_else(unknown)?;
     match format.as_deref() {
-        None | Some("json") => Ok(json(StatusCode::OK, &*incident)),
-        Some("text") => Ok(sent(StatusCode::OK, "text/plain; charset=utf-8", recorder::text(&incident))),
-        Some("trace") => Ok(sent(StatusCode::OK, "application/json", recorder::chrome_trace(&incident))),
+        None | Some("json") => {
+            long(&allowance, incident.bytes(), JSON, move |out| Ok(serde_json::to_writer(out, &*incident)?)).await
+        }
+        Some("text") => Ok(sent(StatusCode::OK, TEXT, recorder::text(&incident))),
+        Some("trace") => {
+            long(&allowance, incident.bytes(), JSON, move |out| recorder::write_chrome_trace(&incident, out)).await
+        }
         Some(_) => Err(Problem::bad_request("format: must be json, text or trace")),
     }
 }
 
 /// The reports about workloads, in the format that the parameter `format` selects: `json`, `lines` (JSON Lines), or `text`.
-async fn reports(State(state): State<Arc<HttpState>>, RawQuery(query): RawQuery) -> Answer {
-    #[derive(Serialize)]
-    struct Reports<'r> {
-        reports: Vec<&'r JobReport>,
-    }
+async fn reports(
+    State(state): State<Arc<HttpState>>,
+    Extension(allowance): Extension<Allowance>,
+    RawQuery(query): RawQuery,
+) -> Answer {
     let recorder = recorder(&state)?;
     let mut given = Parameters::read(query.as_deref())?;
     let (job, workload, format) = (given.text("job"), given.text("workload"), given.text("format"));
     let limit = given.number("limit", 1.0, MAX_REPORTS as f64)?.map_or(DEFAULT_REPORTS, |limit| limit as usize);
     given.end(&["job", "workload", "format", "limit"])?;
     let reports = recorder.reports(job.as_deref(), workload.as_deref(), limit);
+    let held = reports.iter().map(|report| report.bytes()).sum();
     match format.as_deref() {
-        None | Some("json") => {
-            Ok(json(StatusCode::OK, &Reports { reports: reports.iter().map(|report| &**report).collect() }))
-        }
+        None | Some("json") => long(&allowance, held, JSON, move |out| write_reports(&reports, out)).await,
         Some("lines") => {
-            // A report has no value that JSON cannot represent.
-            let lines = reports.iter().filter_map(|report| serde_json::to_string(&**report).ok());
-            Ok(sent(StatusCode::OK, "application/x-ndjson", lines.map(|line| line + "\n").collect::<String>()))
+            let write = move |out: &mut Chunks| {
+                reports.iter().try_for_each(|report| {
+                    serde_json::to_writer(&mut *out, &**report)?;
+                    out.write_all(b"\n")
+                })
+            };
+            long(&allowance, held, "application/x-ndjson", write).await
         }
         Some("text") => {
-            let texts: Vec<_> = reports.iter().map(|report| recorder::report_text(report)).collect();
-            Ok(sent(StatusCode::OK, "text/plain; charset=utf-8", texts.join("\n")))
+            let write = move |out: &mut Chunks| {
+                reports.iter().enumerate().try_for_each(|(index, report)| {
+                    out.write_all(if index == 0 { b"" } else { b"\n" })?;
+                    out.write_all(recorder::report_text(report).as_bytes())
+                })
+            };
+            long(&allowance, held, TEXT, write).await
         }
         Some(_) => Err(Problem::bad_request("format: must be json, lines or text")),
     }
+}
+
+fn write_reports(reports: &[Arc<JobReport>], out: &mut Chunks) -> io::Result<()> {
+    #[derive(Serialize)]
+    struct Reports<'r> {
+        reports: Vec<&'r JobReport>,
+    }
+    Ok(serde_json::to_writer(out, &Reports { reports: reports.iter().map(|report| &**report).collect() })?)
 }
 
 /// Records an incident. Only for clients that had to authenticate, because each request takes memory away from earlier
 /// incidents.
 async fn request_incident(
     State(state): State<Arc<HttpState>>,
-    axum::Extension(admission): axum::Extension<Admission>,
+    Extension(admission): Extension<Admission>,
     headers: HeaderMap,
 ) -> Answer {
     let recorder = recorder(&state)?;

@@ -40,11 +40,7 @@ pub(super) static ALL: [Asset; 4] = [
 
 impl Asset {
     pub(super) fn response(&self) -> Response {
-        let headers = [
-            (header::CONTENT_TYPE, self.content_type),
-            (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-            (header::CACHE_CONTROL, self.cache),
-        ];
+        let headers = [(header::CONTENT_TYPE, self.content_type), (header::CACHE_CONTROL, self.cache)];
         (headers, self.body).into_response()
     }
 }

@@ -1,6 +1,6 @@
 //! What one connection is doing, and since when.
 //!
-//! Invariant: a request permit is released when the last byte of the response has been sent to the client, or when the
+//! Invariant: the share of a response is given back when its last byte has been sent to the client, or when the
 //! connection ends, and never earlier.
 
 use std::sync::Arc;
@@ -8,9 +8,11 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use tokio::sync::{Notify, OwnedSemaphorePermit};
+use tokio::sync::Notify;
 
 use super::limits::Limits;
+use super::origin::Origin;
+use super::shares::Share;
 
 /// What a connection is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +28,7 @@ pub(super) enum Stage {
 /// A connection, shared by its task, its stream and the pool.
 #[derive(Debug)]
 pub(super) struct Connection {
+    origin: Origin,
     progress: Mutex<Progress>,
     close: Notify,
 }
@@ -40,7 +43,8 @@ struct Progress {
     /// hyper has taken the whole body; the rest of the response is in hyper's buffers.
     body_taken: bool,
     closing: bool,
-    permit: Option<OwnedSemaphorePermit>,
+    /// What the response in progress holds.
+    shares: Vec<Share>,
 }
 
 impl Progress {
@@ -50,16 +54,20 @@ impl Progress {
 }
 
 impl Connection {
-    pub(super) fn new() -> Arc<Self> {
+    pub(super) fn new(origin: Origin) -> Arc<Self> {
         let progress = Progress {
             stage: Stage::ReadingRequest,
             since: Instant::now(),
             stalled_since: None,
             body_taken: false,
             closing: false,
-            permit: None,
+            shares: Vec::new(),
         };
-        Arc::new(Self { progress: Mutex::new(progress), close: Notify::new() })
+        Arc::new(Self { origin, progress: Mutex::new(progress), close: Notify::new() })
+    }
+
+    pub(super) fn origin(&self) -> Origin {
+        self.origin
     }
 
     /// Requests the end of the connection, whatever it is doing. The connection stays in the pool until its task
@@ -82,13 +90,13 @@ impl Connection {
         self.progress.lock().enter(Stage::Responding);
     }
 
-    /// Holds a request permit until the response has been sent.
-    pub(super) fn hold_permit(&self, permit: OwnedSemaphorePermit) {
-        self.progress.lock().permit = Some(permit);
+    /// Holds a share until the response has been sent.
+    pub(super) fn hold(&self, share: Share) {
+        self.progress.lock().shares.push(share);
     }
 
-    pub(super) fn has_permit(&self) -> bool {
-        self.progress.lock().permit.is_some()
+    pub(super) fn holds_a_share(&self) -> bool {
+        !self.progress.lock().shares.is_empty()
     }
 
     pub(super) fn is_responding(&self) -> bool {
@@ -145,8 +153,10 @@ impl Connection {
     pub(super) fn note_flush(&self) {
         let mut progress = self.progress.lock();
         if progress.stage == Stage::Responding && progress.body_taken {
-            progress.permit = None;
+            let sent = std::mem::take(&mut progress.shares);
             progress.enter(Stage::Idle);
+            drop(progress);
+            drop(sent);
         }
     }
 }

@@ -9,6 +9,7 @@ use listenfd::ListenFd;
 use socket2::SockRef;
 use tokio::net::{TcpListener, TcpSocket, UnixListener};
 
+use super::origin::Origin;
 use super::stream::Stream;
 use crate::config::ListenAddress;
 use crate::unix_socket::{self, Access, SocketFile};
@@ -88,16 +89,16 @@ impl Listener {
     }
 
     /// Waits for the next connection.
-    pub(super) async fn accept(&self) -> io::Result<Box<dyn Stream>> {
+    pub(super) async fn accept(&self) -> io::Result<(Box<dyn Stream>, Origin)> {
         Ok(match &self.socket {
             Socket::Tcp(socket) => {
-                let (stream, _) = socket.accept().await?;
+                let (stream, address) = socket.accept().await?;
                 // Without this option the last part of a response may wait for the client's acknowledgement. If the
                 // option cannot be set, only time is lost.
                 let _ = stream.set_nodelay(true);
-                Box::new(stream)
+                (Box::new(stream), address.into())
             }
-            Socket::Unix(socket) => Box::new(socket.accept().await?.0),
+            Socket::Unix(socket) => (Box::new(socket.accept().await?.0), Origin::default()),
         })
     }
 }

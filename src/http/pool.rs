@@ -1,31 +1,49 @@
-//! All open connections: how many there may be, which one is closed to make room for a new one, and how many requests
-//! are answered at once.
+//! All open connections: how many there may be, which one is closed to make room for a new one, and what the responses
+//! in progress may hold together.
 //!
 //! Invariant: nothing waits for a client. When there is no room, the connection that has kept the exporter waiting
 //! longest is closed (idle ones first). A new connection is refused only while every open connection is being served.
+//! No origin can keep another one from getting a response: while one waits, a response that takes long is closed if its
+//! origin has more of them in progress.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::connection::{Connection, Stage};
 use super::limits::Limits;
+use super::origin::Origin;
+use super::shares::{Load, Share, Shares};
 
-/// How long a request waits for a permit before it is refused.
-const PERMIT_TIMEOUT: Duration = Duration::from_millis(500);
-/// A client that reads nothing for this long loses its permit to a waiting request. A well-behaved client needs
+/// The bytes of memory that all responses in progress may use together, unless a test sets another limit.
+pub(super) const MAX_BYTES: usize = 32 << 20;
+/// The number of threads that write long responses.
+const WRITERS: usize = 16;
+/// How long a request waits for its share before it is refused.
+const SHARE_TIMEOUT: Duration = Duration::from_millis(500);
+/// How long a request waits before it looks again for a response that can be closed for it.
+const SEARCH_PAUSE: Duration = Duration::from_millis(50);
+/// A client that reads nothing for this long loses its response to a waiting request. A well-behaved client needs
 /// only milliseconds.
 const STALL_LIMIT: Duration = Duration::from_secs(1);
+/// A response that takes longer is closed for a waiting request, if its origin has more responses in progress than the
+/// waiting one would have.
+const GRACE: Duration = Duration::from_millis(250);
+/// A response that takes longer is closed for a waiting request, if its origin has as many responses in progress as the
+/// waiting one would have.
+const SLOW_LIMIT: Duration = Duration::from_secs(5);
+
+/// What every response holds: its buffers, the queue of a long one, and the state of the compression.
+pub(super) const RESPONSE: Load = Load { responses: 1, bytes: 768 << 10, writers: 0 };
 
 /// The open connections of all listeners together.
 #[derive(Debug)]
 pub(super) struct ConnectionPool {
     limits: Limits,
     connections: Mutex<Connections>,
-    permits: Arc<Semaphore>,
+    shares: Arc<Shares>,
 }
 
 #[derive(Debug, Default)]
@@ -57,14 +75,14 @@ impl Drop for ConnectionGuard {
 
 impl ConnectionPool {
     pub(super) fn new(limits: Limits) -> Arc<Self> {
-        let permits = Arc::new(Semaphore::new(limits.max_requests));
-        Arc::new(Self { limits, connections: Mutex::default(), permits })
+        let shares = Shares::new(Load { responses: limits.max_requests, bytes: MAX_BYTES, writers: WRITERS });
+        Arc::new(Self { limits, connections: Mutex::default(), shares })
     }
 
     /// Admits a connection. If the pool is full, another connection is closed for it; `None` if all of them are being
     /// served.
-    pub(super) fn admit(self: &Arc<Self>) -> Option<ConnectionGuard> {
-        let connection = Connection::new();
+    pub(super) fn admit(self: &Arc<Self>, origin: Origin) -> Option<ConnectionGuard> {
+        let connection = Connection::new(origin);
         let mut connections = self.connections.lock();
         if connections.open.len() >= self.limits.max_connections {
             let id = dispensable(&connections.open, Instant::now())?;
@@ -78,27 +96,62 @@ impl ConnectionPool {
         Some(ConnectionGuard { id, connection, pool: self.clone() })
     }
 
-    /// A permit to answer a request; `None` if none becomes free in time.
-    pub(super) async fn acquire_permit(&self) -> Option<OwnedSemaphorePermit> {
-        if let Ok(permit) = self.permits.clone().try_acquire_owned() {
-            return Some(permit);
+    /// A share for an origin; `None` if it does not become free in time.
+    pub(super) async fn acquire(&self, origin: Origin, load: Load) -> Option<Share> {
+        if let Some(share) = self.shares.try_take(origin, load) {
+            return Some(share);
         }
-        self.close_stalled(Instant::now());
-        tokio::time::timeout(PERMIT_TIMEOUT, self.permits.clone().acquire_owned()).await.ok()?.ok()
+        let wanted = load.responses;
+        let mut place = self.shares.wait(origin, load)?;
+        let searching = async {
+            loop {
+                self.make_room(origin, wanted, Instant::now());
+                tokio::time::sleep(SEARCH_PAUSE).await;
+            }
+        };
+        tokio::select! {
+            biased;
+            share = place.turn() => share,
+            () = searching => None,
+            () = tokio::time::sleep(SHARE_TIMEOUT) => None,
+        }
     }
 
-    /// Closes every stalled connection that holds a permit, so that the next waiting request also finds a permit.
-    fn close_stalled(&self, now: Instant) {
+    /// Closes every response whose client reads nothing, so that the next waiting request also finds a share. If there is
+    /// none, closes the response that has taken longest of the origin that has the most in progress.
+    fn make_room(&self, origin: Origin, wanted: usize, now: Instant) {
         let connections = self.connections.lock();
-        let holding = connections.open.values().filter(|connection| connection.has_permit());
+        let holding = || connections.open.values().filter(|connection| connection.holds_a_share());
         let stalled =
-            holding.filter(|connection| connection.stalled_for(now).is_some_and(|lasts| lasts >= STALL_LIMIT));
-        stalled.for_each(|connection| connection.close());
+            |connection: &Arc<Connection>| connection.stalled_for(now).is_some_and(|lasts| lasts >= STALL_LIMIT);
+        let mut closed = 0;
+        for connection in holding().filter(|connection| stalled(connection)) {
+            connection.close();
+            closed += 1;
+        }
+        if closed > 0 {
+            return;
+        }
+        let own = self.shares.responses_of(origin) + wanted;
+        let others = holding().filter(|connection| connection.origin() != origin && !connection.is_closing());
+        let candidates = others.filter_map(|connection| {
+            let (lasts, has) = (connection.stage(now).1, self.shares.responses_of(connection.origin()));
+            let can_go = (lasts >= SLOW_LIMIT && has >= own) || (lasts >= GRACE && has > own);
+            can_go.then_some((has, lasts, connection))
+        });
+        if let Some((.., connection)) = candidates.max_by_key(|(has, lasts, _)| (*has, *lasts)) {
+            connection.close();
+        }
     }
 
     /// Whether other requests are being answered besides the caller's.
     pub(super) fn is_busy(&self) -> bool {
-        self.permits.available_permits() + 1 < self.limits.max_requests
+        self.responses() > 1
+    }
+
+    /// How many responses are in progress.
+    pub(super) fn responses(&self) -> usize {
+        self.shares.responses()
     }
 
     /// Closes every connection whose stage has taken longer than allowed. For each one that was not idle, `report` is
@@ -159,7 +212,7 @@ mod tests {
         let pool = ConnectionPool::new(LIMITS);
         let start = Instant::now();
         assert_eq!(pool.close_overdue(start, || panic!("no connection is overdue")), None);
-        let admitted = pool.admit().unwrap();
+        let admitted = pool.admit(Origin::default()).unwrap();
         let due = pool.close_overdue(start, || panic!("no connection is overdue")).unwrap();
         assert_eq!(due, start + LIMITS.read_timeout);
         // A response may take longer, but the next request has its own, shorter time limit.

@@ -3,27 +3,29 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{HeaderName, Method, StatusCode, Version, header};
+use axum::http::{HeaderName, Method, StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
+use axum::{Extension, Router};
 use futures_util::stream;
 use tower_http::CompressionLevel;
 use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::SizeAbove;
 
 use super::accept::Wanted;
+use super::allowance::Allowance;
 use super::api;
 use super::assets::{self, ICON};
 use super::health::{self, HEALTH, READINESS};
 use super::landing;
-use super::response::text;
+use super::long;
+use super::response::{overloaded, text};
 use super::state::HttpState;
 use crate::dcgm::Families;
 use crate::faults::{Reason, Source};
-use crate::metrics::{Format, Parts};
+use crate::metrics::{Format, Parts, Scrape, Scraped};
 
 /// The page needs its own files and the API, and nothing else. Even a name rendered as markup could neither run a script
 /// nor load anything.
@@ -47,14 +49,11 @@ pub fn router(state: HttpState) -> Router {
 /// The paths of dcgm-exporter: `/metrics` with its families, `/health`, and a page with links to both. Health and
 /// readiness have the exporter's own paths too.
 pub fn dcgm_router(state: HttpState, families: Arc<Families>) -> Router {
-    let writers = state.writers.clone();
-    let scrape = move |method: Method, version: Version, Wanted(format): Wanted| {
-        let body = match method {
-            Method::HEAD => unsent(),
-            _ => writers.body(Box::new(families.scrape(format)), version),
+    let scrape =
+        async move |method: Method, Extension(allowance): Extension<Allowance>, Wanted(format): Wanted| match method {
+            Method::HEAD => (format_headers(format), unsent()).into_response(),
+            _ => scraped(families.scrape(format), format, &allowance).await,
         };
-        std::future::ready((format_headers(format), body).into_response())
-    };
     let links = "<!DOCTYPE html><title>vram-exporter</title><p>The metric families of dcgm-exporter: \
                  <a href=\"/metrics\">/metrics</a></p><p><a href=\"/health\">/health</a></p>\n";
     let nowhere = || async { text(StatusCode::NOT_FOUND, "nothing here; the metrics are at /metrics") };
@@ -87,20 +86,33 @@ fn literal(path: &str) -> String {
 async fn scrape(
     State(state): State<Arc<HttpState>>,
     method: Method,
-    version: Version,
+    Extension(allowance): Extension<Allowance>,
     Wanted(format): Wanted,
 ) -> Response {
-    let head = format_headers(format);
     if method == Method::HEAD {
-        return (head, unsent()).into_response();
+        return (format_headers(format), unsent()).into_response();
     }
     match state.metrics.scrape(format) {
-        Ok(scrape) => (head, state.writers.body(Box::new(scrape), version)).into_response(),
+        Ok(scrape) => scraped(scrape, format, &allowance).await,
         Err(error) => {
             state.faults.report(Source::Http, Reason::Encoding, None, &error);
             text(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
         }
     }
+}
+
+/// The text of a scrape. A long one is sent while it is being written.
+async fn scraped<S: Scraped>(scrape: Scrape<S>, format: Format, allowance: &Allowance) -> Response {
+    let head = format_headers(format);
+    if !scrape.is_long() {
+        return (head, scrape.whole()).into_response();
+    }
+    let Some(writer) = allowance.writer(scrape.held_bytes()).await else { return overloaded() };
+    let body = long::body(writer, move |out| {
+        scrape.in_chunks(|chunk| out.take(chunk));
+        Ok(())
+    });
+    (head, body).into_response()
 }
 
 /// The headers of a scrape. A cache must know that the response depends on the header `Accept`.
@@ -134,12 +146,7 @@ async fn page(State(state): State<Arc<HttpState>>) -> Response {
 }
 
 fn guarded_page(page: String) -> Response {
-    let headers = [
-        (header::CONTENT_SECURITY_POLICY, PAGE_POLICY),
-        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        (header::CACHE_CONTROL, "no-store"),
-        (header::REFERRER_POLICY, "no-referrer"),
-    ];
+    let headers = [(header::CONTENT_SECURITY_POLICY, PAGE_POLICY), (header::REFERRER_POLICY, "no-referrer")];
     (headers, Html(page)).into_response()
 }
 

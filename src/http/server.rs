@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Version, header};
 use axum::response::Response;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -30,21 +30,20 @@ use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt as _;
 use web_config::{Guard, Refusal};
 
+use super::allowance::{Admission, Allowance};
 use super::connection::Connection;
 use super::health::is_probe;
 use super::limits::Limits;
 use super::listener::Listener;
-use super::pool::ConnectionPool;
-use super::request::{has_body, host_problem};
-use super::response::{overloaded, refused, text};
+use super::origin::Origin;
+use super::pool::{ConnectionPool, RESPONSE};
+use super::request::{MAX_HEAD_BYTES, has_body, head_bytes, host_problem, is_for};
+use super::response::{overloaded, refused, text, whole};
 use super::stream::{Stream, TrackedBody, TrackedStream};
 use crate::faults::{Faults, Reason, Source};
 
 /// How long open connections may take to end after the shutdown has begun.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
-/// The largest request head. A scraper sends a few hundred bytes; authentication tickets that a proxy adds take a few
-/// thousand.
-const MAX_HEAD_BYTES: usize = 32 * 1024;
 /// The shortest time between two searches for overdue connections.
 const SWEEP_PAUSE: Duration = Duration::from_millis(100);
 /// The pause after a failed accept, while the system is out of resources.
@@ -59,15 +58,6 @@ enum Transport {
     PlainInsteadOfTls,
 }
 
-/// How a request was admitted. The handlers find it in the request's extensions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Admission {
-    /// The guard requires neither a password nor a certificate.
-    Open,
-    /// The client presented the password or the certificate that the guard requires.
-    Authenticated,
-}
-
 /// A web server: any number of listeners for the same pages, within the same limits.
 #[derive(Debug)]
 pub struct Server {
@@ -75,12 +65,37 @@ pub struct Server {
     guard: Arc<Guard>,
     pool: Arc<ConnectionPool>,
     faults: Arc<Faults>,
+    /// The names that requests may address; none means any.
+    hosts: Arc<[String]>,
 }
 
 impl Server {
     /// A server for `router`; `guard` decides which connections and requests are admitted.
     pub fn new(router: Router, guard: Arc<Guard>, limits: Limits, faults: Arc<Faults>) -> Arc<Self> {
-        Arc::new(Self { router, guard, pool: ConnectionPool::new(limits), faults })
+        Arc::new(Self { router, guard, pool: ConnectionPool::new(limits), faults, hosts: Arc::new([]) })
+    }
+
+    /// The same server for requests that address one of these names, in lower case and without ports. None: any name.
+    pub fn for_hosts(self: &Arc<Self>, hosts: Vec<String>) -> Arc<Self> {
+        Arc::new(Self { hosts: hosts.into(), ..self.parts() })
+    }
+
+    /// A server for another router, with the same guard and names, and within the same limits: both together have no more
+    /// connections and responses in progress than one alone may have.
+    pub fn beside(self: &Arc<Self>, router: Router) -> Arc<Self> {
+        Arc::new(Self { router, ..self.parts() })
+    }
+
+    /// How many responses are in progress. For tests.
+    #[doc(hidden)]
+    pub fn responses(&self) -> usize {
+        self.pool.responses()
+    }
+
+    fn parts(&self) -> Self {
+        let Self { router, guard, pool, faults, hosts } = self;
+        let (router, guard, pool) = (router.clone(), guard.clone(), pool.clone());
+        Self { router, guard, pool, faults: faults.clone(), hosts: hosts.clone() }
     }
 
     /// Serves until `shutdown` is ready, then gives the responses in progress a short time to finish.
@@ -94,8 +109,8 @@ impl Server {
             tokio::select! {
                 () = &mut shutdown => break,
                 accepted = listener.accept() => match accepted {
-                    Ok(stream) => {
-                        self.clone().accept(stream, &mut connections, &ending);
+                    Ok(accepted) => {
+                        self.clone().accept(accepted, &mut connections, &ending);
                         if !is_due {
                             is_due = true;
                             sweep.as_mut().reset(self.pool.earliest_deadline(Instant::now()).into());
@@ -121,8 +136,13 @@ impl Server {
     }
 
     /// Admits a connection to the pool and serves it on a task of its own.
-    fn accept(self: Arc<Self>, stream: Box<dyn Stream>, connections: &mut JoinSet<()>, ending: &watch::Receiver<bool>) {
-        let Some(admitted) = self.pool.admit() else {
+    fn accept(
+        self: Arc<Self>,
+        (stream, origin): (Box<dyn Stream>, Origin),
+        connections: &mut JoinSet<()>,
+        ending: &watch::Receiver<bool>,
+    ) {
+        let Some(admitted) = self.pool.admit(origin) else {
             let why = "as many connections as web.max-connections allows are being answered";
             return self.report(Reason::Overloaded, why);
         };
@@ -174,7 +194,7 @@ impl Server {
     /// Serves one client on a stream that no listener accepted, until either side ends it. For tests.
     #[doc(hidden)]
     pub async fn serve_stream(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
-        let admitted = self.pool.admit().expect("a test opens no more connections than the limit");
+        let admitted = self.pool.admit(Origin::default()).expect("a test opens no more connections than the limit");
         let (_runs, ending) = watch::channel(false);
         self.serve_connection(Box::new(stream), admitted.connection(), ending).await;
     }
@@ -209,8 +229,8 @@ impl Server {
         }
     }
 
-    /// Responds to one request. The permit, if the request needs one, stays with the connection until the response has
-    /// been sent.
+    /// Responds to one request. The share, if the request needs one, stays with the connection until the response has
+    /// been sent. No cache may keep a response, unless its handler says otherwise.
     async fn respond(
         &self,
         request: Request<Incoming>,
@@ -218,11 +238,19 @@ impl Server {
         transport: Transport,
     ) -> Result<Response<TrackedBody>, Infallible> {
         connection.begin_response();
-        let is_last = has_body(&request) || transport == Transport::PlainInsteadOfTls;
+        let is_too_long = head_bytes(&request) > MAX_HEAD_BYTES;
+        let is_last = is_too_long || has_body(&request) || transport == Transport::PlainInsteadOfTls;
         let mut response = match transport {
+            _ if is_too_long => {
+                let why = format!("the request line and the headers must have at most {MAX_HEAD_BYTES} bytes");
+                text(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, why)
+            }
             Transport::AsConfigured => self.authorize_and_route(request.map(Body::new), &connection).await,
             Transport::PlainInsteadOfTls => text(StatusCode::BAD_REQUEST, "this port speaks TLS; use https://"),
         };
+        let headers = response.headers_mut();
+        headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+        headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         for (name, value) in self.guard.headers().iter() {
             response.headers_mut().insert(name, value.clone());
         }
@@ -233,32 +261,48 @@ impl Server {
     }
 
     /// Passes a request to the router, or responds with the reason for refusing it. Health probes need neither a
-    /// password nor a permit.
-    async fn authorize_and_route(&self, mut request: Request, connection: &Connection) -> Response {
+    /// password, a name that is allowed, nor a share.
+    async fn authorize_and_route(&self, mut request: Request, connection: &Arc<Connection>) -> Response {
         if let Some(problem) = host_problem(&request) {
             return text(StatusCode::BAD_REQUEST, problem);
         }
         if has_body(&request) {
             return text(StatusCode::PAYLOAD_TOO_LARGE, "requests with a body are not accepted");
         }
-        if !is_probe(request.uri().path()) {
-            if let Err(refusal) = self.guard.admit(request.headers()).await {
-                self.report_refusal(refusal, request.headers());
-                return refused(refusal);
-            }
-            let Some(permit) = self.pool.acquire_permit().await else {
-                self.report(Reason::Overloaded, "as many requests as web.max-requests allows are being answered");
-                return overloaded();
-            };
-            connection.hold_permit(permit);
-            let admission = if self.guard.demands_credentials() { Admission::Authenticated } else { Admission::Open };
-            request.extensions_mut().insert(admission);
-            // Rendering takes milliseconds: a client that sends requests without a pause waits
-            // behind the others each time.
-            if self.pool.is_busy() {
-                tokio::task::yield_now().await;
-            }
+        if is_probe(request.uri().path()) {
+            return self.route(request).await;
         }
+        if !is_for(&request, &self.hosts) {
+            return text(
+                StatusCode::MISDIRECTED_REQUEST,
+                "web.allowed-hosts does not contain the Host of this request",
+            );
+        }
+        let origin = connection.origin();
+        if let Err(refusal) = self.guard.admit_from(request.headers(), origin.address()).await {
+            self.report_refusal(refusal, request.headers());
+            return refused(refusal);
+        }
+        let Some(share) = self.pool.acquire(origin, RESPONSE).await else {
+            self.report(Reason::Overloaded, "as many requests as web.max-requests allows are being answered");
+            return overloaded();
+        };
+        connection.hold(share);
+        let admission = if self.guard.demands_credentials() { Admission::Authenticated } else { Admission::Open };
+        let allowance = Allowance::new(self.pool.clone(), origin);
+        request.extensions_mut().insert(admission);
+        request.extensions_mut().insert(allowance.clone());
+        // Rendering takes milliseconds: a client that sends requests without a pause waits
+        // behind the others each time.
+        if self.pool.is_busy() {
+            tokio::task::yield_now().await;
+        }
+        let is_cut_unnoticed = request.version() < Version::HTTP_11 && request.method() != Method::HEAD;
+        let response = self.route(request).await;
+        if is_cut_unnoticed { whole(response, &allowance).await } else { response }
+    }
+
+    async fn route(&self, request: Request) -> Response {
         match self.router.clone().oneshot(request).await {
             Ok(response) => response,
             Err(never) => match never {},

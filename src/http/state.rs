@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::health;
-use super::scrape::ScrapeWriters;
 use crate::faults::Faults;
 use crate::metrics::Metrics;
 use crate::recorder::Recorder;
@@ -33,16 +32,15 @@ pub struct HttpState {
     pub host: Option<String>,
     /// What the page of a demo points out to the reader.
     pub sights: Vec<&'static str>,
-    pub(super) writers: ScrapeWriters,
 }
 
 impl HttpState {
     /// The state of an exporter that starts now, with [`ALIVE_WITHIN`].
     pub fn new(metrics: Arc<Metrics>, snapshot: Arc<Snapshot>, faults: Arc<Faults>, telemetry_path: &str) -> Self {
         let (telemetry_path, started) = (telemetry_path.to_owned(), Instant::now());
-        let (alive_within, writers) = (ALIVE_WITHIN, ScrapeWriters::new());
         let (recorder, host, sights) = (None, None, Vec::new());
-        Self { metrics, snapshot, faults, telemetry_path, started, alive_within, recorder, host, sights, writers }
+        let alive_within = ALIVE_WITHIN;
+        Self { metrics, snapshot, faults, telemetry_path, started, alive_within, recorder, host, sights }
     }
 
     /// The state with a recorder.

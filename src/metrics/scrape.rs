@@ -3,7 +3,7 @@
 //! Invariant: a scrape never calls the driver, never waits for a lane and changes only the count of scrapes.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 use std::time::SystemTime;
 
 use super::build_metrics::{self, BuildMetrics};
@@ -13,6 +13,7 @@ use super::label_cache::LabelCache;
 use super::openmetrics::Format;
 use super::own_process::OwnProcess;
 use super::points::PointSink;
+use super::scraped::{self, Scrape, Scraped};
 use super::settings::Settings;
 use super::view::Parts;
 use super::{
@@ -21,9 +22,6 @@ use super::{
 };
 use crate::faults::Faults;
 use crate::snapshot::Snapshot;
-
-/// The length in bytes above which the text is sent while it is being written.
-const LONG: usize = 256 * 1024;
 
 /// Why there is no exposition.
 #[derive(Debug, thiserror::Error)]
@@ -34,36 +32,6 @@ pub enum Error {
     /// The encoder refused a family of the registry.
     #[error("the metrics could not be written as text")]
     Encode(#[source] prometheus::Error),
-}
-
-/// A scrape that has begun and has been counted. Only its text remains to be written.
-#[derive(Debug)]
-pub struct Scrape {
-    metrics: Arc<Metrics>,
-    format: Format,
-    /// The text of the registry, and the end of the exposition.
-    registry: Vec<u8>,
-}
-
-impl Scrape {
-    /// Whether the text should be sent while it is being written, judging by the length of the last scrape's text.
-    pub fn is_long(&self) -> bool {
-        self.metrics.last_length.load(Ordering::Relaxed) > LONG
-    }
-
-    /// Renders the whole exposition.
-    pub fn whole(self) -> Vec<u8> {
-        self.metrics.text(self.format, &self.registry)
-    }
-
-    /// Renders the exposition in chunks and passes each to `take`, until `take` returns `false`.
-    pub fn in_chunks(self, mut take: impl FnMut(Vec<u8>) -> bool) {
-        let mut out = Exposition::in_chunks(self.format, &mut take).with_created(self.metrics.settings.created_samples);
-        self.metrics.write(&Parts::load(&self.metrics.snapshot), &mut out);
-        let Some((last, length)) = out.end(&self.registry) else { return };
-        self.metrics.last_length.store(length, Ordering::Relaxed);
-        take(last);
-    }
 }
 
 /// The metrics of the machine and of the exporter.
@@ -104,9 +72,9 @@ impl Metrics {
     ///
     /// # Errors
     /// When a family of the registry cannot be encoded. A scrape that has begun does not fail.
-    pub fn scrape(self: &Arc<Self>, format: Format) -> Result<Scrape, Error> {
+    pub fn scrape(self: &Arc<Self>, format: Format) -> Result<Scrape<Self>, Error> {
         self.build_metrics.scrapes.inc();
-        Ok(Scrape { registry: self.registry_text(format)?, format, metrics: self.clone() })
+        Ok(Scrape::new(self.clone(), format, self.registry_text(format)?))
     }
 
     /// Renders all metrics in [`Format::Text`] without counting a scrape.
@@ -122,7 +90,7 @@ impl Metrics {
     /// # Errors
     /// When a family of the registry cannot be encoded.
     pub fn encode_as(&self, format: Format) -> Result<Vec<u8>, Error> {
-        Ok(self.text(format, &self.registry_text(format)?))
+        Ok(scraped::whole(self, format, &self.registry_text(format)?))
     }
 
     /// Passes the families and series of a scrape to `points` without counting a scrape.
@@ -148,20 +116,22 @@ impl Metrics {
             }
         }
     }
+}
 
-    /// Renders the latest parts, followed by the text of the registry.
-    fn text(&self, format: Format, registry: &[u8]) -> Vec<u8> {
-        // Consecutive scrapes have about the same length, so room for the last length and a little more avoids
-        // reallocating the text.
-        let room = self.last_length.load(Ordering::Relaxed);
-        let mut out = Exposition::whole(format, room + room / 16).with_created(self.settings.created_samples);
-        self.write(&Parts::load(&self.snapshot), &mut out);
-        let (text, length) = out.end(registry).expect("nothing stops an exposition that is kept whole");
-        self.last_length.store(length, Ordering::Relaxed);
-        text
+impl Scraped for Metrics {
+    fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
     }
 
-    /// Writes all families for which the parts contain values, in the order of the table.
+    fn last_length(&self) -> &AtomicUsize {
+        &self.last_length
+    }
+
+    fn has_created(&self) -> bool {
+        self.settings.created_samples
+    }
+
+    /// In the order of the table.
     fn write(&self, parts: &Parts, out: &mut Exposition<'_>) {
         let selection = &self.settings.selection;
         out.hide(selection.hidden());

@@ -17,8 +17,8 @@ use super::label::Labels;
 use super::settings::Settings;
 use crate::snapshot::{
     Allocations, AllocatorPart, Driver, FastTelemetry, Gpu, GpuMemory, GpuProcesses, GpuState, Lane, MemoryPart,
-    MigMemory, MigProfiling, Pods, ProcessPart, ProfilingFigures, ProfilingPart, SlowTelemetry, Snapshot,
-    TelemetryPart, XidPart,
+    MigMemory, MigProfiling, Pods, Process, ProcessPart, ProfilingFigures, ProfilingPart, SlowTelemetry, Snapshot,
+    TelemetryPart, WorkloadUse, XidPart,
 };
 
 pub use ladder::Reporting;
@@ -86,6 +86,14 @@ pub struct GpuView<'a> {
 }
 
 impl Parts {
+    /// The bytes that the lists of processes and workloads use, without their owners, which later lists share.
+    pub(crate) fn bytes(&self) -> usize {
+        let lists = self.processes.gpus.iter().map(|list| {
+            list.processes.capacity() * size_of::<Process>() + list.workloads.capacity() * size_of::<WorkloadUse>()
+        });
+        lists.sum()
+    }
+
     /// Loads the current parts without waiting.
     pub fn load(snapshot: &Snapshot) -> Self {
         let driver = snapshot.driver.load_full();

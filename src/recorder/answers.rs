@@ -1,4 +1,8 @@
-//! Answers to queries about the recorded time span. Every answer is bounded in size.
+//! Answers to queries about the recorded time span. Every answer is bounded in size. The series of a history are drawn one
+//! after the other, so that no more than one of them is in memory.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
 
 use serde::Serialize;
 
@@ -9,7 +13,8 @@ use super::gpu_history::GpuHistory;
 use super::incident::Chart;
 use super::ledger::Ledger;
 use super::process_history::ProcessHistory;
-use super::series::{COARSE, Micros, SECOND};
+use super::series::{COARSE, Micros, SECOND, Series};
+use crate::snapshot::{Gpu, MigDevice, Workload};
 
 /// The maximum number of points in a series.
 pub(super) const MAX_POINTS: u64 = 2_000;
@@ -51,21 +56,50 @@ impl Of {
     pub const ALL: [Self; 3] = [Self::Gpus, Self::Processes, Self::Workloads];
 }
 
-/// Recorded values.
+/// The beginning of an answer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct HistoryAnswer {
+pub struct HistoryHead {
     /// Unix time in seconds: the beginning of the time span.
     pub from: f64,
     /// The end of the time span.
     pub to: f64,
     /// When the recorder started: nothing before this time is known.
     pub recorded_since: f64,
-    /// The series. For processes and workloads, those with the highest memory use come first.
-    pub series: Vec<HistorySeries>,
+}
+
+/// What an answer contains. For processes and workloads, the series with the highest memory use come first.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) head: HistoryHead,
+    /// The series, the last one first.
+    pub(super) left: Vec<Drawn>,
+    span: Span,
     /// The number of series that were left out.
-    pub more_series: usize,
+    pub(super) more_series: usize,
     /// The number of workloads among them.
-    pub more_workloads: usize,
+    pub(super) more_workloads: usize,
+}
+
+/// A series that is to be drawn, by what identifies it while the recorder goes on.
+#[derive(Debug)]
+pub(super) struct Drawn {
+    gpu: Arc<Gpu>,
+    mig: Option<Arc<MigDevice>>,
+    what: Identity,
+}
+
+#[derive(Debug)]
+enum Identity {
+    Device,
+    /// A process, by its pid and by when it was first listed.
+    Process(u32, Micros),
+    Workload(Arc<Workload>),
+}
+
+impl Drawn {
+    pub(super) fn is_workload(&self) -> bool {
+        matches!(self.what, Identity::Workload(_))
+    }
 }
 
 /// The values of one GPU, MIG device, process or workload.
@@ -98,86 +132,100 @@ pub struct HistorySeries {
 }
 
 /// A time span and the length of the parts that it is divided into.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 struct Span {
     from: Micros,
     to: Micros,
     step: Micros,
 }
 
-/// The recorded values of a time span.
-pub(super) fn history(ledger: &Ledger, query: &HistoryQuery) -> HistoryAnswer {
+/// What the answer to a query contains.
+pub(super) fn plan(ledger: &Ledger, query: &HistoryQuery) -> Plan {
     let now = ledger.now();
     let to = query.to.map_or(now.micros, |to| now.moment(to).min(now.micros));
     let from = query.from.map_or(to.saturating_sub(DEFAULT_SPAN), |from| now.moment(from));
     let from = from.max(to.saturating_sub(COARSE)).min(to);
     let step = query.step.map_or(0, |seconds| (seconds * 1e6) as Micros);
     let span = Span { from, to, step: step.max(LEAST_STEP).max((to - from).div_ceil(MAX_POINTS)) };
-    let mut answer = HistoryAnswer {
-        from: now.unix(from),
-        to: now.unix(to),
-        recorded_since: now.unix(0),
-        series: Vec::new(),
-        more_series: 0,
-        more_workloads: 0,
-    };
+    let head = HistoryHead { from: now.unix(from), to: now.unix(to), recorded_since: now.unix(0) };
+    let mut plan = Plan { head, left: Vec::new(), span, more_series: 0, more_workloads: 0 };
     for &kind in query.of {
-        let (series, more) = series_of(ledger, kind, query.uuid.as_deref(), span);
-        answer.series.extend(series);
-        answer.more_series += more;
-        answer.more_workloads += if kind == Of::Workloads { more } else { 0 };
+        let mut found = series_of(ledger, kind, query.uuid.as_deref(), span);
+        if kind != Of::Gpus {
+            found.sort_by_key(|(highest, _)| Reverse(*highest));
+        }
+        let more = found.len().saturating_sub(MAX_SERIES);
+        plan.more_series += more;
+        plan.more_workloads += if kind == Of::Workloads { more } else { 0 };
+        plan.left.extend(found.into_iter().take(MAX_SERIES).map(|(_, series)| series));
     }
-    answer
+    plan.left.reverse();
+    plan
 }
 
-/// The series of one kind, at most [`MAX_SERIES`] of them, and the number of series that were left out.
-fn series_of(ledger: &Ledger, kind: Of, uuid: Option<&str>, span: Span) -> (Vec<HistorySeries>, usize) {
-    let (now, Span { from, to, step }) = (ledger.now(), span);
-    let gpus = ledger.gpus.iter().filter(|gpu| uuid.is_none_or(|uuid| gpu.gpu.uuid == uuid));
-    let mut series: Vec<(u64, HistorySeries)> = Vec::new();
-    let mut more = 0;
-    for gpu in gpus {
-        let draw = |values: &super::series::Series| chart(values, from, to, step, now);
+/// The series of one kind, with their highest memory use.
+fn series_of(ledger: &Ledger, kind: Of, uuid: Option<&str>, span: Span) -> Vec<(u64, Drawn)> {
+    let Span { from, to, .. } = span;
+    let mut found = Vec::new();
+    for history in ledger.gpus.iter().filter(|history| uuid.is_none_or(|uuid| history.gpu.uuid == uuid)) {
+        let drawn = |mig: Option<&Arc<MigDevice>>, what| Drawn { gpu: history.gpu.clone(), mig: mig.cloned(), what };
         match kind {
             Of::Gpus => {
-                let entire = HistorySeries { allocatable_bytes: Some(gpu.allocatable), ..of(gpu, draw(&gpu.memory)) };
-                series.push((0, entire));
-                series.extend(gpu.mig.iter().map(|(device, values)| {
-                    (0, HistorySeries { mig_uuid: Some(device.uuid.clone()), ..of(gpu, draw(values)) })
-                }));
+                let devices = [None].into_iter().chain(history.mig.iter().map(|(device, _)| Some(device)));
+                found.extend(devices.map(|device| (0, drawn(device, Identity::Device))));
             }
             Of::Processes => {
                 let within =
                     |process: &&ProcessHistory| process.first <= to && process.ended.is_none_or(|(_, by)| by >= from);
-                let mut found: Vec<_> = gpu.processes().filter(within).collect();
-                found.sort_by_key(|process| std::cmp::Reverse(process.peak));
-                more += found.len().saturating_sub(MAX_SERIES);
-                found.truncate(MAX_SERIES);
-                series.extend(found.into_iter().map(|process| {
+                found.extend(history.processes().filter(within).map(|process| {
                     let peak = process.peak.map_or(0, |(peak, _)| peak);
-                    let started_at = process.start().and_then(unix);
-                    let memory = draw(&process.series);
-                    (peak, HistorySeries { process: Some(process.who()), started_at, ..of(gpu, memory) })
+                    (peak, drawn(process.mig.as_ref(), Identity::Process(process.pid, process.first)))
                 }));
             }
-            Of::Workloads => series.extend(gpu.workloads.iter().map(|workload| {
+            Of::Workloads => found.extend(history.workloads.iter().map(|workload| {
                 let highest = workload.series.highest(from, to).map_or(0, |(_, highest)| highest);
-                let named = HistorySeries {
-                    mig_uuid: workload.mig.as_ref().map(|device| device.uuid.clone()),
-                    workload: Some(workload.workload.name.clone()),
-                    workload_kind: Some(workload.workload.kind.label()),
-                    ..of(gpu, draw(&workload.series))
-                };
-                (highest, named)
+                (highest, drawn(workload.mig.as_ref(), Identity::Workload(workload.workload.clone())))
             })),
         }
     }
-    if kind != Of::Gpus {
-        series.sort_by_key(|(highest, _)| std::cmp::Reverse(*highest));
-    }
-    more += series.len().saturating_sub(MAX_SERIES);
-    series.truncate(MAX_SERIES);
-    (series.into_iter().map(|(_, series)| series).collect(), more)
+    found
+}
+
+/// Draws a series; `None` if the recorder has dropped it in the meantime.
+pub(super) fn draw(ledger: &Ledger, plan: &Plan, drawn: &Drawn) -> Option<HistorySeries> {
+    let (now, Span { from, to, step }) = (ledger.now(), plan.span);
+    let draw = |values: &Series| chart(values, from, to, step, now);
+    let gpu = ledger.gpus.iter().find(|history| history.gpu.uuid == drawn.gpu.uuid)?;
+    let is_on = |mig: &Option<Arc<MigDevice>>| {
+        mig.as_ref().map(|device| &device.uuid) == drawn.mig.as_ref().map(|device| &device.uuid)
+    };
+    let mig_uuid = drawn.mig.as_ref().map(|device| device.uuid.clone());
+    Some(match &drawn.what {
+        Identity::Device => match &mig_uuid {
+            None => HistorySeries { allocatable_bytes: Some(gpu.allocatable), ..of(gpu, draw(&gpu.memory)) },
+            Some(uuid) => {
+                let (_, values) = gpu.mig.iter().find(|(device, _)| device.uuid == *uuid)?;
+                HistorySeries { mig_uuid, ..of(gpu, draw(values)) }
+            }
+        },
+        Identity::Process(pid, first) => {
+            let is_it =
+                |process: &&ProcessHistory| process.pid == *pid && process.first == *first && is_on(&process.mig);
+            let process = gpu.processes().find(is_it)?;
+            let started_at = process.start().and_then(unix);
+            HistorySeries { process: Some(process.who()), started_at, ..of(gpu, draw(&process.series)) }
+        }
+        Identity::Workload(workload) => {
+            let mut all = gpu.workloads.iter();
+            let found = all.find(|found| found.workload == *workload && is_on(&found.mig))?;
+            HistorySeries {
+                mig_uuid,
+                workload: Some(workload.name.clone()),
+                workload_kind: Some(workload.kind.label()),
+                ..of(gpu, draw(&found.series))
+            }
+        }
+    })
 }
 
 fn of(gpu: &GpuHistory, memory: Chart) -> HistorySeries {

@@ -9,11 +9,12 @@ use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
 
-use super::answers::{self, HistoryAnswer, HistoryQuery};
+use super::answers::{self, HistoryQuery};
 use super::disk::DiskWriter;
 use super::ended_log::EndedLog;
 use super::event::Event;
 use super::exit_status::ExitWatch;
+use super::history::History;
 use super::incident::Incident;
 use super::incidents::{Incidents, Moment};
 use super::ledger::Ledger;
@@ -65,10 +66,10 @@ pub struct Recorder {
 
 /// The state that the recorder's thread and its callers share. The lanes never lock it.
 #[derive(Debug)]
-struct Shared {
+pub(super) struct Shared {
     snapshot: Arc<Snapshot>,
     faults: Arc<Faults>,
-    memory: Mutex<Memory>,
+    pub(super) memory: Mutex<Memory>,
     store: Mutex<Option<DiskWriter<Incident>>>,
     report_file: Mutex<Option<DiskWriter<JobReport>>>,
     log_ended: bool,
@@ -79,8 +80,8 @@ struct Shared {
 }
 
 #[derive(Debug)]
-struct Memory {
-    ledger: Ledger,
+pub(super) struct Memory {
+    pub(super) ledger: Ledger,
     incidents: Incidents,
 }
 
@@ -143,9 +144,8 @@ impl Recorder {
     }
 
     /// The recorded values of a time span, thinned so that the minimum and the maximum of each part are kept.
-    pub fn history(&self, query: &HistoryQuery) -> HistoryAnswer {
-        let memory = self.shared.memory.lock();
-        answers::history(&memory.ledger, query)
+    pub fn history(&self, query: &HistoryQuery) -> History {
+        History::new(self.shared.clone(), query)
     }
 
     /// The times at which the remembered processes were on their GPUs.

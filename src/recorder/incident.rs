@@ -126,6 +126,20 @@ impl Incident {
         self.summary.push(' ');
         self.summary.push_str(INTERRUPTED);
     }
+
+    /// An upper estimate of the memory that it uses.
+    pub fn bytes(&self) -> usize {
+        const POINT: usize = size_of::<ChartPoint>();
+        const NAMES: usize = 512;
+        let holders = self.processes.iter().map(|holder| holder.memory.points.capacity() * POINT + NAMES);
+        let path = self.out_of_memory.as_ref().and_then(|failure| failure.snapshot_path.as_ref());
+        let texts = self.summary.capacity() + path.map_or(0, String::capacity);
+        size_of::<Self>()
+            + self.memory.points.capacity() * POINT
+            + holders.sum::<usize>()
+            + self.events.capacity() * NAMES
+            + texts
+    }
 }
 
 /// The GPU of an incident.

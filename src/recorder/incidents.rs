@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::clock::Now;
 use super::freeze::{AFTER, freeze};
-use super::incident::{ChartPoint, Incident, IncidentGpu, Kind};
+use super::incident::{Incident, IncidentGpu, Kind};
 use super::ledger::{Ledger, Trigger};
 use super::retention::{Claim, Room, surplus};
 use super::series::{Micros, SECOND};
@@ -277,12 +277,5 @@ impl Kept {
 }
 
 fn claim(incident: &Incident) -> Claim {
-    const POINT: usize = size_of::<ChartPoint>();
-    const NAMES: usize = 512;
-    let holders: usize = incident.processes.iter().map(|holder| holder.memory.points.capacity() * POINT + NAMES).sum();
-    let path = incident.out_of_memory.as_ref().and_then(|failure| failure.snapshot_path.as_ref());
-    let texts = incident.summary.capacity() + path.map_or(0, String::capacity);
-    let events = incident.events.capacity() * NAMES + texts;
-    let bytes = size_of::<Incident>() + incident.memory.points.capacity() * POINT + holders + events;
-    Claim { group: incident.group(), tenant: incident.tenant(), bytes: bytes as u64 }
+    Claim { group: incident.group(), tenant: incident.tenant(), bytes: incident.bytes() as u64 }
 }

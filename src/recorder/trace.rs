@@ -9,6 +9,8 @@
 //! a counter under its name and the name of its value, and lists processes with instants first and the others in the
 //! order of their names. An instant that belongs to no thread appears on a track without a name.
 
+use std::io::{self, Write};
+
 use serde_json::{Value, json};
 
 use super::event::{Event, What};
@@ -26,45 +28,47 @@ const EVENTS: u32 = 1;
 /// exact, because no value has more than 53 significant bits.
 const GIB: f64 = 1_073_741_824.0;
 
-/// The trace of an incident, as JSON.
-pub fn chrome_trace(incident: &Incident) -> Vec<u8> {
+/// Writes the trace of an incident as JSON. No more than one of its events is in memory.
+///
+/// # Errors
+/// When the trace cannot be written.
+pub fn write_chrome_trace(incident: &Incident, out: &mut dyn Write) -> io::Result<()> {
     let charts = incident.processes.iter().map(|holder| &holder.memory).chain([&incident.memory]);
     let begins = charts.filter_map(|chart| chart.points.first().map(|point| point.0));
     let begin = begins.chain(incident.events.iter().map(|event| event.at)).fold(incident.at, f64::min);
     let micros = |at: f64| ((at - begin) * 1e6).round();
-    let mut events = named(GPU_TRACK, &gpu(incident), 0).to_vec();
-    events.push(metadata(GPU_TRACK, EVENTS, "thread_name", json!({ "name": "events" })));
-    counter(&mut events, (GPU_TRACK, GPU_TRACK), "", &incident.memory, micros);
+    out.write_all(b"{\"traceEvents\":[")?;
+    let mut is_first = true;
+    let mut put = |event: Value| {
+        out.write_all(if std::mem::take(&mut is_first) { b"" } else { b"," })?;
+        Ok(serde_json::to_writer(&mut *out, &event)?)
+    };
+    named(GPU_TRACK, &gpu(incident), 0).into_iter().try_for_each(&mut put)?;
+    put(metadata(GPU_TRACK, EVENTS, "thread_name", json!({ "name": "events" })))?;
+    counter(&mut put, (GPU_TRACK, GPU_TRACK), "", &incident.memory, micros)?;
     let digits = incident.processes.len().to_string().len();
     for (at, holder) in incident.processes.iter().enumerate() {
         let (who, rank) = (&holder.who, at + 1);
         let track = track(&incident.processes, at);
         if track.is_new {
             let name = format!("{rank:0digits$}. {}", words::process_without_pid(who));
-            events.extend(named(track.id, &name, rank));
+            named(track.id, &name, rank).into_iter().try_for_each(&mut put)?;
         }
         let device = who.mig_uuid.as_ref().map_or_else(String::new, |uuid| format!(" {uuid}"));
-        counter(&mut events, (track.id, who.pid), &device, &holder.memory, micros);
+        counter(&mut put, (track.id, who.pid), &device, &holder.memory, micros)?;
     }
-    events.extend(
-        incident.events.iter().map(|event| instant(&sentence(event), micros(event.at), json!({ "event": event }))),
-    );
-    events.push(instant(
-        &format!("incident: {}", incident.kind.label()),
-        micros(incident.at),
-        json!({ "summary": incident.summary }),
-    ));
-    let trace = json!({
-        "traceEvents": events,
-        "displayTimeUnit": "ms",
-        "otherData": {
-            "incident": incident.id,
-            "gpu_uuid": incident.gpu.uuid,
-            "begin_unix_seconds": begin,
-            "summary": incident.summary,
-        },
+    for event in &incident.events {
+        put(instant(&sentence(event), micros(event.at), json!({ "event": event })))?;
+    }
+    let label = format!("incident: {}", incident.kind.label());
+    put(instant(&label, micros(incident.at), json!({ "summary": incident.summary })))?;
+    let other = json!({
+        "incident": incident.id,
+        "gpu_uuid": incident.gpu.uuid,
+        "begin_unix_seconds": begin,
+        "summary": incident.summary,
     });
-    trace.to_string().into_bytes()
+    write!(out, "],\"displayTimeUnit\":\"ms\",\"otherData\":{other}}}")
 }
 
 /// `GPU 2 (NVIDIA H200)`, and whether it is simulated.
@@ -111,22 +115,24 @@ fn metadata(pid: u32, tid: u32, kind: &str, args: Value) -> Value {
 
 /// Two samples for each part: its highest value where the part begins, and its last value in the middle.
 fn counter(
-    events: &mut Vec<Value>,
+    put: &mut impl FnMut(Value) -> io::Result<()>,
     (track, pid): (u32, u32),
     device: &str,
     chart: &Chart,
     micros: impl Fn(f64) -> f64,
-) {
+) -> io::Result<()> {
     let name = format!("used{device}");
     let sample = |at: f64, bytes: u64| json!({ "ph": "C", "name": name, "pid": track, "tid": track, "ts": micros(at), "args": { "GiB": bytes as f64 / GIB } });
     for &(at, _, max, last) in &chart.points {
-        events.extend(max.map(|max| sample(at, max)));
-        let after = last.filter(|_| last != max);
-        events.extend(after.map(|last| sample(at + chart.step_seconds / 2.0, last)));
-        if max.is_none() {
-            events.push(instant(&unknown(pid, device), micros(at), json!({})));
+        match max {
+            Some(max) => put(sample(at, max))?,
+            None => put(instant(&unknown(pid, device), micros(at), json!({})))?,
+        }
+        if let Some(last) = last.filter(|_| last != max) {
+            put(sample(at + chart.step_seconds / 2.0, last))?;
         }
     }
+    Ok(())
 }
 
 /// A viewer keeps showing a counter's last value, so this text marks where the value becomes unknown.
@@ -184,7 +190,9 @@ mod tests {
         let incident = json!({ "version": 1, "id": "x", "kind": "near_limit", "at": 10.0, "complete": true, "summary": "",
             "simulated": true, "gpu": { "index": 3, "uuid": "GPU-3", "name": "NVIDIA H200" }, "processes": processes,
             "more_processes": 0, "grew_most": [], "events": [], "memory": { "step_seconds": 0.1, "points": [] } });
-        let trace: Value = serde_json::from_slice(&chrome_trace(&serde_json::from_value(incident).unwrap())).unwrap();
+        let mut trace = Vec::new();
+        write_chrome_trace(&serde_json::from_value(incident).unwrap(), &mut trace).unwrap();
+        let trace: Value = serde_json::from_slice(&trace).unwrap();
         let of = |phase: &str, pid: u32, name: &str| -> Vec<Value> {
             let events = trace["traceEvents"].as_array().unwrap().iter();
             let found = events.filter(|event| event["ph"] == phase && event["pid"] == pid && event["name"] == name);

@@ -71,6 +71,7 @@ fn changed(key: &Key) -> &'static str {
         "metrics.exclude" => "process_*",
         "web.config-file" => "/etc/vram-exporter/web-config.yml",
         "web.telemetry-path" => "/other",
+        "web.allowed-hosts" => "gpu1.example.com,[::1]",
         "web.max-requests" => "5",
         "web.max-connections" => "50",
         "web.read-timeout" => "11s",

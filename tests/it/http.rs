@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::web::{LIMITS, Served, ask, gunzip, process};
+use crate::web::{Answer, LIMITS, Served, ask, deaf, gunzip, process};
 use vram_exporter::http::Limits;
 use vram_exporter::snapshot::*;
 
@@ -133,35 +133,78 @@ fn a_long_scrape_over_http_1_0_has_a_length() {
     assert!(head.to_lowercase().contains(&format!("content-length: {}", body.len())), "{head}");
 }
 
-/// A client that requests the metrics and reads only their beginning.
-fn stall(server: &Served) -> TcpStream {
-    let connect = async {
-        let socket = tokio::net::TcpSocket::new_v4().unwrap();
-        // A larger buffer would take the whole response.
-        socket.set_recv_buffer_size(4096).unwrap();
-        socket.connect(server.address).await.unwrap().into_std().unwrap()
-    };
-    let mut stream = server.runtime.block_on(connect);
-    stream.set_nonblocking(false).unwrap();
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: test\r\n\r\n").unwrap();
-    stream.read_exact(&mut [0; 1000]).unwrap();
-    stream
-}
-
 #[test]
-fn clients_that_read_nothing_occupy_a_few_writers_and_no_more() {
-    // No client is disconnected for reading nothing, however busy the machine is.
+fn clients_that_read_nothing_occupy_a_few_writers_and_another_address_is_answered() {
+    // No client is disconnected for taking long alone, however busy the machine is.
     let limits = Limits { write_timeout: Duration::from_secs(600), ..LIMITS };
     // More text than the queue between a writer and its client holds.
     let server = with_processes(Served::within(limits, "/metrics", |_| ()), 20_000);
-    server.get("/metrics");
+    let whole = server.get("/metrics");
     let before = server.threads();
     assert!(before >= 2, "{before} threads");
-    let stalled: Vec<_> = (0..20).map(|_| stall(&server)).collect();
-    assert!(server.threads() < before + 15, "{before} threads, then {}", server.threads());
+    let deaf: Vec<_> =
+        (0..30).map(|_| deaf(server.address, [127, 0, 0, 3], b"GET /metrics HTTP/1.1\r\nHost: test\r\n\r\n")).collect();
+    std::thread::sleep(Duration::from_millis(500));
+    let threads = server.threads();
+    assert!(threads > before && threads <= before + 16, "{before} threads, then {threads}");
     let scrape = server.get("/metrics");
-    assert!(scrape.header("content-length").parse::<usize>().unwrap() > 512 << 10, "all writers are busy");
-    drop(stalled);
+    assert_eq!((scrape.status, scrape.header("transfer-encoding")), (200, "chunked"));
+    assert!(scrape.body.len() > whole.body.len() / 2);
+    drop(deaf);
+}
+
+#[test]
+fn a_long_response_to_an_old_client_has_its_length_and_uses_the_same_memory() {
+    let server = with_processes(Served::start(), 8_000);
+    let whole = server.get("/metrics");
+    let old = |path: &str| {
+        let mut stream = TcpStream::connect(server.address).unwrap();
+        write!(stream, "GET {path} HTTP/1.0\r\n\r\n").unwrap();
+        let mut bytes = Vec::new();
+        stream.read_to_end(&mut bytes).unwrap();
+        Answer::parse(&bytes, "GET")
+    };
+    let answer = old("/metrics");
+    assert_eq!((answer.status, answer.header("transfer-encoding")), (200, ""));
+    assert_eq!(answer.header("content-length").parse::<usize>().unwrap(), answer.body.len());
+    assert!(answer.body.len() > whole.body.len() / 2);
+    let server = with_processes(Served::start(), 100_000);
+    server.get("/metrics");
+    let mut stream = TcpStream::connect(server.address).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).unwrap();
+    assert_eq!(Answer::parse(&bytes, "GET").status, 505, "it would take too much memory");
+}
+
+#[test]
+fn no_response_is_kept_or_sniffed() {
+    let server = with_many_processes();
+    for path in [
+        "/metrics",
+        "/",
+        "/healthz",
+        "/readyz",
+        "/nowhere",
+        "/api/v1/gpus",
+        "/api/v1/processes",
+        "/api/v1/workloads",
+        "/api/v1/history",
+    ] {
+        for method in ["GET", "HEAD", "POST"] {
+            let answer = server.ask(method, path, "");
+            let kept = (answer.header("cache-control"), answer.header("x-content-type-options"));
+            assert_eq!(kept, ("no-store", "nosniff"), "{method} {path}");
+        }
+    }
+    for (path, cache) in [("/page.js", "no-cache"), ("/favicon.ico", "max-age=86400")] {
+        let answer = server.get(path);
+        assert_eq!(
+            (answer.header("cache-control"), answer.header("x-content-type-options")),
+            (cache, "nosniff"),
+            "{path}"
+        );
+    }
 }
 
 #[test]

@@ -194,6 +194,24 @@ pub(crate) fn ask(address: SocketAddr, method: &str, path: &str, headers: &str) 
     Answer::parse(&bytes, method)
 }
 
+/// A client with this address that sends a request and reads nothing of the response.
+pub(crate) fn deaf(server: SocketAddr, from: [u8; 4], request: &[u8]) -> TcpStream {
+    let mut stream = connect_from(server, from);
+    stream.write_all(request).unwrap();
+    stream
+}
+
+/// Connects from a loopback address, with a small receive buffer: a larger one would take a whole response.
+pub(crate) fn connect_from(server: SocketAddr, from: [u8; 4]) -> TcpStream {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    socket.set_recv_buffer_size(4096).unwrap();
+    socket.bind(&SocketAddr::from((from, 0)).into()).unwrap();
+    socket.connect(&server.into()).unwrap();
+    let stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream
+}
+
 fn join_chunks(mut rest: &[u8]) -> Vec<u8> {
     let mut body = Vec::new();
     loop {

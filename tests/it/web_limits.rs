@@ -7,7 +7,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::web::{Answer, LIMITS, Served, ask, process};
+use crate::web::{Answer, LIMITS, Served, ask, connect_from, process};
 use vram_exporter::config::ListenAddress;
 use vram_exporter::faults::{Reason, Source};
 use vram_exporter::http::{Limits, Listener};
@@ -285,6 +285,95 @@ fn an_invalid_request_is_refused_and_its_connection_closed() {
     polite.write_all(long(8000).replace("Cookie", "Connection: close\r\nCookie").as_bytes()).unwrap();
     assert!(read_to_close(&polite).starts_with(b"HTTP/1.1 200"));
     assert_eq!(server.get("/healthz").status, 200);
+}
+
+#[test]
+fn a_head_of_exactly_the_limit_is_answered_and_a_longer_one_is_not() {
+    const LIMIT: usize = 32 * 1024;
+    let server = served(LIMITS);
+    let begin = "GET /metrics HTTP/1.1\r\nhost: test\r\nconnection: close\r\n";
+    // One long value, and many short ones.
+    let head = |bytes: usize, name: &str| {
+        let rest = bytes - begin.len() - name.len() - ": \r\n\r\n".len();
+        format!("{begin}{name}: {}\r\n\r\n", "x".repeat(rest))
+    };
+    let line = |bytes: usize| {
+        let fixed = "GET /metrics? HTTP/1.1\r\nhost: test\r\n\r\n".len();
+        format!("GET /metrics?{} HTTP/1.1\r\nhost: test\r\n\r\n", "x".repeat(bytes - fixed))
+    };
+    for (bytes, status) in [(LIMIT, 200), (LIMIT + 1, 431), (48 * 1024, 431), (60 * 1024, 431)] {
+        for head in [head(bytes, "cookie"), line(bytes)] {
+            assert_eq!(head.len(), bytes);
+            let mut stream = connect(server.address);
+            stream.write_all(head.as_bytes()).unwrap();
+            stream.shutdown(Shutdown::Write).unwrap();
+            let answer = String::from_utf8_lossy(&read_to_close(&stream)).into_owned();
+            let line = answer.lines().next().unwrap_or_default();
+            // A head that is not read to its end may end in a reset that discards the response.
+            let lost = line.is_empty() && bytes > LIMIT + 1;
+            assert!(line.contains(&format!(" {status} ")) || lost, "{bytes}: {line}");
+        }
+    }
+}
+
+/// Requests the metrics and reads a few bytes of the response at a time, for as long as it lasts.
+fn trickle(address: SocketAddr, from: [u8; 4]) -> thread::JoinHandle<()> {
+    let mut stream = connect_from(address, from);
+    stream.write_all(REQUEST).unwrap();
+    thread::spawn(move || {
+        while stream.read(&mut [0; 16]).is_ok_and(|count| count > 0) {
+            thread::sleep(Duration::from_millis(20));
+        }
+    })
+}
+
+#[test]
+fn slow_clients_of_one_address_keep_no_other_address_from_a_response() {
+    let server = served(Limits { max_requests: 4, ..LIMITS });
+    let processes = (0..20_000).map(|pid| process(pid, &format!("process-{pid}"), 1 << 30)).collect();
+    server.show(GpuState::Up, "H200", processes);
+    server.get("/metrics");
+    let slow: Vec<_> = (0..8).map(|_| trickle(server.address, [127, 0, 0, 3])).collect();
+    until("they hold all responses", || server.server.responses() == 4);
+    for _ in 0..3 {
+        assert_eq!(server.get("/metrics").status, 200);
+    }
+    drop(slow);
+}
+
+#[test]
+fn two_servers_have_one_limit() {
+    let server = served(Limits { max_connections: 3, max_requests: 3, ..LIMITS });
+    let other = server.server.beside(axum::Router::new());
+    let listener: Listener =
+        server.runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap().try_into().unwrap();
+    let address = listener.name().parse().unwrap();
+    let serving = server.runtime.spawn(other.serve(listener, std::future::pending()));
+    let silent: Vec<_> = (0..6).map(|n| connect(if n % 2 == 0 { server.address } else { address })).collect();
+    until("no more than three are open", || silent.iter().filter(|stream| !is_closed(stream)).count() <= 3);
+    assert_eq!(ask(server.address, "GET", "/healthz", "").status, 200);
+    serving.abort();
+}
+
+#[test]
+fn only_requests_for_an_allowed_host_are_answered_and_probes_always() {
+    let server = served(LIMITS);
+    let listener: Listener =
+        server.runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap().try_into().unwrap();
+    let address: SocketAddr = listener.name().parse().unwrap();
+    let named = server.server.for_hosts(vec!["gpu1.example.com".to_owned()]);
+    let serving = server.runtime.spawn(named.serve(listener, std::future::pending()));
+    let status = |path: &str, host: &str| {
+        let mut stream = connect(address);
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").unwrap();
+        Answer::parse(&read_to_close(&stream), "GET").status
+    };
+    for path in ["/metrics", "/", "/api/v1/gpus", "/page.js", "/nowhere"] {
+        assert_eq!(status(path, "evil.example"), 421, "{path}");
+        assert_ne!(status(path, "GPU1.example.com:9836"), 421, "{path}");
+    }
+    assert_eq!((status("/healthz", "evil.example"), status("/readyz", "evil.example")), (200, 503));
+    serving.abort();
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The guard of a web server: the settings in effect, and how they follow the files.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -106,6 +107,16 @@ impl Guard {
     /// # Errors
     /// The [`Refusal`] to respond with.
     pub async fn admit(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+        self.admit_from(headers, None).await
+    }
+
+    /// Decides as [`Self::admit`] does, for a client with this address. Passwords of different addresses are checked in
+    /// turn, so that a client that sends many does not keep another one waiting. All requests without an address are one
+    /// client.
+    ///
+    /// # Errors
+    /// The [`Refusal`] to respond with.
+    pub async fn admit_from(&self, headers: &HeaderMap, client: Option<IpAddr>) -> Result<(), Refusal> {
         let settings = self.settings.load_full();
         if settings.bucket.as_ref().is_some_and(|bucket| !bucket.take(Instant::now())) {
             return Err(Refusal::TooManyRequests);
@@ -114,7 +125,7 @@ impl Guard {
             return Ok(());
         }
         let given = Credentials::from_headers(headers).ok_or(Refusal::Unauthorized)?;
-        let valid = self.passwords.verify(&settings.users, given).await.map_err(|_| Refusal::Busy)?;
+        let valid = self.passwords.verify(&settings.users, given, client).await.map_err(|_| Refusal::Busy)?;
         if valid { Ok(()) } else { Err(Refusal::Unauthorized) }
     }
 

@@ -4,7 +4,7 @@
 //! A [`Guard`] reads and checks the file and all files that it names. The exporter's web server then gets from it
 //!
 //! - the TLS settings of each new connection ([`Guard::tls`]),
-//! - the decision whether to admit a request ([`Guard::admit`]),
+//! - the decision whether to admit a request ([`Guard::admit`], [`Guard::admit_from`]),
 //! - the headers to add to each response ([`Guard::headers`]).
 //!
 //! The crate opens no socket and writes no log: what happens to the files is reported as an [`Event`].
@@ -63,6 +63,7 @@ mod refusal;
 mod settings;
 mod suites;
 mod tls;
+mod turns;
 mod users;
 
 #[doc(hidden)]

@@ -1,22 +1,21 @@
-//! Checks passwords against bcrypt hashes, one at a time and with a short queue, and remembers the verdicts.
+//! Checks passwords against bcrypt hashes, one at a time and with a short queue in which
+//! clients take turns, and remembers the verdicts.
 //!
 //! Invariant: no plaintext password is kept. A verdict is remembered under an HMAC of name, hash and password, whose
 //! key never leaves this process. Wrong passwords cannot evict the verdicts on correct ones.
 
 use std::collections::{HashSet, VecDeque};
+use std::net::IpAddr;
 use std::sync::Arc;
-
-use parking_lot::Mutex;
-use ring::hmac::{self, HMAC_SHA256};
-use ring::rand::SystemRandom;
-use tokio::sync::Semaphore;
 
 use super::credentials::Credentials;
 use super::error::Problem;
+use super::turns::Turns;
 use super::users::Users;
+use parking_lot::Mutex;
+use ring::hmac::{self, HMAC_SHA256};
+use ring::rand::SystemRandom;
 
-/// How many passwords may wait to be checked.
-const MAX_WAITING: usize = 16;
 /// How many verdicts of each kind are remembered.
 const MAX_REMEMBERED: usize = 256;
 
@@ -25,8 +24,7 @@ const MAX_REMEMBERED: usize = 256;
 pub(super) struct Passwords {
     key: hmac::Key,
     verdicts: Mutex<Verdicts>,
-    waiting: Semaphore,
-    hashing: Arc<Semaphore>,
+    turns: Arc<Turns>,
 }
 
 /// Too many passwords are already waiting.
@@ -36,20 +34,22 @@ pub(super) struct Busy;
 impl Passwords {
     pub(super) fn new() -> Result<Self, Problem> {
         let key = hmac::Key::generate(HMAC_SHA256, &SystemRandom::new()).map_err(|_| Problem::NoRandomness)?;
-        let hashing = Arc::new(Semaphore::new(1));
-        Ok(Self { key, verdicts: Mutex::default(), waiting: Semaphore::new(MAX_WAITING + 1), hashing })
+        Ok(Self { key, verdicts: Mutex::default(), turns: Arc::default() })
     }
 
-    /// Whether these are the name and the password of a user.
-    pub(super) async fn verify(self: &Arc<Self>, users: &Users, given: Credentials) -> Result<bool, Busy> {
+    /// Whether these are the name and the password of a user. `client`: the address that sent them, if it is known.
+    pub(super) async fn verify(
+        self: &Arc<Self>,
+        users: &Users,
+        given: Credentials,
+        client: Option<IpAddr>,
+    ) -> Result<bool, Busy> {
         let candidate = users.candidate(&given.user);
         let tag = self.tag(&[&given.user, candidate.hash.as_bytes(), &given.password]);
         if let Some(verdict) = self.remembered(&tag) {
             return Ok(verdict);
         }
-        let _waiting = self.waiting.try_acquire().map_err(|_| Busy)?;
-        // The semaphore is never closed.
-        let hashing = self.hashing.clone().acquire_owned().await.map_err(|_| Busy)?;
+        let turn = self.turns.wait(client).await.ok_or(Busy)?;
         // Another request may have had the same password checked in the meantime.
         if let Some(verdict) = self.remembered(&tag) {
             return Ok(verdict);
@@ -61,7 +61,7 @@ impl Passwords {
             let verdict = matches && candidate.known;
             passwords.verdicts.lock().remember(tag, verdict);
             // Held here, not by the request, because the work goes on even if the client disconnects.
-            drop(hashing);
+            drop(turn);
             verdict
         });
         Ok(checking.await.unwrap_or(false))
@@ -127,6 +127,7 @@ impl RecentTags {
 
 #[cfg(test)]
 mod tests {
+    use super::super::turns::MAX_WAITING;
     use super::*;
     use std::collections::BTreeMap;
 
@@ -153,7 +154,7 @@ mod tests {
                 ("mallory", "alice123", false),
                 ("", "", false),
             ] {
-                assert_eq!(passwords.verify(&users, given(user, password)).await, Ok(right), "{user}:{password}");
+                assert_eq!(passwords.verify(&users, given(user, password), None).await, Ok(right), "{user}:{password}");
             }
         }
         let verdicts = passwords.verdicts.lock();
@@ -165,8 +166,8 @@ mod tests {
         let long = "x".repeat(72);
         let users = users(&[("alice", &long)]);
         let passwords = Arc::new(Passwords::new().unwrap());
-        assert_eq!(passwords.verify(&users, given("alice", &format!("{long}y"))).await, Ok(true));
-        assert_eq!(passwords.verify(&users, given("alice", &long[1..])).await, Ok(false));
+        assert_eq!(passwords.verify(&users, given("alice", &format!("{long}y")), None).await, Ok(true));
+        assert_eq!(passwords.verify(&users, given("alice", &long[1..]), None).await, Ok(false));
     }
 
     #[test]
@@ -194,18 +195,21 @@ mod tests {
     async fn the_queue_of_passwords_is_bounded() {
         let users = users(&[("alice", "a")]);
         let passwords = Arc::new(Passwords::new().unwrap());
-        assert_eq!(passwords.verify(&users, given("alice", "a")).await, Ok(true));
-        let held = passwords.hashing.clone().acquire_owned().await.unwrap();
+        assert_eq!(passwords.verify(&users, given("alice", "a"), None).await, Ok(true));
+        let held = passwords.turns.wait(None).await.unwrap();
         let tries: Vec<_> =
-            (0..MAX_WAITING + 4).map(|n| passwords.verify(&users, given("alice", &n.to_string()))).collect();
+            (0..MAX_WAITING + 3).map(|n| passwords.verify(&users, given("alice", &n.to_string()), None)).collect();
         let mut tries = futures_util::future::join_all(tries);
         assert!(futures_util::FutureExt::now_or_never(&mut tries).is_none());
-        assert_eq!(passwords.waiting.available_permits(), 0);
-        assert_eq!(passwords.verify(&users, given("alice", "a")).await, Ok(true), "a known password need not wait");
-        assert_eq!(passwords.verify(&users, given("alice", "b")).await, Err(Busy));
+        assert_eq!(
+            passwords.verify(&users, given("alice", "a"), None).await,
+            Ok(true),
+            "a known password need not wait"
+        );
+        assert_eq!(passwords.verify(&users, given("alice", "b"), None).await, Err(Busy));
         drop(held);
         let verdicts = tries.await;
-        assert_eq!(verdicts.iter().filter(|verdict| **verdict == Ok(false)).count(), MAX_WAITING + 1);
-        assert_eq!(passwords.verify(&users, given("alice", "b")).await, Ok(false), "there is room again");
+        assert_eq!(verdicts.iter().filter(|verdict| **verdict == Ok(false)).count(), MAX_WAITING);
+        assert_eq!(passwords.verify(&users, given("alice", "b"), None).await, Ok(false), "there is room again");
     }
 }

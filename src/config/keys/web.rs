@@ -65,20 +65,31 @@ pub(super) const WEB: &[Key] = &[
                unless its feature created-timestamp-zero-ingestion is on.",
     },
     Key {
+        name: "web.allowed-hosts",
+        default: None,
+        kind: Kind::Hosts,
+        set: |c, s| c.web.allowed_hosts = s.list(),
+        help: "Names and addresses, without ports, under which clients may address the exporter, such as \
+               \"gpu1.example.com\" or \"10.0.0.7\"; requests with another Host get 421. It keeps pages of other sites from \
+               reading the exporter through a browser. /healthz and /readyz are answered under any name. Give several names \
+               as a list in a file, a repeated flag, or comma-separated text. Not set: any name.",
+    },
+    Key {
         name: "web.max-requests",
         default: Some("40"),
         kind: Kind::Count { min: 1, max: 65_536 },
         set: |c, s| c.web.max_requests = s.count(),
-        help: "Maximum number of requests answered at the same time; further requests get 503. Health probes are \
-               always answered.",
+        help: "Maximum number of requests answered at the same time, on all addresses together, as far as 32 MiB suffice for \
+               the bodies of their responses; further requests get 503. Health probes are always answered.",
     },
     Key {
         name: "web.max-connections",
         default: Some("512"),
         kind: Kind::Count { min: 1, max: 65_536 },
         set: |c, s| c.web.max_connections = s.count(),
-        help: "Maximum number of open connections. If there are more, the one that has been idle or waiting for a \
-               request for the longest time is closed.",
+        help: "Maximum number of open connections, on web.listen-address and dcgm.listen-address together. If there are \
+               more, the one that has been idle or waiting for a request for the longest time is closed. \
+               web.health-address has 32 connections of its own.",
     },
     Key {
         name: "web.read-timeout",

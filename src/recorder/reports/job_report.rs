@@ -173,7 +173,7 @@ impl JobReport {
     }
 
     /// An upper estimate of the memory that the report uses.
-    pub(super) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         const NAMES: usize = 512;
         let text = |text: &Option<String>| text.as_ref().map_or(0, String::capacity);
         let names = [&self.job, &self.namespace, &self.pod, &self.container, &self.user, &self.node].map(text);

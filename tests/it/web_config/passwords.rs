@@ -61,6 +61,19 @@ async fn a_remembered_verdict_cannot_be_planted() {
 }
 
 #[tokio::test]
+async fn a_client_that_guesses_keeps_no_other_address_from_its_first_verdict() {
+    let pki = Pki::new();
+    let guard: &Guard = &open(&pki.fixture("users.good.yml")).unwrap();
+    let [guesser, scraper] = [[127, 0, 0, 3], [127, 0, 0, 2]].map(|address| Some(address.into()));
+    let guesses = (0..60).map(|n| async move { guard.admit_from(&basic("alice", &format!("{n}")), guesser).await });
+    // Polled in this order: the queue is full when the scraper comes.
+    let scrape = async { guard.admit_from(&basic("alice", "wonderland"), scraper).await };
+    let (refused, admitted) = futures_util::future::join(futures_util::future::join_all(guesses), scrape).await;
+    assert_eq!(admitted, Ok(()));
+    assert!(refused.contains(&Err(Refusal::Busy)), "the queue was full");
+}
+
+#[tokio::test]
 async fn concurrent_requests_get_their_own_verdicts() {
     let pki = Pki::new();
     let guard: &Guard = &open(&pki.fixture("users.good.yml")).unwrap();

@@ -21,8 +21,8 @@ class Client:
     # A small window fills up quickly, so a client that reads nothing has an effect at once.
     receive_buffer = None
 
-    def __init__(self, port, number):
-        self.port, self.chance = port, random.Random(number)
+    def __init__(self, port, number, request=REQUEST, source="127.0.0.1"):
+        self.port, self.chance, self.request, self.source = port, random.Random(number), request, source
         self.socket, self.next = None, 0.0
         self.connected = self.ended = 0
 
@@ -42,6 +42,7 @@ class Client:
     def connect(self, now):
         self.socket = socket.socket()
         self.socket.setblocking(False)
+        self.socket.bind((self.source, 0))
         if self.receive_buffer:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.receive_buffer)
         if self.socket.connect_ex(("127.0.0.1", self.port)) not in (0, *NOT_NOW):
@@ -91,7 +92,20 @@ class Deaf(Client):
 
     def act(self, now):
         if not self.asked:
-            self.asked = self.send(REQUEST) > 0
+            self.asked = self.send(self.request) > 0
+
+
+class Trickle(Deaf):
+    """Sends a request and reads its response a few bytes at a time, so that it never stops reading for long."""
+
+    name = "trickle"
+
+    def act(self, now):
+        super().act(now)
+        try:
+            self.socket.recv(64)
+        except OSError:
+            pass
 
 
 class Slow(Client):
@@ -169,7 +183,7 @@ class HalfClosed(Client):
         self.asked = False
 
     def act(self, now):
-        if not self.asked and self.send(REQUEST) > 0:
+        if not self.asked and self.send(self.request) > 0:
             self.asked = True
             try:
                 self.socket.shutdown(socket.SHUT_WR)
@@ -177,20 +191,25 @@ class HalfClosed(Client):
                 pass  # the connection has already ended
 
 
-KINDS = {kind.name: kind for kind in (Client, Deaf, Slow, Huge, Pipelining, Garbage, HalfClosed)}
+KINDS = {kind.name: kind for kind in (Client, Deaf, Trickle, Slow, Huge, Pipelining, Garbage, HalfClosed)}
 
 
 def run(port, counts, over):
     """`counts`: kind → number. Runs until `over` is set, then returns what happened to the connections of each kind."""
     clients = [kind(port, number) for name, count in counts.items() for kind in (KINDS[name],) for number in range(count)]
+    take_turns(clients, over)
+    counted = {name: {"clients": count, "connected": 0, "ended by the server": 0} for name, count in counts.items()}
+    for client in clients:
+        counted[client.name]["connected"] += client.connected
+        counted[client.name]["ended by the server"] += client.ended
+    return counted
+
+
+def take_turns(clients, over):
+    """Runs the clients until `over` is set."""
     while not over.wait(0.1):
         now = time.monotonic()
         for client in clients:
             client.turn(now)
     for client in clients:
         client.close()
-    counted = {name: {"clients": count, "connected": 0, "ended by the server": 0} for name, count in counts.items()}
-    for client in clients:
-        counted[client.name]["connected"] += client.connected
-        counted[client.name]["ended by the server"] += client.ended
-    return counted

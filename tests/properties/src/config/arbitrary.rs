@@ -83,6 +83,12 @@ fn value(u: &mut Unstructured<'_>, key: &Key) -> String {
             let name = |u: &mut Unstructured<'_>| u.pick(&["gpu_*", "gpu_u?", "[a-z]*", "[", "a**", "gpu up", "*", ""]);
             (0..1 + u.below(3)).map(|_| name(u)).collect::<Vec<_>>().join(",")
         }
+        Kind::Hosts => {
+            let host = |u: &mut Unstructured<'_>| {
+                u.pick(&["gpu-1", "a.EXAMPLE", "::1", "[::1]", "127.0.0.1", "a:9836", "*", ""])
+            };
+            (0..1 + u.below(3)).map(|_| host(u)).collect::<Vec<_>>().join(",")
+        }
         Kind::UrlPath => format!("/{}", u.text(8)),
         Kind::Path(_) => format!("/a/{}", u.text(12)),
         Kind::Duration { .. } => {
