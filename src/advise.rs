@@ -37,8 +37,8 @@ use self::run_key::RunKey;
 use self::span::Span;
 use self::workloads::Enough;
 use crate::boards;
+use crate::client;
 use crate::config::EXIT_USAGE;
-use crate::http_client;
 use crate::subcommand::{self, Ending, FAILURE};
 
 /// The exit status when a workload could be given less, or needs more.
@@ -62,7 +62,7 @@ pub fn main(args: Vec<OsString>) -> u8 {
     };
     // A file of advice does not show them to the person who runs the command.
     for warning in &advice.warnings {
-        subcommand::say(NAME, &http_client::one_line(warning));
+        subcommand::say(NAME, warning);
     }
     let is_change = |action| matches!(action, Action::Lower | Action::Raise);
     let status = if advice.workloads.iter().any(|workload| is_change(workload.action)) { CHANGE } else { 0 };
@@ -76,7 +76,7 @@ pub fn main(args: Vec<OsString>) -> u8 {
 fn advice(arguments: &Arguments) -> Result<Advice, Error> {
     let span = Span::new(arguments.range, arguments.time);
     let mut prometheus = Prometheus::new(arguments)?;
-    let asked = http_client::within(arguments.timeout, queries::ask(&mut prometheus, span));
+    let asked = client::within(arguments.timeout, queries::ask(&mut prometheus, span));
     let asked = asked.map_err(|error| Error::Local(error.to_string()))?;
     let answers = asked.unwrap_or_else(|| Err(Error::Timeout(arguments.url.clone(), arguments.timeout.as_secs())))?;
     if answers.peaks.is_empty() {

@@ -1,4 +1,4 @@
-//! Sizes, times and untrusted names as human-readable text.
+//! Sizes and times as human-readable text.
 
 const KIB: f64 = 1024.0;
 const UNITS: [&str; 4] = ["B", "KiB", "MiB", "GiB"];
@@ -34,19 +34,6 @@ pub(crate) fn seconds(seconds: f64) -> String {
     }
 }
 
-/// The text without anything that a terminal would interpret: characters that are not printable are shown in escaped
-/// form.
-pub(crate) fn printable(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '\'' | '"' => shown.push(c),
-            c => shown.extend(c.escape_debug()),
-        }
-    }
-    shown
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -70,11 +57,5 @@ mod tests {
     fn times_are_short_and_have_their_unit() {
         let cases = [(0.1239, "0.124 s"), (12.42, "12.4 s"), (125.9, "2 min 05 s"), (7512.0, "2 h 05 min")];
         assert_eq!(cases.map(|(time, _)| seconds(time)), cases.map(|(_, text)| text.to_owned()));
-    }
-
-    #[test]
-    fn no_control_character_of_a_name_reaches_a_terminal() {
-        let shown = printable("a\u{1b}[31m\n\u{202e}\u{9b}é\"'\\");
-        assert_eq!(shown, "a\\u{1b}[31m\\n\\u{202e}\\u{9b}é\"'\\\\");
     }
 }

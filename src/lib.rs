@@ -14,9 +14,9 @@
 //! ```
 //!
 //! [`snapshot`] contains the types that the modules share. [`config`], [`faults`], [`backoff`], `blocking_read`,
-//! `boards`, `format`, `peaks`, `quantity`, `regular_file`, `supervise` and `unix_socket` are leaves; `client_tls`
-//! reads files with `regular_file`, `http_client` asks a server for [`report`] and [`advise`], and `subcommand`
-//! contains what these two have in common. Only [`app`] connects all modules and passes each its settings. Some
+//! `boards`, `format`, `peaks`, `quantity`, `regular_file`, `server_url`, `supervise`, `text` and `unix_socket` are
+//! leaves; `client` is the client of HTTP and HTTPS for [`otlp`], [`kubernetes`], [`report`] and [`advise`], and
+//! `subcommand` contains what the last two have in common. Only [`app`] connects all modules and passes each its settings. Some
 //! modules use other crates of the workspace: `cgroup_owner` reads cgroup paths for [`attribution`], `pod_resources`
 //! is the kubelet client of [`kubernetes`], `web_config` guards [`http`], and `nvml_sim` is the simulated driver of
 //! [`demo`]. [`run`] is a second program in addition to the exporter: it starts a command and measures its GPU
@@ -31,7 +31,7 @@ pub mod attribution;
 pub mod backoff;
 mod blocking_read;
 mod boards;
-mod client_tls;
+mod client;
 pub mod command_line;
 pub mod config;
 pub mod dcgm;
@@ -39,7 +39,6 @@ pub mod demo;
 pub mod faults;
 mod format;
 pub mod http;
-mod http_client;
 #[doc(hidden)]
 pub mod internals;
 pub mod kubernetes;
@@ -53,7 +52,9 @@ pub mod recorder;
 mod regular_file;
 pub mod report;
 pub mod run;
+mod server_url;
 pub mod snapshot;
 mod subcommand;
 mod supervise;
+mod text;
 mod unix_socket;

@@ -52,7 +52,10 @@ fn main() -> ExitCode {
             Err(error) => Err(error),
         },
         Command::CheckConfig { summary, config } => match app::check(&config) {
-            Ok(guarded) => print(format!("{summary}{guarded}\n").as_bytes()),
+            Ok(checked) => {
+                checked.warnings.iter().for_each(|warning| app::report(&format!("warning: {warning}")));
+                print(format!("{summary}{}\n", checked.web_config).as_bytes())
+            }
             Err(error) => return refuse(&error),
         },
         Command::PrintConfig(text) | Command::Explain(text) => print(text.as_bytes()),

@@ -3,6 +3,8 @@
 //! Invariant: a text has exactly the meaning that Kubernetes gives it, rounded up to whole bytes, or it is refused. What
 //! is refused is named in the error, shortened and with its special characters escaped.
 
+use crate::text;
+
 /// The longest text that can be an amount. The API server itself writes none with more than about 25 characters.
 const LONGEST: usize = 64;
 /// The number of characters of a refused text that an error quotes.
@@ -96,11 +98,9 @@ fn shortened(text: &str) -> String {
     text.chars().take(QUOTED + 1).collect()
 }
 
-/// The text in quotation marks for an error message: at most 40 characters of it, without special characters.
+/// The text in quotation marks for an error message: at most 40 characters of it.
 pub(crate) fn quoted(text: &str) -> String {
-    let kept: String = text.chars().take(QUOTED).collect();
-    let more = if kept.len() < text.len() { "…" } else { "" };
-    format!("\"{}{more}\"", kept.escape_debug())
+    text::quoted(text, QUOTED)
 }
 
 #[cfg(test)]
@@ -165,6 +165,6 @@ mod tests {
             assert!(refused.contains(expected) && refused.contains("such as 20Gi"), "{text:?}: {refused}");
         }
         let long = bytes(&"9".repeat(1 << 20)).expect_err("too long").to_string();
-        assert!(long.contains("…\" is too long") && long.len() < 200, "{long}");
+        assert!(long.contains("\"… is too long") && long.len() < 200, "{long}");
     }
 }

@@ -11,8 +11,8 @@ use std::ffi::{OsStr, OsString};
 use self::arguments::Format;
 pub(crate) use self::arguments::{NAME, command};
 use crate::config::EXIT_USAGE;
-use crate::http_client::is_plain;
 use crate::subcommand::{self, Ending, FAILURE};
+use crate::text::is_plain;
 
 /// The exit status when the exporter has no report about the job or workload.
 const NO_REPORT: u8 = 2;

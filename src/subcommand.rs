@@ -4,8 +4,10 @@ use std::io::{self, Write};
 
 use clap::error::ErrorKind;
 
-use crate::http_client::one_line;
+use crate::text::untrusted;
 
+/// The longest message about the arguments, in characters.
+pub(crate) const MESSAGE: usize = 300;
 /// The exit status when something outside the command line failed.
 pub(crate) const FAILURE: u8 = 1;
 
@@ -27,7 +29,7 @@ impl Ending {
         }
         // Without the usage that clap appends.
         let told = text.split("\n\nUsage:").next().unwrap_or_default().trim_start_matches("error: ");
-        Self::Wrong(format!("{}; see vram-exporter {name} --help", one_line(told)))
+        Self::Wrong(format!("{}; see vram-exporter {name} --help", untrusted(told, MESSAGE)))
     }
 }
 

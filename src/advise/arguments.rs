@@ -5,10 +5,9 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::{Arg, value_parser};
-use hyper::Uri;
 
 use super::span::Span;
-use crate::http_client;
+use crate::server_url::ServerUrl;
 use crate::subcommand::Ending;
 
 /// The name of the subcommand.
@@ -67,7 +66,7 @@ impl Format {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Arguments {
     /// The server's URL, `http://` or `https://`, without a user and a query.
-    pub(super) url: Uri,
+    pub(super) url: ServerUrl,
     /// Seconds, 60 to 5 years.
     pub(super) range: u64,
     /// The end of the range, in seconds since the Unix epoch.
@@ -88,7 +87,7 @@ pub(super) fn read(args: impl IntoIterator<Item = OsString>) -> Result<Arguments
     let matches = parsed.map_err(|error| Ending::of(NAME, &error))?;
     let text = |name: &str| matches.get_one::<String>(name).cloned().unwrap_or_default();
     let wrong = |flag: &str, why: &str| Ending::Wrong(format!("--{flag}: {why}"));
-    let url = http_client::url(&text("prometheus.url"), EXAMPLE, "--http-config");
+    let url = ServerUrl::parse(&text("prometheus.url"), EXAMPLE, "--http-config");
     let by = By::ALL.into_iter().find(|by| by.name() == text("by")).unwrap_or(By::Workload);
     let format = Format::ALL.into_iter().find(|(_, name)| *name == text("format"));
     let time = match matches.get_one::<String>("time") {
@@ -206,7 +205,7 @@ mod tests {
             "--timeout=5s",
         ];
         let expected = Arguments {
-            url: Uri::from_static("https://p/prefix"),
+            url: ServerUrl::parse("https://p/prefix", "", "").unwrap(),
             range: 36 * 3600,
             time: 1_769_860_800,
             by: By::User,

@@ -13,8 +13,10 @@ use rustls::pki_types::ServerName;
 use serde::Deserialize;
 use serde_saphyr::{MessageFormatter as _, UserMessageFormatter};
 
-use crate::http_client::{self, one_line};
+use crate::client;
 use crate::regular_file;
+use crate::subcommand::MESSAGE;
+use crate::text::untrusted;
 
 /// The largest file that is read, in bytes.
 const LIMIT: u64 = 1 << 20;
@@ -95,7 +97,7 @@ pub(super) fn read(path: &Path) -> Result<Access, Error> {
     let text = str::from_utf8(&content).map_err(|_| wrong("it is not UTF-8 text".to_owned()))?;
     let document: Option<Document> = serde_saphyr::from_str_with_options(text, options()).map_err(|error| {
         let line = error.location().map(|location| format!("line {}: ", location.line())).unwrap_or_default();
-        wrong(format!("{line}{}", one_line(&UserMessageFormatter.format_message(&error))))
+        wrong(format!("{line}{}", untrusted(&UserMessageFormatter.format_message(&error), MESSAGE)))
     })?;
     let files = Files { folder: path.parent().unwrap_or(Path::new("")) };
     access(document.unwrap_or_default(), &files).map_err(|failed| match failed {
@@ -223,7 +225,7 @@ fn authorization(
             let named = Some(basic.username).filter(|name| !name.is_empty());
             let user = files.either("basic_auth.username", named, basic.username_file)?.unwrap_or_default();
             let password = files.either("basic_auth.password", basic.password, basic.password_file)?;
-            let value = http_client::basic(format!("{user}:{}", password.unwrap_or_default()).as_bytes());
+            let value = client::basic(format!("{user}:{}", password.unwrap_or_default()).as_bytes());
             value.map(Some).ok_or_else(|| key("basic_auth cannot be sent in a header"))
         }
         (None, Some(token), None) => {

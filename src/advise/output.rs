@@ -8,7 +8,7 @@ mod yaml;
 
 use super::arguments::Format;
 use super::record::Advice;
-use crate::http_client::is_plain;
+use crate::text::is_plain;
 
 /// The text for standard output.
 ///

@@ -9,18 +9,16 @@ mod answer;
 use std::collections::BTreeSet;
 
 use hyper::header::{CONTENT_TYPE, HeaderValue, LOCATION};
-use hyper::{HeaderMap, Method, StatusCode, Uri};
+use hyper::{HeaderMap, Method, StatusCode};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use rustls::ClientConfig;
-use rustls::pki_types::ServerName;
 
 pub(super) use self::answer::Series;
 #[cfg(test)]
 pub(super) use self::answer::{Labels, Point};
 use super::arguments::Arguments;
 use super::http_config::{self, Access};
-use crate::client_tls;
-use crate::http_client::{self, Answer, Question, one_line};
+use crate::client::{self, Answer, AskError, Question, Tls, TlsError};
+use crate::server_url::ServerUrl;
 
 /// The longest answer to one request, in bytes.
 const ANSWER_LIMIT: usize = 64 << 20;
@@ -35,26 +33,26 @@ pub(super) enum Error {
     #[error(
         "{0} did not answer everything within {1} s; --timeout sets the limit, and a shorter --range takes less time"
     )]
-    Timeout(Uri, u64),
+    Timeout(ServerUrl, u64),
     #[error("{0} cannot be asked: {1}; --prometheus.url names the server")]
-    Unreachable(Uri, String),
+    Unreachable(ServerUrl, String),
     #[error("{0} requires authentication (status {1}): {2}; --http-config names a file with a password or a token")]
-    Unauthorized(Uri, u16, String),
+    Unauthorized(ServerUrl, u16, String),
     #[error("{0} redirects to {1}; redirects are not followed, so name the server's own URL with --prometheus.url")]
-    Redirect(Uri, String),
+    Redirect(ServerUrl, String),
     #[error("{0} answered with status {1}: {2}")]
-    Refused(Uri, u16, String),
+    Refused(ServerUrl, u16, String),
     #[error(
         "{0} does not answer like a Prometheus server: {1}; --prometheus.url names the server, with its path prefix"
     )]
-    Foreign(Uri, String),
+    Foreign(ServerUrl, String),
     #[error(
         "{0} has no gpu_workload_memory_window_peak_bytes above 0 in this range; is vram-exporter scraped, is the metric kept, and \
          is the tenant in --http-config the right one?"
     )]
-    Empty(Uri),
+    Empty(ServerUrl),
     #[error("{0} returned more than {1} bytes {2}; a shorter --range is less")]
-    TooLong(Uri, usize, &'static str),
+    TooLong(ServerUrl, usize, &'static str),
     #[error(transparent)]
     Config(#[from] http_config::Error),
     #[error("{0}")]
@@ -64,10 +62,9 @@ pub(super) enum Error {
 /// The server, and what it said apart from its results.
 #[derive(Debug)]
 pub(super) struct Prometheus {
-    url: Uri,
+    url: ServerUrl,
     headers: HeaderMap,
-    tls: ClientConfig,
-    server_name: Option<ServerName<'static>>,
+    tls: Tls,
     requests: u64,
     /// How many more bytes of answers are read.
     left: usize,
@@ -87,8 +84,7 @@ impl Prometheus {
         Ok(Self {
             url: arguments.url.clone(),
             headers,
-            tls,
-            server_name: access.server_name,
+            tls: tls.named(access.server_name),
             requests: 0,
             left: ANSWERS_LIMIT,
             warnings: BTreeSet::new(),
@@ -137,13 +133,12 @@ impl Prometheus {
             headers: self.headers.clone(),
             body: body.into(),
             tls: self.tls.clone(),
-            server_name: self.server_name.clone(),
             limit: ANSWER_LIMIT.min(self.left),
         };
-        let answer = http_client::ask(question).await.map_err(|error| match error {
-            http_client::Error::Unreachable(why) => Error::Unreachable(self.url.clone(), why),
-            http_client::Error::TooLong(_) => self.too_long(),
-            http_client::Error::Local(why) => Error::Local(format!("the request cannot be sent: {why}")),
+        let answer = client::ask(question).await.map_err(|error| match error {
+            AskError::Unreachable(why) => Error::Unreachable(self.url.clone(), why),
+            AskError::TooLong(_) => self.too_long(),
+            AskError::Local(why) => Error::Local(format!("the request cannot be sent: {why}")),
         })?;
         self.left = self.left.saturating_sub(answer.body.len());
         self.result(&answer)
@@ -158,23 +153,25 @@ impl Prometheus {
 
     fn result(&mut self, answer: &Answer) -> Result<Vec<Series>, Error> {
         let (url, code) = (self.url.clone(), answer.status.as_u16());
-        let text = || one_line(&String::from_utf8_lossy(&answer.body[..answer.body.len().min(4096)]));
+        let text = || answer.secrets.quote(&String::from_utf8_lossy(&answer.body[..answer.body.len().min(4096)]));
         let parsed = answer::parse(&answer.body);
         let said = |parsed: &Result<_, answer::Error>| match parsed {
-            Err(answer::Error::Said(said)) => one_line(said),
+            Err(answer::Error::Said(said)) => answer.secrets.quote(said),
             _ => text(),
         };
         match answer.status {
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(Error::Unauthorized(url, code, said(&parsed))),
-            status if status.is_redirection() => Err(Error::Redirect(url, one_line(answer.header(LOCATION)))),
+            status if status.is_redirection() => {
+                Err(Error::Redirect(url, answer.secrets.quote(answer.header(LOCATION))))
+            }
             status if status.is_success() => match parsed {
                 Ok((series, warnings)) => {
-                    let warnings = warnings.iter().map(|warning| one_line(warning));
+                    let warnings = warnings.iter().map(|warning| answer.secrets.quote(warning));
                     self.warnings.extend(warnings.take(WARNINGS.saturating_sub(self.warnings.len())));
                     Ok(series)
                 }
-                Err(answer::Error::Said(why)) => Err(Error::Refused(url, code, one_line(&why))),
-                Err(answer::Error::Foreign(why)) => Err(Error::Foreign(url, one_line(&why))),
+                Err(answer::Error::Said(why)) => Err(Error::Refused(url, code, answer.secrets.quote(&why))),
+                Err(answer::Error::Foreign(why)) => Err(Error::Foreign(url, answer.secrets.quote(&why))),
             },
             StatusCode::NOT_FOUND if !matches!(parsed, Err(answer::Error::Said(_))) => {
                 Err(Error::Foreign(url, format!("status 404: {}", text())))
@@ -184,16 +181,13 @@ impl Prometheus {
     }
 }
 
-fn tls(url: &Uri, access: &Access) -> Result<ClientConfig, String> {
-    let named =
-        |path: &std::path::Path, error: client_tls::Error| format!("{} cannot be used: {error}", path.display());
+fn tls(url: &ServerUrl, access: &Access) -> Result<Tls, String> {
+    let named = |path: &std::path::Path, error: TlsError| format!("{} cannot be used: {error}", path.display());
     let ca_file = access.ca_file.as_deref();
-    let mut tls = http_client::tls(url, ca_file).map_err(|error| match ca_file {
+    let tls = Tls::trusting(url, ca_file).map_err(|error| match ca_file {
         Some(path) => named(path, error),
         None => error.to_string(),
     })?;
-    if let Some((cert, key)) = &access.identity {
-        client_tls::present(&mut tls, cert, key).map_err(|(path, error)| named(path, error))?;
-    }
-    Ok(tls)
+    let Some((cert, key)) = &access.identity else { return Ok(tls) };
+    tls.presenting(cert, key).map_err(|(path, error)| named(path, error))
 }

@@ -70,7 +70,7 @@ impl Fleet {
 
     fn judge_with(&self, span: Span, by: By, enough: Enough) -> Advice {
         let arguments = Arguments {
-            url: hyper::Uri::from_static("http://p:9090"),
+            url: crate::server_url::ServerUrl::parse("http://p:9090", "", "").unwrap(),
             range: 14 * 86_400,
             time: END,
             by,
@@ -318,7 +318,7 @@ fn every_format_shows_the_workloads_without_control_characters() {
     for format in [Format::Table, Format::Json, Format::Yaml, Format::Csv, Format::Html] {
         let text = of(format);
         let ends = |c| c == '\n' || (c == '\r' && format == Format::Csv);
-        assert!(text.chars().all(|c| ends(c) || http_client::is_plain(c)), "{text:?}");
+        assert!(text.chars().all(|c| ends(c) || crate::text::is_plain(c)), "{text:?}");
         assert!(
             text.contains("é") && text.contains("1g.35gb") == (format == Format::Csv) || format != Format::Csv,
             "{text}"

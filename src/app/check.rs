@@ -1,9 +1,11 @@
 //! Checks the files that the configuration names, and the names of families, before anything starts.
 
+mod places;
+
 use web_config::Guard;
 
 use crate::config::Config;
-use crate::dcgm::{self, Collectors};
+use crate::dcgm;
 use crate::demo;
 use crate::otlp;
 
@@ -27,18 +29,37 @@ pub enum CheckError {
     /// The patterns that choose the families.
     #[error(transparent)]
     Families(#[from] SelectionError),
+    /// Something else is where a key needs a folder.
+    #[error("{key}: {path} is not a folder; name an existing folder that the exporter may write to")]
+    NoFolder {
+        /// The key.
+        key: &'static str,
+        /// The path, with its special characters escaped.
+        path: String,
+    },
 }
 
-/// Checks the web-config file, the demo's scenario, the collectors file, the names of families and the files for the OTLP receiver.
-/// Returns a summary of the web-config file, which is empty if no file is configured.
+/// What was found out about a configuration that is valid.
+#[derive(Debug, Default)]
+pub struct Checked {
+    /// A summary of the web-config file, which is empty if no file is configured.
+    pub web_config: String,
+    /// What would not work on this machine at present, one line each. The exporter starts all the same, or refuses to listen.
+    pub warnings: Vec<String>,
+}
+
+/// Checks the web-config file, the demo's scenario, the collectors file, the names of families, the files for the OTLP receiver
+/// and the folders.
 ///
 /// # Errors
 /// When one of them is invalid.
-pub fn check(config: &Config) -> Result<String, CheckError> {
+pub fn check(config: &Config) -> Result<Checked, CheckError> {
     config.demo.as_deref().map(demo::check).transpose()?;
-    config.dcgm.collectors_file.as_deref().map(Collectors::from_file).transpose()?;
+    let mut warnings = super::dcgm::warnings(config)?;
     selection::check(config)?;
     super::otlp::settings(config)?.as_ref().map(otlp::check).transpose()?;
+    warnings.extend(places::check(config)?);
     let guarded = config.web.config_file.as_deref().map(Guard::check).transpose()?;
-    Ok(guarded.map(|summary| format!("; web-config: {summary}")).unwrap_or_default())
+    let web_config = guarded.map(|summary| format!("; web-config: {summary}")).unwrap_or_default();
+    Ok(Checked { web_config, warnings })
 }

@@ -7,6 +7,8 @@ use clap::error::ErrorKind;
 use super::completions;
 use super::description::{COMPLETIONS, SCENARIOS, SHELL, description};
 use crate::demo;
+use crate::subcommand::MESSAGE;
+use crate::text::untrusted;
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
@@ -43,15 +45,13 @@ pub fn answer(args: Vec<OsString>) -> Result<String, Error> {
     }
 }
 
-/// The message without the usage that clap appends, and without the control characters that an argument may contain.
+/// The message without the usage that clap appends, in one line.
 fn in_one_line(message: &str) -> String {
     let told = ["\n\nUsage:", "\n\nFor more information"]
         .iter()
         .fold(message, |told, end| told.split(end).next().unwrap_or_default())
         .trim_start_matches("error: ");
-    let words: Vec<_> = told.split_whitespace().collect();
-    let line: String = words.join(" ").chars().filter(|c| !c.is_control()).take(300).collect();
-    format!("{line}; see vram-exporter --help")
+    format!("{}; see vram-exporter --help", untrusted(told, MESSAGE))
 }
 
 /// One line for each scenario: its name and a sentence.

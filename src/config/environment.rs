@@ -45,7 +45,7 @@ pub(super) fn read(
             }
             continue;
         };
-        let shown = preview(&value.to_string_lossy());
+        let shown = key.kind.shown(&value.to_string_lossy());
         let read = match value.to_str() {
             Some(text) => key.read_text(text),
             None => Err("is not UTF-8 text".to_owned()),

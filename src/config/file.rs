@@ -10,8 +10,10 @@ use ::config::{FileFormat, Format, Map, Value, ValueKind};
 
 use super::keys::{Key, SECTIONS};
 use super::layers::Layer;
-use super::problem::{Problem, preview};
+use super::problem::{MESSAGE, Problem, preview};
+use super::setting::Kind;
 use super::yaml;
+use crate::text::{printable, untrusted};
 
 /// The largest file that is read.
 const MAX_BYTES: u64 = 1024 * 1024;
@@ -19,7 +21,7 @@ const MAX_BYTES: u64 = 1024 * 1024;
 /// Reads the settings from a file. An unreadable file results in an empty layer and a problem.
 pub(super) fn read(path: &Path, problems: &mut Vec<Problem>) -> Layer {
     // A message must be one line, whatever characters the file name contains.
-    let origin = path.display().to_string().replace(char::is_control, "?");
+    let origin = printable(&path.to_string_lossy());
     match tables(path, &origin) {
         Ok(root) => Reading { origin, layer: Layer::default(), seen: BTreeSet::new(), problems }.root(root),
         Err(why) => {
@@ -62,7 +64,7 @@ fn text(path: &Path) -> Result<String, String> {
 fn one_line(message: &str) -> String {
     let drawn = |line: &&str| line.trim_start_matches(|c: char| c.is_ascii_digit() || c == ' ').starts_with('|');
     let lines: Vec<&str> = message.lines().map(str::trim).filter(|l| !drawn(l) && !l.is_empty()).collect();
-    lines.join(": ").chars().filter(|c| !c.is_control()).take(320).collect()
+    untrusted(&lines.join(": "), MESSAGE)
 }
 
 struct Reading<'a> {
@@ -107,7 +109,7 @@ impl Reading<'_> {
         };
         // A nested table and a dotted name may set the same key; neither of them wins.
         let read = if self.seen.insert(key.name) { key.read_value(value) } else { Err("is given twice".to_owned()) };
-        self.layer.take(key, read, &self.origin, shown(value), self.problems);
+        self.layer.take(key, read, &self.origin, shown(&key.kind, value), self.problems);
     }
 }
 
@@ -117,19 +119,20 @@ fn sorted(table: Map<String, Value>) -> Vec<(String, Value)> {
     entries
 }
 
-fn shown(value: &ValueKind) -> String {
+/// A value as a message shows it.
+fn shown(kind: &Kind, value: &ValueKind) -> String {
     match value {
         ValueKind::Nil => "nothing".to_owned(),
-        ValueKind::String(text) => preview(text),
+        ValueKind::String(text) => kind.shown(text),
         ValueKind::Table(_) => "a table".to_owned(),
         ValueKind::Array(list) => {
-            let some: Vec<String> = list.iter().take(4).map(|entry| shown_in_list(&entry.kind)).collect();
+            let some: Vec<String> = list.iter().take(4).map(|entry| shown_in_list(kind, &entry.kind)).collect();
             format!("[{}{}]", some.join(", "), if list.len() > 4 { ", …" } else { "" })
         }
         scalar => scalar.to_string(),
     }
 }
 
-fn shown_in_list(value: &ValueKind) -> String {
-    if matches!(value, ValueKind::Array(_)) { "a list".to_owned() } else { shown(value) }
+fn shown_in_list(kind: &Kind, value: &ValueKind) -> String {
+    if matches!(value, ValueKind::Array(_)) { "a list".to_owned() } else { shown(kind, value) }
 }

@@ -9,8 +9,9 @@ use clap::error::ErrorKind;
 use super::command::{ALIASES, EXTRAS, OnceFormat, command};
 use super::keys::{Key, LISTEN_ADDRESS, keys};
 use super::layers::Layer;
-use super::problem::{Problem, nearest, preview};
+use super::problem::{MESSAGE, Problem, nearest, preview};
 use super::setting::Kind;
+use crate::text::untrusted;
 
 /// What to do with the configuration instead of running. At most one may be given.
 const ACTIONS: [&str; 3] = ["once", "check-config", "print-config"];
@@ -39,8 +40,7 @@ pub(super) fn read(args: impl IntoIterator<Item = OsString>, problems: &mut Vec<
         }
         Err(error) => {
             let text = error.to_string();
-            let why = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
-            let why = why.chars().filter(|c| !c.is_control()).take(300).collect::<String>();
+            let why = untrusted(text.lines().next().unwrap_or_default().trim_start_matches("error: "), MESSAGE);
             problems.push(Problem::Unreadable { origin: "command line".to_owned(), why: format!("{why}; see --help") });
             return CommandLine::default();
         }
@@ -61,7 +61,7 @@ pub(super) fn read(args: impl IntoIterator<Item = OsString>, problems: &mut Vec<
 fn read_key(key: &'static Key, matches: &ArgMatches, layer: &mut Layer, problems: &mut Vec<Problem>) {
     let Some(values) = matches.get_many::<OsString>(key.name) else { return };
     let values: Vec<&OsString> = values.collect();
-    let shown: Vec<String> = values.iter().map(|value| preview(&value.to_string_lossy())).collect();
+    let shown: Vec<String> = values.iter().map(|value| key.kind.shown(&value.to_string_lossy())).collect();
     let texts: Option<Vec<&str>> = values.iter().map(|value| value.to_str()).collect();
     let read = match texts.as_deref() {
         None => Err("is not UTF-8 text".to_owned()),

@@ -3,8 +3,9 @@
 
 use std::net::IpAddr;
 
-use axum::http::Uri;
 use tracing_subscriber::filter::LevelFilter;
+
+use crate::server_url::ServerUrl;
 
 /// The value of `kubernetes.api-server` inside a pod that has a service account.
 pub(super) const IN_CLUSTER: &str = "in-cluster";
@@ -87,39 +88,23 @@ pub(super) fn check_api_server(text: &str) -> Result<(), String> {
     if text == IN_CLUSTER {
         return Ok(());
     }
-    let uri: Option<Uri> = text.parse().ok();
-    let parts = uri.as_ref().and_then(|uri| Some((uri.scheme_str()?, uri.host()?, uri.path(), uri.query())));
-    let bare = uri.as_ref().and_then(Uri::authority).is_some_and(|authority| !authority.as_str().contains('@'));
-    match parts {
-        Some(("https", _, "/", None)) if bare => Ok(()),
-        Some(("http", host, "/", None)) if bare => {
-            let address: Option<IpAddr> = host.trim_matches(['[', ']']).parse().ok();
-            match host == "localhost" || address.is_some_and(|address| address.is_loopback()) {
-                true => Ok(()),
-                false => Err("http:// is for a proxy on this machine only; give an https:// URL".to_owned()),
-            }
-        }
-        _ => Err(format!("must be \"{IN_CLUSTER}\" or a URL without a path, such as \"https://10.0.0.1:6443\"")),
+    let example = "https://10.0.0.1:6443";
+    let url = ServerUrl::parse(text, example, "kubernetes.token-file")
+        .map_err(|why| format!("{why}, or be \"{IN_CLUSTER}\""))?;
+    if url.path() != "/" {
+        return Err(format!("must be \"{IN_CLUSTER}\" or a URL without a path, such as \"{example}\""));
     }
+    let is_local =
+        || url.host() == "localhost" || url.host().parse().is_ok_and(|address: IpAddr| address.is_loopback());
+    if url.is_https() || is_local() {
+        return Ok(());
+    }
+    Err("http:// is for a proxy on this machine only; give an https:// URL".to_owned())
 }
 
 /// Whether `text` can be the URL of an OTLP/HTTP receiver. A secret belongs in a header, because the URL is shown in logs.
 pub(super) fn check_otlp_endpoint(text: &str) -> Result<(), String> {
-    let uri: Option<Uri> = text.parse().ok();
-    let Some((uri, scheme)) = uri.as_ref().and_then(|uri| Some((uri, uri.scheme_str()?))) else {
-        return Err("must be a URL, such as \"http://localhost:4318\"".to_owned());
-    };
-    if !matches!(scheme, "http" | "https") || uri.host().is_none_or(str::is_empty) {
-        return Err("must begin with http:// or https://, such as \"http://localhost:4318\"".to_owned());
-    }
-    // The parser leaves a fragment out.
-    if text.contains('#')
-        || uri.query().is_some()
-        || uri.authority().is_some_and(|authority| authority.as_str().contains('@'))
-    {
-        return Err("must have no user, password, query or fragment; put secrets into otlp.headers-file".to_owned());
-    }
-    Ok(())
+    ServerUrl::parse(text, "http://localhost:4318", "otlp.headers-file").map(drop)
 }
 
 /// Whether the text is the name of a metric family, possibly with wildcards.
@@ -133,6 +118,7 @@ pub(super) fn is_glob(text: &str) -> bool {
 #[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use super::*;
+    use crate::server_url::tests::{REFUSED, SECRET};
 
     #[test]
     fn names_of_families_may_contain_wildcards() {
@@ -218,19 +204,12 @@ mod tests {
         ] {
             assert_eq!(check_otlp_endpoint(good), Ok(()), "{good}");
         }
-        for bad in [
-            "",
-            "localhost:4318",
-            "grpc://localhost:4317",
-            "http://",
-            "/v1/metrics",
-            "https://user:pw@a",
-            "https://a/?api-key=x",
-            "https://a/#x",
-            "https://a#x",
-            "http://a b",
-        ] {
-            assert!(check_otlp_endpoint(bad).is_err(), "{bad:?}");
+        for bad in REFUSED {
+            assert!(check_otlp_endpoint(bad).unwrap_err().contains("such as \"http://localhost:4318\""), "{bad:?}");
+        }
+        for bad in SECRET {
+            let why = check_otlp_endpoint(bad).unwrap_err();
+            assert!(why.starts_with("must ") && !why.contains("s3"), "{bad:?}: {why}");
         }
     }
 
@@ -241,18 +220,11 @@ mod tests {
         {
             assert_eq!(check_api_server(good), Ok(()), "{good}");
         }
-        for bad in [
-            "",
-            "10.0.0.1:6443",
-            "http://10.0.0.1:8080",
-            "http://[fd00::1]:80",
-            "https://a/b",
-            "https://a/?q",
-            "ftp://a",
-            "https://user:pw@a",
-            "https://",
-        ] {
-            assert!(check_api_server(bad).is_err(), "{bad:?}");
+        let others = ["http://10.0.0.1:8080", "http://[fd00::1]:80", "https://a/b", "http://127.0.0.1.example"];
+        for bad in REFUSED.into_iter().chain(SECRET).chain(others) {
+            let why = check_api_server(bad).unwrap_err();
+            assert!(why.contains("https://") || why.contains(IN_CLUSTER), "{bad:?}: {why}");
+            assert!(!why.contains("s3"), "{why}");
         }
     }
 }

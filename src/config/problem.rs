@@ -2,11 +2,15 @@
 
 use std::fmt;
 
+use crate::text;
+
 /// The maximum number of problems that are shown; further ones are only counted, so that a file of random bytes does
 /// not fill the log.
 const SHOWN: usize = 20;
 /// The maximum number of characters of a name or value that a message shows.
 const PREVIEW: usize = 64;
+/// The maximum number of characters of a parser's message.
+pub(super) const MESSAGE: usize = 320;
 
 /// Everything that is wrong with the configuration: at least one problem, one line each.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -101,9 +105,7 @@ impl Problem {
 
 /// Untrusted text for a message: quoted, escaped and shortened.
 pub(super) fn preview(text: &str) -> String {
-    let cut: String = text.chars().take(PREVIEW).collect();
-    let more = if cut.len() < text.len() { "…" } else { "" };
-    format!("{cut:?}{more}")
+    text::quoted(text, PREVIEW)
 }
 
 /// The candidate most similar to `name`; `None` if none is similar.

@@ -12,6 +12,7 @@ use super::forms::{
 };
 use super::problem::preview;
 use super::units::{format_duration, parse_duration, with_unit};
+use crate::server_url::without_secrets;
 
 /// The kind of a key's value.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -103,6 +104,14 @@ impl Kind {
             Self::ApiServer | Self::OtlpEndpoint => "URL",
             Self::Mode => "MODE",
             Self::Group => "GROUP",
+        }
+    }
+
+    /// A refused value as a message shows it, without what could be secret.
+    pub(super) fn shown(&self, text: &str) -> String {
+        match self {
+            Self::ApiServer | Self::OtlpEndpoint => preview(&without_secrets(text)),
+            _ => preview(text),
         }
     }
 

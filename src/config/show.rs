@@ -56,7 +56,9 @@ pub fn reference() -> String {
          An unknown key, flag or `VRAM_EXPORTER_` variable, a value of the wrong type and an impossible value are errors:\n\
          the exporter reports all of them and exits with code 64. The variables that Kubernetes sets for a Service whose\n\
          name begins with `vram-exporter`, those of the Python client and `VRAM_EXPORTER_GPU_MEMORY_LIMIT` are ignored.\n\n\
-         `--check-config` checks a configuration without running it. `--print-config` prints the effective one with\n\
+         `--check-config` checks a configuration without running it, with the files and folders that it names. What the exporter\n\
+         starts without (a folder for incidents that is absent, a field of dcgm.collectors-file that is not served) is a warning on\n\
+         standard error. `--print-config` prints the effective one with\n\
          the origin of each value; its output is a valid configuration file.\n",
     );
     for (section, title) in SECTIONS {

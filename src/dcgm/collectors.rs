@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use super::fields::{self, Field, LABEL, Naming, Read};
 use crate::metrics::Kind;
+use crate::text::quoted;
 
 /// The longest file that is read, in bytes.
 pub const LONGEST_FILE: u64 = 1 << 20;
@@ -188,10 +189,13 @@ fn entry(line: &str) -> Result<(String, Option<Kind>, String), String> {
     })?;
     let plain = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
     if !name.starts_with("DCGM_") || !name.chars().all(plain) || name.len() > LONGEST_NAME {
-        return Err(format!("\"{}\" is not the name of a DCGM field, such as DCGM_FI_DEV_GPU_TEMP", preview(&name)));
+        return Err(format!(
+            "{} is not the name of a DCGM field, such as DCGM_FI_DEV_GPU_TEMP",
+            quoted(&name, PREVIEW)
+        ));
     }
     let Some((_, kind)) = TYPES.iter().find(|(word, _)| *word == kind) else {
-        return Err(format!("\"{}\" is not a type; write gauge, counter or label", preview(&kind)));
+        return Err(format!("{} is not a type; write gauge, counter or label", quoted(&kind, PREVIEW)));
     };
     Ok((name, *kind, help))
 }
@@ -238,15 +242,6 @@ fn unquote(text: &str) -> Result<(String, &str), String> {
         return Ok((part.trim().to_owned(), after));
     }
     Err("has text after a closing quote; double a quote that belongs to the text".to_owned())
-}
-
-/// The beginning of a text that an error repeats, without control characters.
-fn preview(text: &str) -> String {
-    let mut shown: String = text.chars().filter(|c| !c.is_control()).take(PREVIEW).collect();
-    if text.chars().count() > PREVIEW {
-        shown.push('…');
-    }
-    shown
 }
 
 #[cfg(test)]

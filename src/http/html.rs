@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::text::is_plain;
+
 /// Displays text and escapes all characters with a special meaning in HTML content or quoted attributes. Control
 /// characters become U+FFFD, because HTML cannot represent them. So do characters that change the direction of the
 /// text that follows: a name must not reverse the pid and the owner next to it.
@@ -18,17 +20,12 @@ impl fmt::Display for Escaped<'_> {
                 '>' => f.write_str("&gt;")?,
                 '"' => f.write_str("&quot;")?,
                 '\'' => f.write_str("&#39;")?,
-                c if c.is_control() || changes_direction(c) => f.write_char('\u{FFFD}')?,
+                c if !is_plain(c) => f.write_char('\u{FFFD}')?,
                 c => f.write_char(c)?,
             }
         }
         Ok(())
     }
-}
-
-/// Unicode's directional embeddings, overrides, isolates and marks.
-fn changes_direction(c: char) -> bool {
-    matches!(c, '\u{61C}' | '\u{200E}' | '\u{200F}' | '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}')
 }
 
 /// Displays a number of bytes in MiB, or in GiB from 1 GiB up.

@@ -1,36 +1,26 @@
 //! Sends a push, over a connection of its own: pushes are rare, so keeping connections open would save nothing.
 //!
-//! Invariants: redirects and proxies from the environment are not followed, an attempt ends after the timeout, and no more
-//! than [`ANSWER_LIMIT`] bytes of a response are read.
+//! Invariants: an attempt ends after the timeout, and no more than [`ANSWER_LIMIT`] bytes of a response are read.
 
-use std::error::Error as StdError;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
-use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
-use hyper::body::{Body, Bytes, Incoming};
-use hyper::client::conn::http1::handshake;
-use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HOST, HeaderValue, RETRY_AFTER, USER_AGENT};
-use hyper::{HeaderMap, Request, Response, Uri};
-use hyper_rustls::HttpsConnectorBuilder;
+use http_body_util::Full;
+use hyper::body::Bytes;
+use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
+use hyper::{HeaderMap, Request, Response};
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceResponse;
 use prost::Message;
-use rustls::ClientConfig;
-use tokio::task::JoinSet;
-use tower::ServiceExt;
 
-use super::error::{Error, cut};
-use super::headers::{self, Secrets};
+use super::error::Error;
+use super::headers;
 use super::settings::Settings;
-use crate::client_tls;
+use crate::client::{self, Body, Connection, Secrets, Tls, retry_after, whole};
+use crate::server_url::ServerUrl;
 
-const AGENT: &str = concat!("vram-exporter/", env!("CARGO_PKG_VERSION"));
 /// The path of metrics, which the protocol defines.
 const PATH: &str = "/v1/metrics";
 /// The longest response that is read, in bytes.
 const ANSWER_LIMIT: usize = 64 << 10;
-/// The longest `Retry-After` that is honoured.
-const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(300);
 
 /// The error that a receiver describes in a response, `google.rpc.Status`.
 #[derive(Clone, PartialEq, Message)]
@@ -56,32 +46,26 @@ pub(super) struct Push<'a> {
 
 /// What a connection needs, as the files specify it at the time.
 pub(super) struct Access {
-    tls: ClientConfig,
+    tls: Tls,
     headers: HeaderMap,
 }
 
 impl Access {
     /// Reads the files. May block for a long time.
     pub(super) fn read(settings: &Settings) -> Result<Self, Error> {
-        let no_trust = |error: client_tls::Error| Error::NoTrust(error.to_string());
-        let tls = match &settings.ca_file {
-            _ if url(&settings.endpoint)?.scheme_str() == Some("http") => {
-                client_tls::trusting_none().map_err(no_trust)?
-            }
-            None => client_tls::trusting_the_system().map_err(no_trust)?,
-            Some(path) => client_tls::certificates(path)
-                .and_then(client_tls::trusting)
-                .map_err(|error| Error::NoTrust(format!("{}: {error}", path.display())))?,
-        };
+        let tls = Tls::trusting(&url(&settings.endpoint)?, settings.ca_file.as_deref());
+        let tls = tls.map_err(|error| {
+            let from = settings.ca_file.as_ref().map(|path| format!("{}: ", path.display()));
+            Error::NoTrust(format!("{}{error}", from.unwrap_or_default()))
+        })?;
         Ok(Self { tls, headers: headers::read(settings)? })
     }
 }
 
 /// The URL of metrics at the endpoint.
-pub(super) fn url(endpoint: &str) -> Result<Uri, Error> {
-    let base = endpoint.trim_end_matches('/');
-    let url = if base.ends_with(PATH) { base.to_owned() } else { format!("{base}{PATH}") };
-    url.parse().map_err(|error: hyper::http::uri::InvalidUri| Error::Url(error.to_string()))
+pub(super) fn url(endpoint: &str) -> Result<ServerUrl, Error> {
+    let url = ServerUrl::parse(endpoint, "http://localhost:4318", "otlp.headers-file").map_err(Error::Url)?;
+    url.below(PATH).map_err(|error| Error::Url(format!("is not a URL: {error}")))
 }
 
 /// How many of the points were rejected according to the receiver, whose number may be any.
@@ -90,15 +74,16 @@ fn rejected(number: i64, points: usize) -> u64 {
 }
 
 /// Sends a push. Returns what the receiver did not accept of it.
-pub(super) async fn post(uri: &Uri, access: Access, push: Push<'_>) -> Result<Option<Rejected>, Error> {
-    let (endpoint, secrets) = (uri.to_string(), Secrets::of(&access.headers));
-    // Before the text is cut, because a part of a secret would not be found.
-    let quote = |text: &str| cut(&secrets.redact(text));
-    // The task of the connection ends with this set, whatever state the connection is in.
-    let mut tasks = JoinSet::new();
-    let response = send(uri, access, &push, &mut tasks).await?;
-    let (code, after) = (response.status(), retry_after(&response));
-    let content = read(&endpoint, response.into_body()).await?;
+pub(super) async fn post(url: &ServerUrl, access: Access, push: Push<'_>) -> Result<Option<Rejected>, Error> {
+    let (endpoint, secrets) = (url.to_string(), Secrets::of(&access.headers));
+    let transport = |error: client::Error| Error::transport(&endpoint, &error);
+    let response = send(url, access, &push).await?;
+    let (code, after) = (response.status(), retry_after(response.headers()));
+    // Without a content if it is too long.
+    let content = match whole(response.into_body(), ANSWER_LIMIT).await {
+        Err(client::Error::TooLong(_)) => None,
+        read => Some(read.map_err(transport)?),
+    };
     if !code.is_success() {
         // A proxy or a server of another kind answers with text, a receiver of OTLP with a message.
         let described =
@@ -106,57 +91,29 @@ pub(super) async fn post(uri: &Uri, access: Access, push: Push<'_>) -> Result<Op
         let text = described.filter(|text| !text.is_empty()).unwrap_or_else(|| {
             content.as_deref().map(|content| String::from_utf8_lossy(content).into_owned()).unwrap_or_default()
         });
-        return Err(Error::Answer { endpoint, code: code.as_u16(), text: quote(&text), after });
+        return Err(Error::Answer { endpoint, code: code.as_u16(), text: secrets.quote(&text), after });
     }
     let decoded = content.as_deref().map(ExportMetricsServiceResponse::decode);
     let Some(Ok(response)) = decoded else { return Err(Error::NotOtlp { endpoint, code: code.as_u16() }) };
     let partial = response.partial_success.unwrap_or_default();
     let points = rejected(partial.rejected_data_points, push.points);
     Ok((points > 0 || !partial.error_message.is_empty())
-        .then(|| Rejected { points, text: quote(&partial.error_message) }))
+        .then(|| Rejected { points, text: secrets.quote(&partial.error_message) }))
 }
 
-async fn send(
-    uri: &Uri,
-    access: Access,
-    push: &Push<'_>,
-    tasks: &mut JoinSet<hyper::Result<()>>,
-) -> Result<Response<Incoming>, Error> {
-    let endpoint = uri.to_string();
-    let transport = |error: &(dyn StdError + 'static)| Error::transport(&endpoint, error);
-    let host = uri.authority().map_or("", |authority| authority.as_str());
-    let request = Request::post(uri.path()).header(HOST, host).header(USER_AGENT, AGENT);
-    let request = request.header(CONTENT_TYPE, "application/x-protobuf").body(Full::new(push.body.clone()));
+async fn send(url: &ServerUrl, access: Access, push: &Push<'_>) -> Result<Response<Body>, Error> {
+    let endpoint = url.to_string();
+    let transport = |error: client::Error| Error::transport(&endpoint, &error);
+    let request = Request::post(url.path()).header(CONTENT_TYPE, "application/x-protobuf");
+    let request = request.body(Full::new(push.body.clone()));
     let mut request = request.map_err(|error| Error::Url(error.to_string()))?;
     if push.gzip {
         request.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     }
     request.headers_mut().extend(access.headers);
-    let connector = HttpsConnectorBuilder::new().with_tls_config(access.tls).https_or_http().enable_http1().build();
-    let stream = connector.oneshot(uri.clone()).await.map_err(|error| transport(&*error))?;
-    let (mut sender, connection) = handshake(stream).await.map_err(|error| transport(&error))?;
-    // The connection's errors are reported by the response.
-    tasks.spawn(connection);
+    let connection = Connection::open(url, access.tls).await.map_err(transport)?;
     push.sent.store(true, Ordering::Relaxed);
-    sender.send_request(request).await.map_err(|error| transport(&error))
-}
-
-/// Reads a response; `None` if it is longer than [`ANSWER_LIMIT`].
-async fn read<B>(endpoint: &str, body: B) -> Result<Option<Bytes>, Error>
-where
-    B: Body<Data = Bytes, Error: Into<Box<dyn StdError + Send + Sync>>>,
-{
-    match Limited::new(body, ANSWER_LIMIT).collect().await {
-        Ok(content) => Ok(Some(content.to_bytes())),
-        Err(error) if error.is::<LengthLimitError>() => Ok(None),
-        Err(error) => Err(Error::transport(endpoint, &*error)),
-    }
-}
-
-/// How long the receiver asks to wait; `None` if the response does not specify this in seconds.
-fn retry_after<B>(response: &Response<B>) -> Option<Duration> {
-    let seconds = response.headers().get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
-    Some(Duration::from_secs(seconds).min(LONGEST_RETRY_AFTER))
+    connection.send(request).await.map_err(transport)
 }
 
 #[cfg(test)]
@@ -171,7 +128,7 @@ mod tests {
         const LENGTH: usize = 64 << 20;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let uri = url(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
-        let access = Access { tls: client_tls::trusting_none().unwrap(), headers: HeaderMap::new() };
+        let access = Access { tls: Tls::trusting(&uri, None).unwrap(), headers: HeaderMap::new() };
         let body = Bytes::from(vec![0; LENGTH]);
         let attempt = tokio::spawn(async move {
             let push = Push { body, points: 1, gzip: false, sent: &AtomicBool::new(false) };
@@ -196,15 +153,11 @@ mod tests {
     }
 
     #[test]
-    fn the_path_of_metrics_is_appended_once() {
-        for (endpoint, expected) in [
-            ("http://localhost:4318", "http://localhost:4318/v1/metrics"),
-            ("http://localhost:4318/", "http://localhost:4318/v1/metrics"),
-            ("https://a/api/v1/otlp/", "https://a/api/v1/otlp/v1/metrics"),
-            ("https://a/otlp/v1/metrics", "https://a/otlp/v1/metrics"),
-            ("http://[::1]:9090/v1/metrics/", "http://[::1]:9090/v1/metrics"),
-        ] {
-            assert_eq!(url(endpoint).unwrap().to_string(), expected);
+    fn an_endpoint_that_names_no_port_of_a_host_is_refused() {
+        assert_eq!(url("http://[::1]:9090/otlp").unwrap().to_string(), "http://[::1]:9090/otlp/v1/metrics");
+        for endpoint in crate::server_url::tests::REFUSED {
+            let error = url(endpoint).unwrap_err().to_string();
+            assert!(error.starts_with("otlp.endpoint must "), "{error}");
         }
     }
 }

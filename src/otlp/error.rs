@@ -5,10 +5,8 @@ use std::time::Duration;
 
 use hyper::StatusCode;
 
+use crate::client;
 use crate::faults::Reason;
-
-/// The longest text that is quoted from a response, in characters.
-const LONGEST_TEXT: usize = 300;
 
 /// Why a push failed, or why the configuration of the pushes is refused.
 #[derive(Debug, thiserror::Error)]
@@ -38,8 +36,8 @@ pub enum Error {
     /// There are no certificates to trust.
     #[error("no certificates to trust for the OTLP receiver; set otlp.ca-file ({0})")]
     NoTrust(String),
-    /// The endpoint is not a URL.
-    #[error("otlp.endpoint is not a URL ({0})")]
+    /// The endpoint cannot be used.
+    #[error("otlp.endpoint {0}")]
     Url(String),
     /// The push could not be put together.
     #[error("the push could not be encoded")]
@@ -116,11 +114,7 @@ fn advice(code: u16) -> &'static str {
 impl Error {
     /// A TCP, TLS or HTTP failure.
     pub(super) fn transport(endpoint: &str, error: &(dyn StdError + 'static)) -> Self {
-        let mut innermost = error;
-        while let Some(cause) = innermost.source() {
-            innermost = cause;
-        }
-        let text = cut(&innermost.to_string());
+        let text = client::innermost(error);
         // The usual port of OTLP over gRPC.
         let grpc = endpoint.contains(":4317");
         let hint = if grpc { "; port 4317 is usually for gRPC, and OTLP over HTTP uses 4318" } else { "" };
@@ -179,12 +173,6 @@ fn is_retryable(code: u16) -> bool {
     retryable.iter().any(|status| status.as_u16() == code)
 }
 
-/// The beginning of a text from outside, without control characters.
-pub(super) fn cut(text: &str) -> String {
-    let plain = text.chars().map(|character| if character.is_control() { ' ' } else { character });
-    plain.take(LONGEST_TEXT).collect::<String>().trim().to_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -222,11 +210,5 @@ mod tests {
         let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
         assert!(Error::transport("http://a:4317/v1/metrics", &refused).to_string().contains("4318"));
         assert!(!Error::transport("http://a:4318/v1/metrics", &refused).to_string().contains("gRPC"));
-    }
-
-    #[test]
-    fn a_text_from_outside_is_one_short_line() {
-        assert_eq!(cut(" a\nb\u{1b}[31m "), "a b [31m");
-        assert_eq!(cut(&"é".repeat(1000)).chars().count(), LONGEST_TEXT);
     }
 }

@@ -52,33 +52,6 @@ pub(super) fn read(settings: &Settings) -> Result<HeaderMap, Error> {
     Ok(headers)
 }
 
-/// The values of the headers, which must not be shown.
-pub(super) struct Secrets(Vec<String>);
-
-impl Secrets {
-    /// The shortest value that is removed from a text, in bytes. Shorter ones occur in most texts by chance.
-    const SHORTEST: usize = 4;
-
-    pub(super) fn of(headers: &HeaderMap) -> Self {
-        let mut secrets = Vec::new();
-        for value in headers.values() {
-            let value = String::from_utf8_lossy(value.as_bytes());
-            // A receiver may repeat only the part after the scheme: `Bearer …`.
-            let credentials = value.split_once(' ').map(|(_, credentials)| credentials.trim().to_owned());
-            secrets.extend(credentials.into_iter().chain([value.trim().to_owned()]));
-        }
-        secrets.retain(|secret| secret.len() >= Self::SHORTEST);
-        // A value that contains another one goes first.
-        secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
-        Self(secrets)
-    }
-
-    /// A text from outside without the values.
-    pub(super) fn redact(&self, text: &str) -> String {
-        self.0.iter().fold(text.to_owned(), |text, secret| text.replace(secret, "[redacted]"))
-    }
-}
-
 fn text(path: &Path) -> io::Result<String> {
     let content = regular_file::read(path, LIMIT)?;
     String::from_utf8(content).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))
@@ -136,21 +109,6 @@ mod tests {
         }
         let absent = Settings { headers_file: Some(folder.path().join("none")), ..settings(folder.path(), "", None) };
         assert!(read(&absent).unwrap_err().to_string().contains("none"));
-    }
-
-    #[test]
-    fn the_values_are_removed_from_a_text_with_and_without_their_scheme() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = "Authorization: Bearer token\napi-key: token-2\nshort: abc\n";
-        let secrets = Secrets::of(&read(&settings(folder.path(), file, None)).unwrap());
-        for (text, expected) in [
-            ("Bearer token is unknown", "[redacted] is unknown"),
-            ("\"token\", 'token-2': Bearer", "\"[redacted]\", '[redacted]': Bearer"),
-            ("abc", "abc"),
-            ("", ""),
-        ] {
-            assert_eq!(secrets.redact(text), expected);
-        }
     }
 
     #[test]

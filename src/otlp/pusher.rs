@@ -4,13 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
-use hyper::Uri;
 use parking_lot::Mutex;
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
 
 use super::batch::{self, Batch, Order};
-use super::client::{self, Access, Push, Rejected, url};
+use super::client::{self, Access, Push, Rejected};
 use super::error::Error;
 use super::ledger::Ledger;
 use super::resource;
@@ -19,6 +18,7 @@ use crate::backoff::{Backoff, jitter};
 use crate::blocking_read::BlockingRead;
 use crate::faults::{Faults, Reason, Source};
 use crate::metrics::{Metrics, Parts};
+use crate::server_url::ServerUrl;
 use crate::snapshot::Snapshot;
 use crate::supervise::supervise;
 
@@ -48,7 +48,7 @@ struct Panicked(#[source] tokio::task::JoinError);
 
 struct Work {
     settings: Settings,
-    uri: Uri,
+    url: ServerUrl,
     metrics: Arc<Metrics>,
     snapshot: Arc<Snapshot>,
     faults: Arc<Faults>,
@@ -70,11 +70,11 @@ impl Pusher {
         snapshot: Arc<Snapshot>,
         faults: Arc<Faults>,
     ) -> Result<Self, Error> {
-        let uri = url(&settings.endpoint)?;
-        tracing::info!(endpoint = %uri, interval = ?settings.interval, "metrics are pushed to an OTLP receiver");
+        let url = client::url(&settings.endpoint)?;
+        tracing::info!(endpoint = %url, interval = ?settings.interval, "metrics are pushed to an OTLP receiver");
         let ledger = Mutex::new(Ledger::new(batch::nanos(settings.started)));
         let (access, delivers) = (BlockingRead::default(), Mutex::default());
-        let work = Arc::new(Work { settings, uri, metrics, snapshot, faults, ledger, access, delivers });
+        let work = Arc::new(Work { settings, url, metrics, snapshot, faults, ledger, access, delivers });
         let mut task = JoinSet::new();
         let (pushing, reporting) = (work.clone(), work.clone());
         let start = move || pushing.clone().follow();
@@ -90,7 +90,7 @@ impl Pusher {
         let limit = work.settings.timeout.min(LAST_PUSH);
         if timeout(limit, work.push_last()).await.is_err() {
             work.snapshot.pushes.dropped();
-            tracing::warn!(endpoint = %work.uri, ?limit, "the last push to the OTLP receiver took too long and was dropped");
+            tracing::warn!(endpoint = %work.url, ?limit, "the last push to the OTLP receiver took too long and was dropped");
         }
     }
 }
@@ -153,7 +153,7 @@ impl Work {
             }
         }
         if delivered {
-            tracing::info!(endpoint = %self.uri, "the last values were pushed to the OTLP receiver");
+            tracing::info!(endpoint = %self.url, "the last values were pushed to the OTLP receiver");
         }
     }
 
@@ -187,9 +187,9 @@ impl Work {
             let access = self.access.take(after / 2, move || Access::read(&work.settings)).await;
             let access = access.map_err(Error::Unread)??;
             let push = Push { body: batch.body.clone(), points: batch.points, gzip, sent: &sent };
-            client::post(&self.uri, access, push).await
+            client::post(&self.url, access, push).await
         };
-        let late = |_| Error::Timeout { endpoint: self.uri.to_string(), after };
+        let late = |_| Error::Timeout { endpoint: self.url.to_string(), after };
         let answer = timeout(after, attempt).await.map_err(late).flatten();
         if sent.load(Ordering::Relaxed) && answer.as_ref().is_err_and(Error::leaves_delivery_open) {
             self.ledger.lock().may_be_delivered();
@@ -202,16 +202,16 @@ impl Work {
         let points = rejected.as_ref().map_or(0, |rejected| rejected.points);
         self.snapshot.pushes.delivered(SystemTime::now(), points);
         if let Some(Rejected { points, text }) = rejected {
-            let error = Error::Partial { endpoint: self.uri.to_string(), points, text };
+            let error = Error::Partial { endpoint: self.url.to_string(), points, text };
             // A message without rejected points is a warning, not a fault.
             match points {
-                0 => tracing::debug!(endpoint = %self.uri, "{error}"),
+                0 => tracing::debug!(endpoint = %self.url, "{error}"),
                 _ => self.faults.report(Source::Otlp, error.reason(), None, &error),
             }
         }
         if self.delivers.lock().replace(true) != Some(true) {
             let (points, bytes) = (batch.points, batch.body.len());
-            tracing::info!(endpoint = %self.uri, points, bytes, "the OTLP receiver accepts the pushes");
+            tracing::info!(endpoint = %self.url, points, bytes, "the OTLP receiver accepts the pushes");
         }
     }
 

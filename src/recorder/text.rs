@@ -7,6 +7,7 @@ use super::incident::{Holder, Incident};
 use super::trace::sentence;
 use super::words;
 use crate::format;
+use crate::text::printable;
 
 /// The text of an incident. It ends with a line break.
 pub fn text(incident: &Incident) -> String {
@@ -43,7 +44,7 @@ fn write_text(out: &mut String, incident: &Incident) -> std::fmt::Result {
         }
     }
     if let Some(path) = incident.out_of_memory.as_ref().and_then(|failure| failure.snapshot_path.as_deref()) {
-        writeln!(out, "the framework wrote {}", format::printable(path))?;
+        writeln!(out, "the framework wrote {}", printable(path))?;
     }
     writeln!(out)?;
     writeln!(out, "{:>10}  {:>10}  {:>10}  {:>10}  process", "at peak", "own peak", "last 10 s", "last 60 s")?;

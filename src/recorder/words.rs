@@ -8,7 +8,8 @@ use std::fmt::Write as _;
 use super::event::{Failure, Who};
 use super::incident::{Holder, Incident, Kind};
 use super::ledger::Trigger;
-use crate::format::{bytes, printable};
+use crate::format::bytes;
+use crate::text::printable;
 
 /// Names are cut to this many characters.
 const LONGEST_NAME: usize = 80;

@@ -4,11 +4,10 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::server_url::ServerUrl;
+use crate::subcommand::{Ending, MESSAGE};
+use crate::text::untrusted;
 use clap::{Arg, value_parser};
-use hyper::Uri;
-
-use crate::http_client::{self, one_line};
-use crate::subcommand::Ending;
 
 /// The name of the subcommand.
 pub(crate) const NAME: &str = "report";
@@ -29,7 +28,7 @@ pub(super) struct Arguments {
     pub(super) job: Option<String>,
     pub(super) workload: Option<String>,
     /// The exporter's URL, `http://` or `https://`, without a user.
-    pub(super) url: Uri,
+    pub(super) url: ServerUrl,
     pub(super) format: Format,
     pub(super) timeout: Duration,
     /// A file with `user:password`.
@@ -42,7 +41,8 @@ impl Arguments {
     /// `job 77`, for messages.
     pub(super) fn subject(&self) -> String {
         let named = [("job", &self.job), ("workload", &self.workload)];
-        let named = named.iter().filter_map(|(what, name)| Some(format!("{what} {}", one_line(name.as_deref()?))));
+        let named =
+            named.iter().filter_map(|(what, name)| Some(format!("{what} {}", untrusted(name.as_deref()?, MESSAGE))));
         named.collect::<Vec<_>>().join(" in ")
     }
 }
@@ -60,7 +60,7 @@ pub(super) fn read(args: impl IntoIterator<Item = OsString>) -> Result<Arguments
     Ok(Arguments {
         job,
         workload,
-        url: http_client::url(&text("url").unwrap_or_default(), DEFAULT_URL, "--credentials-file")
+        url: ServerUrl::parse(&text("url").unwrap_or_default(), DEFAULT_URL, "--credentials-file")
             .map_err(|why| Ending::Wrong(format!("--url: {why}")))?,
         format: if text("format").as_deref() == Some("json") { Format::Json } else { Format::Text },
         timeout: Duration::from_secs(u64::from(*matches.get_one::<u16>("timeout").unwrap_or(&1))),
@@ -127,7 +127,7 @@ mod tests {
     fn a_job_and_a_workload_are_asked_of_the_local_exporter() {
         let arguments = given(&["--job=77"]).unwrap();
         assert_eq!((arguments.job.as_deref(), arguments.workload.as_deref()), (Some("77"), None));
-        assert_eq!((arguments.url, arguments.format), (Uri::from_static(DEFAULT_URL), Format::Text));
+        assert_eq!((arguments.url.to_string(), arguments.format), (format!("{DEFAULT_URL}/"), Format::Text));
         assert_eq!(arguments.timeout, Duration::from_secs(10));
         let all = ["--workload=ml/a/b", "--url=https://n:1/p", "--format", "json", "--timeout=3", "--ca-file=/a"];
         let arguments = given(&all).unwrap();
@@ -144,7 +144,7 @@ mod tests {
             (&["--job=1", "--timeout=0"], "1..=600"),
             (&["--job=1", "--url=ftp://a"], "http:// or https://"),
             (&["--job=1", "--url=/metrics"], "http:// or https://"),
-            (&["--job=1", "--url=http://a b"], "must be a URL"),
+            (&["--job=1", "--url=http://a b"], "must have the name or the address of a host"),
             (&["--job=1", "--url=http://me:secret@a"], "--credentials-file"),
             (&["--job=1", "--url=http://a/?x"], "query"),
             (&["--jobs\n\u{1b}=1"], "--help"),

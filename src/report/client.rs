@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
-use hyper::{HeaderMap, Method, StatusCode, Uri};
+use hyper::{HeaderMap, Method, StatusCode};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::arguments::{Arguments, Format};
-use crate::http_client::{self, Answer, Question, one_line};
+use crate::client::{self, Answer, AskError, Question, Tls};
 use crate::regular_file;
+use crate::server_url::ServerUrl;
 
 const PATH: &str = "/api/v1/reports";
 /// The longest response that is read, in bytes.
@@ -24,17 +25,17 @@ const CREDENTIALS_LIMIT: u64 = 4096;
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
     #[error("{0} did not answer within {seconds} s; --timeout sets the limit", seconds = .1.as_secs())]
-    Timeout(Uri, Duration),
+    Timeout(ServerUrl, Duration),
     #[error("{0} cannot be asked: {1}; --url names the exporter")]
-    Unreachable(Uri, String),
+    Unreachable(ServerUrl, String),
     #[error("{0} requires a password; --credentials-file names a file with user:password")]
-    Unauthorized(Uri),
+    Unauthorized(ServerUrl),
     #[error("{0} answered with status {1}: {2}")]
-    Refused(Uri, u16, String),
+    Refused(ServerUrl, u16, String),
     #[error("{0} is not a vram-exporter that has reports, or is older than this program")]
-    Foreign(Uri),
+    Foreign(ServerUrl),
     #[error("{0} returned more than {ANSWER_LIMIT} bytes")]
-    TooLong(Uri),
+    TooLong(ServerUrl),
     #[error("{} cannot be used: {why}", path.display())]
     File { path: PathBuf, why: String },
     #[error("the request cannot be sent: {0}")]
@@ -47,13 +48,13 @@ pub(super) enum Error {
 /// When there is no such answer within the timeout.
 pub(super) fn ask(arguments: &Arguments) -> Result<String, Error> {
     let timeout = || Error::Timeout(arguments.url.clone(), arguments.timeout);
-    let answered = http_client::within(arguments.timeout, answer(arguments));
+    let answered = client::within(arguments.timeout, answer(arguments));
     answered.map_err(|error| failed(arguments, error))?.unwrap_or_else(|| Err(timeout()))
 }
 
 async fn answer(arguments: &Arguments) -> Result<String, Error> {
     let url = &arguments.url;
-    let answer = http_client::ask(question(arguments, &target(arguments))?).await;
+    let answer = client::ask(question(arguments, &target(arguments))?).await;
     let answer = answer.map_err(|error| failed(arguments, error))?;
     let body = String::from_utf8_lossy(&answer.body);
     let wanted = match arguments.format {
@@ -69,11 +70,11 @@ async fn answer(arguments: &Arguments) -> Result<String, Error> {
 }
 
 /// The exporter answers with a reason as JSON; anything else is another server, or an exporter without reports.
-fn refused(url: &Uri, answer: &Answer, body: &str) -> Error {
+fn refused(url: &ServerUrl, answer: &Answer, body: &str) -> Error {
     let reason = serde_json::from_str::<serde_json::Value>(body).ok();
     match (reason.as_ref().and_then(|reason| reason.get("error")?.as_str()), answer.status) {
         (None, StatusCode::NOT_FOUND) => Error::Foreign(url.clone()),
-        (reason, status) => Error::Refused(url.clone(), status.as_u16(), one_line(reason.unwrap_or(body))),
+        (reason, status) => Error::Refused(url.clone(), status.as_u16(), answer.secrets.quote(reason.unwrap_or(body))),
     }
 }
 
@@ -82,7 +83,7 @@ fn question<'a>(arguments: &'a Arguments, target: &'a str) -> Result<Question<'a
     if let Some(path) = &arguments.credentials_file {
         headers.insert(AUTHORIZATION, credentials(path)?);
     }
-    let tls = http_client::tls(&arguments.url, arguments.ca_file.as_deref());
+    let tls = Tls::trusting(&arguments.url, arguments.ca_file.as_deref());
     let tls = tls.map_err(|error| match &arguments.ca_file {
         Some(path) => Error::File { path: path.clone(), why: error.to_string() },
         None => Error::Local(error.to_string()),
@@ -94,16 +95,15 @@ fn question<'a>(arguments: &'a Arguments, target: &'a str) -> Result<Question<'a
         headers,
         body: Default::default(),
         tls,
-        server_name: None,
         limit: ANSWER_LIMIT,
     })
 }
 
-fn failed(arguments: &Arguments, error: http_client::Error) -> Error {
+fn failed(arguments: &Arguments, error: AskError) -> Error {
     match error {
-        http_client::Error::Unreachable(why) => Error::Unreachable(arguments.url.clone(), why),
-        http_client::Error::TooLong(_) => Error::TooLong(arguments.url.clone()),
-        http_client::Error::Local(why) => Error::Local(why),
+        AskError::Unreachable(why) => Error::Unreachable(arguments.url.clone(), why),
+        AskError::TooLong(_) => Error::TooLong(arguments.url.clone()),
+        AskError::Local(why) => Error::Local(why),
     }
 }
 
@@ -130,7 +130,7 @@ fn credentials(path: &Path) -> Result<HeaderValue, Error> {
     if !line.contains(&b':') || line.contains(&b'\n') {
         return Err(wrong("it must contain one line, user:password".to_owned()));
     }
-    http_client::basic(line).ok_or_else(|| wrong("it cannot be sent in a header".to_owned()))
+    client::basic(line).ok_or_else(|| wrong("it cannot be sent in a header".to_owned()))
 }
 
 #[cfg(test)]
@@ -139,11 +139,11 @@ mod tests {
 
     use super::*;
 
-    fn arguments(url: &'static str, workload: &str) -> Arguments {
+    fn arguments(url: &str, workload: &str) -> Arguments {
         Arguments {
             job: None,
             workload: Some(workload.to_owned()),
-            url: Uri::from_static(url),
+            url: ServerUrl::parse(url, "", "").unwrap(),
             format: Format::Json,
             timeout: Duration::from_secs(1),
             credentials_file: None,

@@ -9,6 +9,8 @@ use clap::error::ErrorKind;
 use clap::{Arg, ArgMatches, value_parser};
 
 use crate::config::{self, Config};
+use crate::subcommand::MESSAGE;
+use crate::text::untrusted;
 
 /// The name of the subcommand.
 pub(crate) const NAME: &str = "run";
@@ -95,11 +97,10 @@ fn configuration(matches: &ArgMatches, env: impl IntoIterator<Item = (OsString, 
     }
 }
 
-/// A message without the usage that clap appends, and without the control characters that an argument may contain.
+/// A message without the usage that clap appends, in one line.
 fn first_line(message: &str) -> String {
     let line = message.lines().next().unwrap_or_default().trim_start_matches("error: ");
-    let line: String = line.chars().filter(|c| !c.is_control()).take(300).collect();
-    format!("{line}; see vram-exporter run --help")
+    format!("{}; see vram-exporter run --help", untrusted(line, MESSAGE))
 }
 
 /// The description of the command line of `run`.

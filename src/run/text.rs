@@ -5,7 +5,8 @@ use std::fmt::Write;
 
 use super::allocators::AllocatorUse;
 use super::report::{Board, Gpu, Process, Report};
-use crate::format::{bytes, printable, seconds};
+use crate::format::{bytes, seconds};
+use crate::text::printable;
 
 /// The maximum number of the command's processes, and of other processes, that are shown for a GPU. The JSON form has
 /// all of them.

@@ -47,6 +47,8 @@ pub(crate) enum Trouble {
     Text(String),
     /// Status 200 with this text repeated endlessly.
     Flood(Bytes),
+    /// Status 200 with this page of a list and a token for another one: each time another token, or the same.
+    Pages { page: Value, repeated: bool },
     /// Accepts the request and never responds.
     Silence,
 }
@@ -380,6 +382,11 @@ async fn reply(request: Request<Incoming>, state: &Mutex<State>) -> Response<Bod
     match trouble {
         Some(Trouble::Silence) => std::future::pending().await,
         Some(Trouble::Text(text)) => answer(200, text),
+        Some(Trouble::Pages { mut page, repeated }) => {
+            let count = state.lock().unwrap().requests.len();
+            page["metadata"]["continue"] = json!(if repeated { "same".to_owned() } else { format!("from-{count}") });
+            answer(200, page.to_string())
+        }
         Some(Trouble::Flood(piece)) => Response::new(
             StreamBody::new(futures_util::stream::repeat_with(move || Ok(Frame::data(piece.clone())))).boxed_unsync(),
         ),

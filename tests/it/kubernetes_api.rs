@@ -546,16 +546,35 @@ async fn pods_that_have_ended_are_left_out_where_they_make_the_list_too_long() {
     assert!(selectors[1..].iter().all(|of| of == "spec.nodeName=node-1,status.phase!=Succeeded,status.phase!=Failed"));
 }
 
+/// A server whose list, over all its pages, is longer than a client may keep: each case states its trouble and its words.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_list_without_an_end_times_out() {
-    let server = serving().await;
-    let page = json!({"kind": "PodList", "metadata": {"resourceVersion": "1", "continue": "from-0"}, "items": [one()]});
-    server.list_with(Some(Trouble::Text(page.to_string())));
-    let watch = Watch::start_impatient(&server);
-    watch.fails(Reason::Timeout).await;
-    assert!(watch.names().is_empty(), "half a list gives no names");
-    server.list_with(None);
-    watch.shows(&[ONE]).await;
+async fn a_list_is_bounded_over_all_its_pages_and_the_names_stay() {
+    let (padding, many) = ("x".repeat(6 << 20), vec![json!({}); 30_000]);
+    let metadata = json!({"resourceVersion": "1"});
+    for (what, items) in [
+        ("the same page again", json!([one()])),
+        ("pages without pods", json!([])),
+        ("more bytes than a list may have", json!([{"metadata": {"managedFields": padding}}])),
+        ("more pods than a list may have", json!(many)),
+    ] {
+        let (server, place) = (serving().await, "node-1".to_owned());
+        let at = Server::At { url: server.url(), token_file: None, ca_file: None };
+        let (timeout, list_again) = (Duration::from_secs(60), Duration::from_secs(1));
+        let watch = Watch::with(Settings { server: at, node: place, timeout, list_again });
+        watch.shows(&[ONE]).await;
+        let repeated = what == "the same page again";
+        let page = json!({"kind": "PodList", "metadata": metadata, "items": items});
+        server.list_with(Some(Trouble::Pages { page, repeated }));
+        eventually(what, || {
+            server.end_watches();
+            watch.faults(Reason::Malformed) > 0
+        })
+        .await;
+        assert_eq!(watch.names().len(), 1, "{what}: the names stay");
+        assert!(server.lists().len() < 500, "{what}: {} lists", server.lists().len());
+        server.list_with(None);
+        watch.shows(&[ONE]).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

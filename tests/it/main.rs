@@ -16,6 +16,7 @@ mod allocator;
 mod architecture;
 mod attribution;
 mod budgets;
+mod client;
 mod command_line;
 mod config;
 mod dcgm;

@@ -65,12 +65,23 @@ impl Problem {
 
 /// A path as one line, whatever characters it contains.
 pub(super) fn display_path(path: &Path) -> String {
-    path.display().to_string().replace(char::is_control, "?")
+    escaped(&path.display().to_string(), usize::MAX)
 }
 
 /// A library's message as one line of bounded length.
 pub(super) fn one_line(message: &str) -> String {
-    message.split_whitespace().collect::<Vec<_>>().join(" ").chars().filter(|c| !c.is_control()).take(400).collect()
+    escaped(&message.split_whitespace().collect::<Vec<_>>().join(" "), 400)
+}
+
+/// The beginning of a text, with the characters escaped that a terminal would obey, that change the direction of the text around
+/// them, or that cannot be seen.
+fn escaped(text: &str, most: usize) -> String {
+    let is_kept = |c: char| c.is_ascii_graphic() || c == ' ' || c.is_alphanumeric();
+    let mut shown = String::new();
+    for c in text.chars().take(most) {
+        if is_kept(c) { shown.push(c) } else { shown.extend(c.escape_debug()) }
+    }
+    shown
 }
 
 fn position(line: Option<u64>, key: Option<&str>) -> String {

@@ -3,7 +3,7 @@
 //! Invariant: no name is a formula for a spreadsheet.
 
 use super::super::record::{Advice, Workload};
-use crate::http_client::is_plain;
+use crate::text::is_plain;
 
 /// A column: its name, and its value; an unknown value is empty.
 type Column = (&'static str, fn(&Workload) -> String);

@@ -4,7 +4,7 @@
 
 use super::super::record::{Advice, Workload};
 use super::words;
-use crate::http_client::is_plain;
+use crate::text::is_plain;
 
 const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;margin:2em;color:#222;background:#fff}\
 table{border-collapse:collapse;margin:1em 0}th,td{padding:.3em .8em;border-bottom:1px solid #ccc;text-align:left}\

@@ -4,7 +4,7 @@
 
 use super::super::record::{Advice, Workload};
 use super::words;
-use crate::format::printable;
+use crate::text::printable;
 
 /// The space between two columns.
 const GAP: &str = "  ";

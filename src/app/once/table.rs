@@ -6,8 +6,9 @@
 use std::fmt::Write;
 use std::io::{IsTerminal, stdout};
 
-use crate::format::{bytes, printable, seconds};
+use crate::format::{bytes, seconds};
 use crate::http::machine::{Document, Gpu, Gpus, Memory, Mig, Process};
+use crate::text::printable;
 
 const HEADER: [&str; 7] = ["PID", "USER", "PROCESS", "WORKLOAD", "USED", "PEAK", "IDLE"];
 /// The columns that may be truncated, in the order in which they are truncated.

@@ -1,32 +1,24 @@
 //! Requests for pods, each over its own connection.
 //!
 //! Invariants: the address, the trusted certificates and the token are those that the settings and files specify at the
-//! time of the request, so that a change needs no restart. Kubeconfig files, commands that print tokens and proxies
-//! from the environment are not used, redirects are not followed, and every retry is counted. A connection does not
-//! outlive its response: requests are rare (a list, then one watch per minute), so keeping connections open would save
-//! nothing.
+//! time of the request, so that a change needs no restart. Kubeconfig files and commands that print tokens are not
+//! used, and every retry is counted. A connection does not outlive its response: requests are rare (a list, then one watch
+//! per minute), so keeping connections open would save nothing.
 
 use std::future::Future;
 use std::io;
 use std::time::Duration;
 
-use http_body_util::Empty;
-use hyper::body::{Bytes, Incoming};
-use hyper::client::conn::http1::handshake;
-use hyper::header::{ACCEPT, AUTHORIZATION, HOST, HeaderValue, RETRY_AFTER, USER_AGENT};
+use http_body_util::Full;
+use hyper::header::{ACCEPT, AUTHORIZATION};
 use hyper::{Request, Response, StatusCode};
-use hyper_rustls::HttpsConnectorBuilder;
-use tower::ServiceExt;
 
-use super::body;
+use super::body::{self, ANSWER_LIMIT};
 use super::endpoint::Endpoint;
 use super::error::Error;
 use super::settings::{Server, Settings};
 use crate::blocking_read::BlockingRead;
-
-const AGENT: &str = concat!("vram-exporter/", env!("CARGO_PKG_VERSION"));
-/// The longest `Retry-After` that is honoured.
-const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(300);
+use crate::client::{Body, Connection, Secrets, retry_after};
 
 /// A client of one API server.
 #[derive(Debug)]
@@ -50,7 +42,7 @@ impl Client {
 
     /// Requests the pods that `query` selects, and returns the response when it begins. Any status other than success
     /// is an error. To be called under [`Client::in_time`].
-    pub(super) async fn pods(&self, query: &str) -> Result<Response<Incoming>, Error> {
+    pub(super) async fn pods(&self, query: &str) -> Result<Response<Body>, Error> {
         // Half the timeout, so that a file whose read hangs is reported as such and not as a server timeout.
         let limit = self.timeout / 2;
         let server = self.server.clone();
@@ -60,43 +52,30 @@ impl Client {
             Some(file) => Some(file.bearer(&self.token, limit).await?),
             None => None,
         };
-        let response = send(endpoint, token, query).await?;
+        let request = Request::get(format!("/api/v1/pods?{query}")).header(ACCEPT, "application/json");
+        let mut request = request.body(Full::default()).map_err(|error| Error::Url(format!("has no pods: {error}")))?;
+        request.headers_mut().extend(token.map(|token| (AUTHORIZATION, token)));
+        let secrets = Secrets::of(request.headers());
+        let connection =
+            Connection::open(&endpoint.url, endpoint.tls).await.map_err(|error| Error::transport(&error))?;
+        let response = connection.send(request).await.map_err(|error| Error::transport(&error))?;
         let code = response.status().as_u16();
         if response.status().is_success() {
             Ok(response)
-        } else if let Some(after) = retry_after(&response) {
+        } else if let Some(after) = retry_after(response.headers()).filter(|_| is_busy(response.status())) {
             Err(Error::Busy { code, after })
         } else if response.status().is_redirection() {
             let text = "a redirect that is not followed; it may lead to a login page".to_owned();
             Err(Error::Refused { code, text })
         } else {
-            Err(Error::refused(code, &body::whole(response.into_body()).await?))
+            Err(Error::refused(code, &body::whole(response.into_body(), ANSWER_LIMIT).await?, &secrets))
         }
     }
 }
 
-async fn send(endpoint: Endpoint, token: Option<HeaderValue>, query: &str) -> Result<Response<Incoming>, Error> {
-    let Endpoint { uri, tls, .. } = endpoint;
-    let host = uri.authority().map_or("", |authority| authority.as_str());
-    let request = Request::get(format!("/api/v1/pods?{query}"))
-        .header(HOST, host)
-        .header(USER_AGENT, AGENT)
-        .header(ACCEPT, "application/json");
-    let mut request = request.body(Empty::<Bytes>::new()).map_err(|error| Error::Url(error.to_string()))?;
-    request.headers_mut().extend(token.map(|token| (AUTHORIZATION, token)));
-    let connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().build();
-    let stream = connector.oneshot(uri).await.map_err(|error| Error::transport(&*error))?;
-    let (mut sender, connection) = handshake(stream).await.map_err(|error| Error::transport(&error))?;
-    // The task ends when the response has been read or dropped. The connection's errors are reported by the response.
-    tokio::spawn(connection);
-    sender.send_request(request).await.map_err(|error| Error::transport(&error))
-}
-
-/// How long an overloaded server asks the client to wait; `None` if the response does not specify this in seconds.
-fn retry_after<B>(response: &Response<B>) -> Option<Duration> {
-    let busy = [StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE, StatusCode::GATEWAY_TIMEOUT];
-    let seconds = response.headers().get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
-    busy.contains(&response.status()).then(|| Duration::from_secs(seconds).min(LONGEST_RETRY_AFTER))
+/// Whether a server that is overloaded answers with this status.
+fn is_busy(status: StatusCode) -> bool {
+    [StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE, StatusCode::GATEWAY_TIMEOUT].contains(&status)
 }
 
 #[cfg(test)]

@@ -49,8 +49,12 @@ struct Claim {
 }
 
 impl ContainerIndex {
-    /// Applies a complete list: a pod that is not in it is gone.
+    /// Applies a complete list: a pod that is not in it is gone. If the list exceeds the limit, returns an error and changes
+    /// nothing.
     pub fn replace(&mut self, pods: &[Pod], now: Instant) -> Result<(), Error> {
+        if pods.iter().map(|pod| pod.containers().len()).sum::<usize>() > PRESENT_LIMIT {
+            return Err(Error::TooMany(PRESENT_LIMIT));
+        }
         let listed: HashSet<_> = pods.iter().filter_map(Pod::key).collect();
         let absent = |(namespace, name): &&(String, String)| !listed.contains(&(namespace.as_str(), name.as_str()));
         for key in self.present.keys().filter(absent).cloned().collect::<Vec<_>>() {
@@ -315,5 +319,10 @@ mod tests {
             (0..20_000).find_map(|n| index.put(&pod(&format!("q{n}"), &[("m", &format!("q{n}"))]), now).err());
         assert!(matches!(refused, Some(Error::TooMany(_))));
         assert_eq!(index.present_ids, PRESENT_LIMIT);
+        let before = index.shown();
+        let list: Vec<_> = (0..=PRESENT_LIMIT).map(|n| pod(&format!("r{n}"), &[("m", &format!("r{n}"))])).collect();
+        assert!(matches!(index.replace(&list, now), Err(Error::TooMany(PRESENT_LIMIT))));
+        let after = index.shown();
+        assert!(after.len() == before.len() && before.keys().all(|id| after.contains_key(id)), "nothing has changed");
     }
 }

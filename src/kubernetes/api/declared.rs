@@ -7,13 +7,15 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::de::{IgnoredAny, MapAccess, Visitor};
+use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use super::budgets::keys::{is_annotation, is_label, is_resource};
 
 /// The longest text that is kept: that of the devices which HAMi assigned to a pod.
 pub(super) const LONGEST_TEXT: usize = 4096;
+/// The most containers of a kind that are kept of a pod. No pod with so many fits into the server's store.
+pub(super) const MOST_CONTAINERS: usize = 4096;
 /// The maximum number of annotations, or of labels, that are kept.
 const MOST_TEXTS: usize = 64;
 
@@ -52,8 +54,10 @@ pub(super) fn labels<'de, D: Deserializer<'de>>(from: D) -> Result<Texts, D::Err
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Spec {
-    pub(super) containers: Option<Vec<Container>>,
-    pub(super) init_containers: Option<Vec<Container>>,
+    #[serde(deserialize_with = "containers")]
+    pub(super) containers: Vec<Container>,
+    #[serde(deserialize_with = "containers")]
+    pub(super) init_containers: Vec<Container>,
 }
 
 /// A container as the pod describes it.
@@ -65,6 +69,33 @@ pub(super) struct Container {
     #[serde(default, rename = "restartPolicy", deserialize_with = "is_always")]
     stays: bool,
     resources: Option<Resources>,
+}
+
+/// Decodes a list, or `null`, and keeps the first [`MOST_CONTAINERS`].
+fn containers<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Container>, D::Error> {
+    struct Containers;
+    impl<'de> Visitor<'de> for Containers {
+        type Value = Vec<Container>;
+
+        fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+            to.write_str("a list of containers")
+        }
+
+        fn visit_unit<E>(self) -> Result<Self::Value, E> {
+            Ok(Vec::new())
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+            let mut kept = Vec::new();
+            while kept.len() < MOST_CONTAINERS {
+                let Some(container) = list.next_element()? else { return Ok(kept) };
+                kept.push(container);
+            }
+            while list.next_element::<IgnoredAny>()?.is_some() {}
+            Ok(kept)
+        }
+    }
+    from.deserialize_any(Containers)
 }
 
 fn is_always<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
@@ -83,12 +114,12 @@ impl Container {
 impl Spec {
     /// The containers, without the init containers.
     pub(super) fn containers(&self) -> &[Container] {
-        self.containers.as_deref().unwrap_or_default()
+        &self.containers
     }
 
     /// The init containers.
     pub(super) fn init_containers(&self) -> &[Container] {
-        self.init_containers.as_deref().unwrap_or_default()
+        &self.init_containers
     }
 
     /// Whether a container ends before the others start: an init container that is not a sidecar.

@@ -4,15 +4,15 @@ use std::env::VarError;
 use std::io::ErrorKind;
 use std::path::Path;
 
-use hyper::Uri;
-use rustls::ClientConfig;
-use rustls::pki_types::CertificateDer;
-
 use super::error::Error;
 use super::settings::Server;
 use super::token::TokenFile;
-use crate::client_tls;
+use crate::client::{Tls, TlsError};
+use crate::server_url::ServerUrl;
+use crate::text::printable;
 
+/// A valid value of `kubernetes.api-server`.
+pub(super) const EXAMPLE: &str = "https://10.0.0.1:6443";
 /// The name of the certificates in error messages, with their configuration key.
 const CERTIFICATES: &str = "the certificates to trust (kubernetes.ca-file)";
 /// The folder of a pod's own certificates and token.
@@ -22,9 +22,8 @@ const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 #[derive(Debug, Clone)]
 pub(super) struct Endpoint {
     /// Scheme, host and port; no path.
-    pub(super) uri: Uri,
-    /// For `https`; with `http` it trusts no certificate and is not used.
-    pub(super) tls: ClientConfig,
+    pub(super) url: ServerUrl,
+    pub(super) tls: Tls,
     pub(super) token: Option<TokenFile>,
 }
 
@@ -34,15 +33,10 @@ impl Endpoint {
         match server {
             Server::InCluster => Self::in_cluster(|name| std::env::var(name), Path::new(SERVICE_ACCOUNT)),
             Server::At { url, token_file, ca_file } => {
-                let uri = url.parse::<Uri>().map_err(|error| Error::Url(error.to_string()))?;
-                let tls = match ca_file {
-                    Some(path) => client_tls::trusting(certificates(path, CERTIFICATES)?).map_err(no_trust)?,
-                    // Without TLS no certificate is used, so the system's certificates need not be read.
-                    None if uri.scheme_str() == Some("http") => client_tls::trusting_none().map_err(no_trust)?,
-                    None => client_tls::trusting_the_system().map_err(no_trust)?,
-                };
+                let url = ServerUrl::parse(url, EXAMPLE, "kubernetes.token-file").map_err(Error::Url)?;
+                let tls = trusting(&url, ca_file.as_deref(), CERTIFICATES)?;
                 let purpose = "the token for the API server (kubernetes.token-file)";
-                Ok(Self { uri, tls, token: token_file.clone().map(|path| TokenFile { path, purpose }) })
+                Ok(Self { url, tls, token: token_file.clone().map(|path| TokenFile { path, purpose }) })
             }
         }
     }
@@ -58,15 +52,16 @@ impl Endpoint {
         // Only an IPv6 address has colons; it needs brackets before the port.
         let host = if host.contains(':') { format!("[{host}]") } else { host };
         let server = format!("https://{host}:{port}");
-        port.parse::<u16>().map_err(|error| Error::NoServiceAccount(format!("{server}: {error}")))?;
-        let uri = server.parse().map_err(|error| Error::NoServiceAccount(format!("{server}: {error}")))?;
-        let trusted =
-            certificates(&folder.join("ca.crt"), "the certificates to trust").map_err(|error| match error {
-                Error::File { kind: ErrorKind::NotFound, .. } => Error::NoServiceAccount(error.to_string()),
-                error => error,
-            })?;
+        let url = ServerUrl::parse(&server, EXAMPLE, "the pod's token");
+        let url = url.and_then(|url| if url.path() == "/" { Ok(url) } else { Err("must have no path".to_owned()) });
+        let url = url.map_err(|why| Error::NoServiceAccount(format!("{}: the URL {why}", printable(&server))))?;
+        let tls = trusting(&url, Some(&folder.join("ca.crt")), "the certificates to trust");
+        let tls = tls.map_err(|error| match error {
+            Error::File { kind: ErrorKind::NotFound, .. } => Error::NoServiceAccount(error.to_string()),
+            error => error,
+        })?;
         let token = Some(TokenFile { path: folder.join("token"), purpose: "the token for the API server" });
-        Ok(Self { uri, tls: client_tls::trusting(trusted).map_err(no_trust)?, token })
+        Ok(Self { url, tls, token })
     }
 
     /// The error for files that could not be read, naming them as precisely as the settings allow.
@@ -79,15 +74,12 @@ impl Endpoint {
     }
 }
 
-fn certificates(path: &Path, purpose: &'static str) -> Result<Vec<CertificateDer<'static>>, Error> {
-    client_tls::certificates(path).map_err(|error| match error {
-        client_tls::Error::Unreadable(error) => Error::file(path, purpose, &error),
-        client_tls::Error::NoTrust(text) => Error::NoTrust(format!("{}: {text}", path.display())),
+fn trusting(url: &ServerUrl, ca_file: Option<&Path>, purpose: &'static str) -> Result<Tls, Error> {
+    let from = ca_file.map(|path| format!("{}: ", printable(&path.to_string_lossy()))).unwrap_or_default();
+    Tls::trusting(url, ca_file).map_err(|error| match (error, ca_file) {
+        (TlsError::Unreadable(error), Some(path)) => Error::file(path, purpose, &error),
+        (error, _) => Error::NoTrust(format!("{from}{error}")),
     })
-}
-
-fn no_trust(error: client_tls::Error) -> Error {
-    Error::NoTrust(error.to_string())
 }
 
 #[cfg(test)]
@@ -118,13 +110,12 @@ mod tests {
         ];
         for (host, port, expected) in cases {
             let endpoint = in_cluster(host, port, folder.path()).unwrap();
-            assert_eq!(
-                (endpoint.uri.scheme_str(), endpoint.uri.authority().unwrap().as_str()),
-                (Some("https"), expected)
-            );
+            assert_eq!((endpoint.url.is_https(), endpoint.url.authority()), (true, expected));
             assert_eq!(endpoint.token.unwrap().path, folder.path().join("token"));
         }
-        for (host, port) in [("", "443"), ("10.96.0.1", "x"), ("a b", "443")] {
+        let ports = ["", "x", "0", "+443", "0443", "65536", "443:443"].map(|port| ("10.96.0.1", port));
+        let hosts = ["", "a b", "me@a", "a/b", "a#", "::1%eth0", "1.2.3"].map(|host| (host, "443"));
+        for (host, port) in ports.into_iter().chain(hosts) {
             assert!(matches!(in_cluster(host, port, folder.path()), Err(Error::NoServiceAccount(_))), "{host}:{port}");
         }
     }

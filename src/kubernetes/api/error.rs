@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use crate::client::{self, QUOTED, Secrets, innermost, is_io};
 use crate::faults::Reason;
+use crate::text::untrusted;
 
-/// The longest text that is quoted from a response, in characters.
-const LONGEST_TEXT: usize = 300;
 /// The errors from a connection that is refused, or that a proxy accepts although there is no server behind it.
 const HUNG_UP: &[io::ErrorKind] = &[
     io::ErrorKind::ConnectionRefused,
@@ -31,7 +31,7 @@ pub enum Error {
          kubernetes.api-server"
     )]
     NoServiceAccount(String),
-    #[error("kubernetes.api-server is not a URL ({0})")]
+    #[error("kubernetes.api-server {0}")]
     Url(String),
     /// A file that is needed cannot be used. Reading it is retried, because it may appear later.
     #[error("{path}, needed as {purpose}: {text}")]
@@ -74,10 +74,10 @@ pub enum Error {
     #[error("no answer within {0:?}")]
     Timeout(Duration),
     /// A body, or a line of a watch, that exceeds the limit.
-    #[error("the API server sent more than {0} bytes in one piece")]
+    #[error("the API server sent more than {0} bytes in one list, watch or event")]
     TooLong(usize),
-    /// More containers than a node can have.
-    #[error("the API server listed more than {0} containers on this node")]
+    /// More pods and containers than a node can have.
+    #[error("the API server listed more than {0} pods and containers on this node")]
     TooMany(usize),
     #[error("the API server's answer cannot be understood: {0}")]
     Malformed(String),
@@ -104,11 +104,13 @@ impl Error {
         Self::File { path: path.to_owned(), purpose, kind: error.kind(), text: error.to_string() }
     }
 
-    /// A response with a status other than success. `body` is JSON from the API server, or any text from a proxy.
-    pub(super) fn refused(code: u16, body: &[u8]) -> Self {
+    /// A response with a status other than success, without the secrets of its request. `body` is JSON from the API server, or
+    /// any text from a proxy.
+    pub(super) fn refused(code: u16, body: &[u8], secrets: &Secrets) -> Self {
         let from_proxy = |_| Status { message: String::from_utf8_lossy(body).into_owned(), ..Status::default() };
         let status = serde_json::from_slice(body).unwrap_or_else(from_proxy);
-        Status { code, ..status }.into()
+        let [message, reason] = [&status.message, &status.reason].map(|text| secrets.redact(text));
+        Status { code, message, reason }.into()
     }
 
     /// JSON in an unexpected form.
@@ -116,10 +118,24 @@ impl Error {
         Self::Malformed(innermost(&error))
     }
 
-    /// A TCP, TLS or HTTP failure.
+    /// A TCP, TLS or HTTP failure before the answer.
     pub(super) fn transport(error: &(dyn StdError + 'static)) -> Self {
         let text = innermost(error);
         if is_io(error, HUNG_UP) { Self::Unreachable(text) } else { Self::Connection(text) }
+    }
+
+    /// A failure while the answer was read. Never `Unreachable`: the server has done work for this response, and
+    /// `Unreachable` has shorter pauses.
+    pub(super) fn reading(error: &client::Error) -> Self {
+        match error {
+            client::Error::TooLong(limit) => Self::TooLong(*limit),
+            error => Self::Connection(innermost(error)),
+        }
+    }
+
+    /// The error for a page of a list, whose limit is what its earlier pages left of `limit`.
+    pub(super) fn of_a_list(self, limit: usize) -> Self {
+        if let Self::TooLong(_) = self { Self::TooLong(limit) } else { self }
     }
 
     /// The reason under which it is counted as a fault.
@@ -149,7 +165,7 @@ impl Error {
 
 impl From<Status> for Error {
     fn from(status: Status) -> Self {
-        let text = cut(if status.message.is_empty() { &status.reason } else { &status.message });
+        let text = untrusted(if status.message.is_empty() { &status.reason } else { &status.message }, QUOTED);
         match status.code {
             401 => Self::Unauthorized(text),
             403 => Self::NotYetAllowed(text),
@@ -158,27 +174,4 @@ impl From<Status> for Error {
             code => Self::Refused { code, text },
         }
     }
-}
-
-/// The error and its causes, the outermost first. The source of an I/O error that wraps another error is that error's
-/// source, so the wrapped error itself would be missed: hyper-rustls wraps the failure of a TLS handshake in this way.
-fn causes<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
-    std::iter::successors(Some(error), |&error| match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
-        Some(wrapped) => Some(wrapped),
-        None => error.source(),
-    })
-}
-
-/// Whether a cause is an I/O error of one of these kinds.
-pub(super) fn is_io(error: &(dyn StdError + 'static), kinds: &[io::ErrorKind]) -> bool {
-    causes(error).any(|error| error.downcast_ref::<io::Error>().is_some_and(|error| kinds.contains(&error.kind())))
-}
-
-/// The text of the innermost cause.
-pub(super) fn innermost(error: &(dyn StdError + 'static)) -> String {
-    causes(error).last().map_or_else(String::new, |last| cut(&last.to_string()))
-}
-
-fn cut(text: &str) -> String {
-    text.chars().take(LONGEST_TEXT).collect()
 }

@@ -1,17 +1,32 @@
 //! The list and the watch of this node's pods in the API server's formats: JSON, and one JSON object per line.
 
+use std::fmt;
 use std::time::Duration;
 
-use hyper::body::Incoming;
+use hyper::body::Bytes;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use serde::Deserialize;
+use serde::de::{DeserializeOwned, IgnoredAny, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout_at};
 
-use super::body::{self, Lines};
+use super::body::{self, ANSWER_LIMIT, Lines};
 use super::client::Client;
 use super::error::{Error, Status};
 use super::pod::Pod;
+use crate::client::Body;
 
+/// The most pods of a list, with their containers. A node runs a few hundred pods, and a cluster keeps thousands that have
+/// ended.
+const OBJECTS_LIMIT: usize = 65_536;
+/// The most pages of a list. A server divides a list only if it is asked to, and it is not.
+const PAGES_LIMIT: usize = 100;
+/// The longest token of a page, and the longest version, in bytes. Both are sent back in a URL.
+const LONGEST_TOKEN: usize = 8192;
+/// The most bytes of a watch. A watch takes a minute, in which a busy node changes a few hundred pods of some kilobytes.
+const WATCH_LIMIT: usize = 64 << 20;
+/// A text of at least this length is decoded on a thread of its own.
+const LONG: usize = 64 << 10;
 /// The time after which the server should end a watch.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(60);
 /// A watch that the server has not ended this long after [`WATCH_TIMEOUT`] counts as dead.
@@ -25,8 +40,48 @@ const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'
 pub struct PodList {
     metadata: ListMetadata,
     /// Required, but may be `null`.
-    #[serde(deserialize_with = "Option::deserialize")]
-    pub items: Option<Vec<Pod>>,
+    pub items: Items,
+}
+
+/// The pods of a page, at most as many as a list may have.
+#[derive(Debug, Default)]
+pub struct Items {
+    /// The pods, in the order of the page.
+    pub pods: Vec<Pod>,
+    /// How many pods and containers there are, including those that were left out.
+    objects: usize,
+}
+
+impl<'de> Deserialize<'de> for Items {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Counted;
+        impl<'de> Visitor<'de> for Counted {
+            type Value = Items;
+
+            fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+                to.write_str("a list of pods")
+            }
+
+            // `null`, which a server writes for an empty list.
+            fn visit_unit<E>(self) -> Result<Items, E> {
+                Ok(Items::default())
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Items, A::Error> {
+                let mut items = Items::default();
+                while items.objects <= OBJECTS_LIMIT {
+                    let Some(pod) = list.next_element::<Pod>()? else { return Ok(items) };
+                    items.objects += 1 + pod.containers_in_all();
+                    items.pods.push(pod);
+                }
+                while list.next_element::<IgnoredAny>()?.is_some() {
+                    items.objects += 1;
+                }
+                Ok(items)
+            }
+        }
+        from.deserialize_any(Counted)
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -68,16 +123,25 @@ pub(super) enum Change {
 pub(super) async fn list(client: &Client, selector: &str) -> Result<(Vec<Pod>, String), Error> {
     let first = [("fieldSelector", selector), ("resourceVersion", "0"), ("resourceVersionMatch", "NotOlderThan")];
     let all_pages = async {
-        let (mut pods, mut page) = (Vec::new(), query(&first));
-        loop {
-            let body = body::whole(client.pods(&page).await?.into_body()).await?;
-            let PodList { metadata, items } = serde_json::from_slice(&body).map_err(Error::malformed)?;
-            pods.extend(items.unwrap_or_default());
-            match metadata.next_page.filter(|token| !token.is_empty()) {
-                Some(token) => page = query(&[("fieldSelector", selector), ("continue", &token)]),
-                None => return Ok((pods, version(metadata.resource_version.as_deref())?)),
+        let (mut pods, mut page, mut last) = (Vec::new(), query(&first), String::new());
+        let (mut bytes, mut objects) = (ANSWER_LIMIT, OBJECTS_LIMIT);
+        for _ in 0..PAGES_LIMIT {
+            let body = body::whole(client.pods(&page).await?.into_body(), bytes).await;
+            let body = body.map_err(|error| error.of_a_list(ANSWER_LIMIT))?;
+            bytes -= body.len();
+            let PodList { metadata, items } = decode(body).await?;
+            objects = objects.checked_sub(items.objects).ok_or(Error::TooMany(OBJECTS_LIMIT))?;
+            pods.extend(items.pods);
+            let Some(token) = metadata.next_page.filter(|token| !token.is_empty()) else {
+                return Ok((pods, version(metadata.resource_version.as_deref())?));
+            };
+            if token == last || token.len() > LONGEST_TOKEN {
+                return Err(Error::Malformed("a page of the list does not lead to the next one".to_owned()));
             }
+            page = query(&[("fieldSelector", selector), ("continue", &token)]);
+            last = token;
         }
+        Err(Error::Malformed(format!("the list has more than {PAGES_LIMIT} pages")))
     };
     client.in_time(all_pages).await
 }
@@ -85,7 +149,7 @@ pub(super) async fn list(client: &Client, selector: &str) -> Result<(Vec<Pod>, S
 /// An open watch.
 #[derive(Debug)]
 pub(super) struct Watch {
-    lines: Lines<Incoming>,
+    lines: Lines<Body>,
     /// When the watch counts as dead.
     deadline: Instant,
 }
@@ -102,7 +166,10 @@ impl Watch {
             ("resourceVersion", version),
         ]);
         let response = client.in_time(client.pods(&query)).await?;
-        Ok(Self { lines: Lines::new(response.into_body()), deadline: Instant::now() + WATCH_TIMEOUT + WATCH_GRACE })
+        Ok(Self {
+            lines: Lines::new(response.into_body(), WATCH_LIMIT),
+            deadline: Instant::now() + WATCH_TIMEOUT + WATCH_GRACE,
+        })
     }
 
     /// The next change; `None` at the end of the watch. `seen` becomes the version from which the next watch continues.
@@ -110,7 +177,7 @@ impl Watch {
         loop {
             let Ok(line) = timeout_at(self.deadline, self.lines.next()).await else { return Ok(None) };
             let Some(line) = line? else { return Ok(None) };
-            match serde_json::from_slice(&line).map_err(Error::malformed)? {
+            match decode(line.into()).await? {
                 WatchEvent::Added(pod) | WatchEvent::Modified(pod) => {
                     *seen = version(pod.version())?;
                     return Ok(Some(Change::Put(pod)));
@@ -128,8 +195,18 @@ impl Watch {
 
 /// Returns the version, which must not be missing or empty, so that a request can name it.
 fn version(version: Option<&str>) -> Result<String, Error> {
-    let version = version.filter(|version| !version.is_empty());
-    version.map(str::to_owned).ok_or_else(|| Error::Malformed("an object without a resourceVersion".to_owned()))
+    let version = version.filter(|version| !version.is_empty() && version.len() <= LONGEST_TOKEN);
+    version.map(str::to_owned).ok_or_else(|| Error::Malformed("an object without a usable resourceVersion".to_owned()))
+}
+
+/// Decodes a text, a long one without delaying the web server, with which the follower shares its thread.
+async fn decode<T: DeserializeOwned + Send + 'static>(text: Bytes) -> Result<T, Error> {
+    let decode = |text: &[u8]| serde_json::from_slice(text).map_err(Error::malformed);
+    if text.len() < LONG {
+        return decode(&text);
+    }
+    let decoded = spawn_blocking(move || decode(&text)).await;
+    decoded.unwrap_or_else(|died| Err(Error::Malformed(died.to_string())))
 }
 
 fn query(parameters: &[(&str, &str)]) -> String {

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-use serde::de::{SeqAccess, Visitor};
+use serde::de::{IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use super::budgets::Declarations;
@@ -101,11 +101,13 @@ fn with_ids<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<ContainerStatus>, 
 
         fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
             let mut kept = Vec::new();
-            while let Some(container) = list.next_element::<ContainerStatus>()? {
+            while kept.len() < declared::MOST_CONTAINERS {
+                let Some(container) = list.next_element::<ContainerStatus>()? else { return Ok(kept) };
                 if container.ids().next().is_some() {
                     kept.push(container);
                 }
             }
+            while list.next_element::<IgnoredAny>()?.is_some() {}
             Ok(kept)
         }
     }
@@ -159,6 +161,14 @@ impl Pod {
         named.sort_by(|a, b| (&a.0, &a.1.container).cmp(&(&b.0, &b.1.container)));
         named.dedup();
         named
+    }
+}
+
+impl Pod {
+    /// How many containers are kept of it, with those that its specification names.
+    pub(super) fn containers_in_all(&self) -> usize {
+        let stated = self.status.as_ref().map_or(0, |status| status.all().count());
+        stated + self.spec.as_ref().map_or(0, |spec| spec.all().count())
     }
 }
 

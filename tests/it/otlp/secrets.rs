@@ -57,7 +57,7 @@ fn what_cannot_work_is_refused_at_the_start_without_showing_a_secret() {
         (&[endpoint, &no_file], "it is not a regular file"),
         (&[endpoint, &no_folder], "it is not a regular file"),
         (&[endpoint, &too_long], "longer than 1048576 bytes"),
-        (&["--otlp.endpoint=localhost:4318"], "must be a URL, such as"),
+        (&["--otlp.endpoint=localhost:4318"], "must be a URL that begins with http:// or https://, such as"),
         (&["--otlp.endpoint=grpc://localhost:4317"], "http:// or https://"),
         (&["--otlp.endpoint=https://user:s3cr3t-@a"], "otlp.headers-file"),
         (&["--otlp.endpoint=https://a/#part"], "fragment"),

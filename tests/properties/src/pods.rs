@@ -77,7 +77,7 @@ fn event(line: &[u8]) -> Option<Event> {
         return Some(Event::Wait(Duration::from_secs(u64::from(seconds))));
     }
     if let Ok(list) = serde_json::from_slice::<PodList>(line) {
-        return Some(Event::List(list.items.unwrap_or_default()));
+        return Some(Event::List(list.items.pods));
     }
     match serde_json::from_slice::<WatchEvent>(line) {
         Ok(WatchEvent::Added(pod) | WatchEvent::Modified(pod)) => Some(Event::Put(pod)),
