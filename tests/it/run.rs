@@ -285,8 +285,9 @@ fn peaks_are_those_of_one_moment_and_of_each_process() {
 }
 
 /// A script that leaves behind a process with 1 GiB. The parent of that process ends at once, and the script waits
-/// until the process is listed.
+/// until the process is listed. The driver, which is opened beside the command, makes the folder of the simulated `/proc`.
 const ORPHAN: &str = r#"
+    await "$NVML_SIM_PROCFS/stat"
     (sh -c "echo \$\$ > $NVML_SIM_PROCFS/../orphan; while [ -e $NVML_SIM_PROCFS/../orphan -a ! -e $NVML_SIM_PROCFS/../stop ]; do sleep 0.01; done" > /dev/null 2>&1 &)
     await "$NVML_SIM_PROCFS/../orphan"; orphan=
     while [ -z "$orphan" ]; do orphan=$(cat "$NVML_SIM_PROCFS/../orphan"); done
