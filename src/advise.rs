@@ -29,7 +29,7 @@ use self::arguments::Arguments;
 pub(crate) use self::arguments::{NAME, command};
 use self::devices::Devices;
 use self::freed::{Advised, Freed};
-use self::history::History;
+use self::history::{History, Unusable};
 use self::prometheus::{Error, Prometheus};
 use self::queries::Answers;
 use self::record::{Action, Advice, VERSION};
@@ -82,7 +82,24 @@ fn advice(arguments: &Arguments) -> Result<Advice, Error> {
     if answers.peaks.is_empty() {
         return Err(Error::Empty(arguments.url.clone()));
     }
-    let warnings = prometheus.warnings().map(|warning| format!("the server says: {warning}")).collect();
+    let mut warnings: Vec<_> = prometheus.warnings().map(|warning| format!("the server says: {warning}")).collect();
+    if prometheus.left_out() > 0 {
+        warnings.push(format!(
+            "{} values of the server are no amounts (NaN, Inf, negative or above 2^53) and are left out",
+            prometheus.left_out()
+        ));
+    }
+    let unusable = Unusable::of(&answers.peaks);
+    if unusable.number() == answers.peaks.len() {
+        return Err(Error::Unusable(arguments.url.clone(), unusable.number(), unusable.to_string()));
+    }
+    if unusable.number() > 0 {
+        warnings.push(format!(
+            "{} of {} series of peaks cannot be used: {unusable}",
+            unusable.number(),
+            answers.peaks.len()
+        ));
+    }
     Ok(judged(arguments, span, &answers, prometheus.requests(), warnings))
 }
 

@@ -3,6 +3,7 @@
 //! Invariant: a value that no sample shows is absent. Copies of a series, such as those of a replica, change nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use super::clients;
 use super::prometheus::Series;
@@ -12,6 +13,46 @@ use super::span::Span;
 
 /// The workload that all series without a kind are summed into.
 const OTHER: &str = "other";
+
+/// Series of peaks that belong to no run, by what is wrong with them.
+#[derive(Debug, Default)]
+pub(super) struct Unusable {
+    without_uuid: usize,
+    without_workload: usize,
+    without_amount: usize,
+}
+
+impl Unusable {
+    pub(super) fn of(peaks: &[Series]) -> Self {
+        let mut found = Self::default();
+        for series in peaks {
+            if series.value().is_none() {
+                found.without_amount += 1;
+            } else if RunKey::of(series).is_none() && series.label("workload") != Some(OTHER) {
+                let has_workload = series.label("workload").is_some() && series.label("kind").is_some();
+                *(if has_workload { &mut found.without_uuid } else { &mut found.without_workload }) += 1;
+            }
+        }
+        found
+    }
+
+    pub(super) fn number(&self) -> usize {
+        self.without_uuid + self.without_workload + self.without_amount
+    }
+}
+
+impl fmt::Display for Unusable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let reasons = [
+            (self.without_uuid, "without the label uuid"),
+            (self.without_workload, "without the labels workload and kind"),
+            (self.without_amount, "with a value that is no amount (NaN, Inf, negative or above 2^53)"),
+        ];
+        let reasons = reasons.iter().filter(|(number, _)| *number > 0);
+        let reasons: Vec<_> = reasons.map(|(number, what)| format!("{number} {what}")).collect();
+        f.write_str(&reasons.join(", "))
+    }
+}
 
 /// What happened in an interval in which the run held memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -1,12 +1,13 @@
 //! A client of Prometheus' HTTP API, which Thanos, Mimir and VictoriaMetrics have too.
 //!
-//! Invariants: every request is counted; an answer is at most [`ANSWER_LIMIT`] bytes, and all
-//! together are at most [`ANSWERS_LIMIT`]; an answer that is not Prometheus' is an
+//! Invariants: every request is counted; an answer is at most [`ANSWER_LIMIT`] bytes, all
+//! together are at most [`ANSWERS_LIMIT`], and what is kept of them is at most [`KEPT_LIMIT`]; an answer that is not Prometheus' is an
 //! error, never an empty result; the server's warnings are kept.
 
 mod answer;
 
 use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
 use hyper::header::{CONTENT_TYPE, HeaderValue, LOCATION};
 use hyper::{HeaderMap, Method, StatusCode};
@@ -22,8 +23,12 @@ use crate::server_url::ServerUrl;
 
 /// The longest answer to one request, in bytes.
 const ANSWER_LIMIT: usize = 64 << 20;
-/// The most bytes of all answers together, because all are kept.
+/// The most bytes of all answers together.
 const ANSWERS_LIMIT: usize = 1 << 30;
+/// The most memory that the series of all answers need, in bytes.
+const KEPT_LIMIT: usize = 512 << 20;
+/// What is said of an answer that VictoriaMetrics marks as partial.
+const PARTIAL: &str = "isPartial: a part of its data is missing, so the advice can be too low";
 /// The most warnings that are kept.
 const WARNINGS: usize = 20;
 
@@ -51,6 +56,12 @@ pub(super) enum Error {
          is the tenant in --http-config the right one?"
     )]
     Empty(ServerUrl),
+    #[error(
+        "{0} returned more series and samples than {1} bytes of memory hold; a shorter --range, or the server of one cluster, has less"
+    )]
+    TooLarge(ServerUrl, usize),
+    #[error("{0} has {1} series of gpu_workload_memory_window_peak_bytes in this range, and none can be used: {2}")]
+    Unusable(ServerUrl, usize, String),
     #[error("{0} returned more than {1} bytes {2}; a shorter --range is less")]
     TooLong(ServerUrl, usize, &'static str),
     #[error(transparent)]
@@ -68,6 +79,8 @@ pub(super) struct Prometheus {
     requests: u64,
     /// How many more bytes of answers are read.
     left: usize,
+    room: answer::Room,
+    timeout: Duration,
     warnings: BTreeSet<String>,
 }
 
@@ -87,6 +100,8 @@ impl Prometheus {
             tls: tls.named(access.server_name),
             requests: 0,
             left: ANSWERS_LIMIT,
+            room: answer::Room::new(KEPT_LIMIT, Instant::now() + arguments.timeout),
+            timeout: arguments.timeout,
             warnings: BTreeSet::new(),
         })
     }
@@ -94,6 +109,11 @@ impl Prometheus {
     /// The number of requests that were sent.
     pub(super) fn requests(&self) -> u64 {
         self.requests
+    }
+
+    /// The number of values in the answers that are no amounts and were left out.
+    pub(super) fn left_out(&self) -> u64 {
+        self.room.left_out
     }
 
     /// What the server warned of, such as partial data, in order and without repetition.
@@ -154,7 +174,7 @@ impl Prometheus {
     fn result(&mut self, answer: &Answer) -> Result<Vec<Series>, Error> {
         let (url, code) = (self.url.clone(), answer.status.as_u16());
         let text = || answer.secrets.quote(&String::from_utf8_lossy(&answer.body[..answer.body.len().min(4096)]));
-        let parsed = answer::parse(&answer.body);
+        let parsed = answer::parse(&answer.body, &mut self.room);
         let said = |parsed: &Result<_, answer::Error>| match parsed {
             Err(answer::Error::Said(said)) => answer.secrets.quote(said),
             _ => text(),
@@ -165,11 +185,15 @@ impl Prometheus {
                 Err(Error::Redirect(url, answer.secrets.quote(answer.header(LOCATION))))
             }
             status if status.is_success() => match parsed {
-                Ok((series, warnings)) => {
-                    let warnings = warnings.iter().map(|warning| answer.secrets.quote(warning));
+                Ok(found) => {
+                    let warnings = found.warnings.iter().map(|warning| answer.secrets.quote(warning));
+                    let partial = found.is_partial.then(|| PARTIAL.to_owned());
+                    let warnings = partial.into_iter().chain(warnings);
                     self.warnings.extend(warnings.take(WARNINGS.saturating_sub(self.warnings.len())));
-                    Ok(series)
+                    Ok(found.series)
                 }
+                Err(answer::Error::TooLarge) => Err(Error::TooLarge(url, KEPT_LIMIT)),
+                Err(answer::Error::Late) => Err(Error::Timeout(url, self.timeout.as_secs())),
                 Err(answer::Error::Said(why)) => Err(Error::Refused(url, code, answer.secrets.quote(&why))),
                 Err(answer::Error::Foreign(why)) => Err(Error::Foreign(url, answer.secrets.quote(&why))),
             },

@@ -78,34 +78,34 @@ fn is_on(mig: Option<&MigDevice>, instance: Option<u32>) -> bool {
 /// How much of the GPU, or of the GPU instance, the container's processes use.
 pub(super) fn used_by(container: &PodContainer, view: &GpuView<'_>, instance: Option<u32>, settings: &Settings) -> Use {
     let Some(list) = view.processes else { return Use::default() };
+    // A process that is not shown could be one of the container's.
+    if settings.host_pid_namespace == Some(false) || list.invisible > 0 {
+        return Use::default();
+    }
     let is_own = |pod: Option<&PodContainer>| pod == Some(container);
     let workloads = list.workloads.iter().filter(|workload| is_on(workload.mig.as_deref(), instance));
     let mut own =
         workloads.filter(|workload| workload.processes > 0 && is_own(workload.workload.pod.as_deref())).peekable();
     if own.peek().is_none() {
-        let nothing = has_nothing_else(list, instance, settings);
+        let nothing = has_nothing_else(list, instance);
         return Use { memory: nothing.then_some(0), utilization: nothing.then_some(0.0) };
     }
-    // A sum of values that are all known.
+    // Sums of values that are all known.
     let memory = own.try_fold(0_u64, |sum, workload| Some(sum.saturating_add(workload.used?)));
-    let samples = on(view.processes, instance)
-        .filter(|process| process.owner.workload.as_ref().is_some_and(|workload| is_own(workload.pod.as_deref())))
-        .filter_map(|process| process.sm_utilization);
-    let sum = samples.fold(None, |sum: Option<f64>, sample| Some(sum.unwrap_or(0.0) + sample));
-    Use { memory, utilization: sum.filter(|_| list.other.is_none()) }
+    let processes = on(view.processes, instance)
+        .filter(|process| process.owner.workload.as_ref().is_some_and(|workload| is_own(workload.pod.as_deref())));
+    let samples: Option<Vec<f64>> = processes.map(|process| process.sm_utilization).collect();
+    let samples = samples.filter(|samples| !samples.is_empty() && list.other.is_none());
+    Use { memory, utilization: samples.map(|samples| samples.iter().sum()) }
 }
 
-/// Whether no process on the device could belong to a container whose processes are not listed: every process is
-/// visible, and the owner of each is known.
-fn has_nothing_else(list: &GpuProcesses, instance: Option<u32>, settings: &Settings) -> bool {
+/// Whether no process on the device could belong to a container whose processes are not listed: all are listed, and the owner of
+/// each is known.
+fn has_nothing_else(list: &GpuProcesses, instance: Option<u32>) -> bool {
     let is_known = |process: &Process| {
         process.owner.workload.as_ref().is_some_and(|workload| workload.kind != WorkloadKind::Container)
     };
-    settings.host_pid_namespace != Some(false)
-        && list.invisible == 0
-        && list.other.is_none()
-        && list.other_workloads.is_none()
-        && on(Some(list), instance).all(is_known)
+    list.other.is_none() && list.other_workloads.is_none() && on(Some(list), instance).all(is_known)
 }
 
 #[cfg(test)]

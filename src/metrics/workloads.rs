@@ -16,7 +16,7 @@ static USED: Family = Family::gauge(
     Unit::Bytes,
     When::ProcessLane,
     WORKLOAD,
-    "Device memory that the workload's processes hold together in bytes. workload=\"other\" without a kind is the sum of the workloads beyond process.series-limit, as far as it is known. Absent while the memory of any of the processes is unknown, and after the last process ended.",
+    "Device memory that the workload's processes hold together in bytes. workload=\"other\" without a kind is the sum of the workloads beyond process.series-limit. Absent while the memory of any of the processes is unknown, and after the last process ended.",
 );
 static WINDOW_PEAK: Family = Family::gauge(
     "gpu_workload_memory_window_peak_bytes",

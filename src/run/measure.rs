@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 use tokio::time::timeout;
 
 use super::arguments::{self, Arguments, Ending, Format};
-use super::child::{Child, Ended, SIGNAL_BASE};
+use super::child::{Child, Ended};
 use super::facts::{Facts, Followed};
 use super::names::Names;
 use super::output::Output;
@@ -26,9 +26,6 @@ use crate::nvml::Library;
 
 /// The exit status when the command was not started because `run` itself could not start.
 const FAILURE: u8 = 1;
-/// How long the start of the command waits for the driver to open. Without persistence mode, a driver needs a few
-/// seconds for each GPU.
-const OPENING: Duration = Duration::from_secs(30);
 /// How often the descendants of a command that has ended are checked.
 const LOOK: Duration = Duration::from_millis(5);
 /// The longest wait for names at the end.
@@ -91,21 +88,12 @@ async fn run(mut arguments: Arguments, output: Output, simulated: Option<&Simula
     };
     // Without names the report shows pids.
     let names = Names::start(&arguments.config).ok();
-    let (sampler, is_open) = match Sampler::open(library, arguments.period, names.clone()) {
-        Ok(opened) => opened,
+    // The command does not wait for the driver, which may hang. A process can allocate only after it has opened the driver too.
+    let sampler = match Sampler::open(library, arguments.period, names.clone()) {
+        Ok(sampler) => sampler,
         Err(error) => return refuse(&format!("no thread could be started: {error}"), FAILURE),
     };
-    // The driver is opened before the command starts, so that nothing that the command does is missed.
-    let opening = timeout(OPENING, is_open);
-    tokio::pin!(opening);
-    loop {
-        tokio::select! {
-            _ = &mut opening => break,
-            signal = signals.next() => if signals::asks_to_end(signal) {
-                return refuse(&format!("{signal} before the command started"), (SIGNAL_BASE + signal as i32) as u8);
-            },
-        }
-    }
+    let call_timeout = arguments.config.nvml.call_timeout;
     // Without the socket, everything else is measured all the same.
     let socket = Socket::open(names.clone()).await;
     let variables = socket.as_ref().map_or_else(|_| Vec::new(), Socket::variables);
@@ -113,12 +101,13 @@ async fn run(mut arguments: Arguments, output: Output, simulated: Option<&Simula
     let child = match Child::start(&arguments.command, variables) {
         Ok(child) => child,
         Err(not_started) => {
+            // The thread must not use the files of a simulated machine after they have been removed.
+            sampler.end(call_timeout);
             let program = arguments.command.first().map(|program| program.to_string_lossy()).unwrap_or_default();
             return refuse(&format!("{program:?} cannot be started: {}", not_started.error), not_started.status);
         }
     };
     sampler.begin(start);
-    let call_timeout = arguments.config.nvml.call_timeout;
     let ended = command_end(&child, &mut signals).await;
     let duration = start.elapsed();
     let followed = follow(&child, &mut signals, &sampler, call_timeout).await;

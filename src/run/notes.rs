@@ -5,7 +5,7 @@ use nix::sys::signal::Signal;
 
 use super::facts::{Facts, Followed};
 use super::record::{Membership, PlaceRecord};
-use super::sampler::State;
+use super::sampler::{LIST_INTERVAL, State};
 use crate::format;
 
 /// The notes. `labels`: the names of the devices, in the order of their records.
@@ -15,7 +15,9 @@ pub(super) fn of(facts: &Facts, state: &State, labels: &[String]) -> Vec<String>
     match (&state.problem, &state.machine) {
         (Some(problem), None) => note(format!("no GPU memory was measured: {problem}")),
         (Some(problem), Some(_)) => note(format!("the measurement ended early: {problem}")),
-        (None, None) => note("no GPU memory was measured: the driver could not be opened in time".to_owned()),
+        (None, None) => {
+            note("no GPU memory was measured: the driver was not open when the command had ended".to_owned())
+        }
         (None, Some(machine)) if machine.places.is_empty() => {
             note("no GPU memory was measured: the driver shows no GPU".to_owned());
         }
@@ -23,10 +25,28 @@ pub(super) fn of(facts: &Facts, state: &State, labels: &[String]) -> Vec<String>
         (None, Some(_)) => {}
     }
     if let Some(limit) = facts.hangs {
+        let (on, at) = match state.calling.and_then(|(place, at)| Some((labels.get(place)?, at))) {
+            Some((label, at)) => {
+                (format!("{label}: "), format!(" that began at {}", format::seconds(at.as_secs_f64())))
+            }
+            None => (String::new(), String::new()),
+        };
         note(format!(
-            "a driver call had not returned after {}: what happened after it began was not measured",
+            "{on}a driver call{at} had not returned {} after the end of the command: what happened after the call began was \
+             not measured, on any GPU",
             format::seconds(limit.as_secs_f64())
         ));
+    }
+    if let Some(first) = state.record.first.filter(|first| *first > LIST_INTERVAL) {
+        let before = if first < facts.duration { "before that" } else { "while the command ran" };
+        note(format!(
+            "the driver was not open until {} after the start of the command: nothing was measured {before}",
+            format::seconds(first.as_secs_f64())
+        ));
+    }
+    if state.record.together_is_at_least() {
+        let known = if state.record.together.is_some() { "may have been higher" } else { "is unknown" };
+        note(format!("memory changed while the processes of several GPUs were listed: their highest sum {known}"));
     }
     for index in state.machine.iter().flat_map(|machine| &machine.unreachable) {
         note(format!("GPU {index} cannot be opened: nothing was measured on it"));
@@ -54,16 +74,25 @@ pub(super) fn of(facts: &Facts, state: &State, labels: &[String]) -> Vec<String>
 
 fn on_device(label: &str, record: &PlaceRecord, state: &State) -> Vec<String> {
     let mut notes = Vec::new();
-    if record.own_peak.is_none() && record.failures == 0 && state.record.rounds > 0 {
+    let was_tried = record.failures > 0 || state.record.rounds == 0;
+    if record.has_no_memory {
         notes.push(format!("{label}: the driver does not report the memory of the GPU as a whole"));
+    } else if record.own_peak.is_none() && !was_tried {
+        notes.push(format!("{label}: the memory of the GPU as a whole was not read"));
+    }
+    if record.processes.is_none() && !was_tried {
+        notes.push(format!("{label}: its processes were not listed"));
     }
     if let Some(peak) = record.spike() {
-        notes.push(format!(
-            "{label}: its own peak of {} at {} was too short for a list of its processes; they were listed at least every {}",
-            format::bytes(peak.bytes),
-            format::seconds(peak.at.as_secs_f64()),
-            format::seconds(state.record.longest_list_gap.as_secs_f64()),
-        ));
+        let (bytes, at) = (format::bytes(peak.bytes), format::seconds(peak.at.as_secs_f64()));
+        notes.push(match record.last_list {
+            Some(last) if last > peak.at => format!(
+                "{label}: its own peak of {bytes} at {at} was too short for a list of its processes; they were listed at \
+                 least every {}",
+                format::seconds(record.longest_list_gap.as_secs_f64()),
+            ),
+            _ => format!("{label}: its processes were not listed after its own peak of {bytes} at {at}"),
+        });
     }
     if record.unknown_memory {
         notes.push(format!("{label}: at times the driver did not report the memory of a process of the command"));
@@ -114,7 +143,7 @@ mod tests {
 
     use super::super::child::Ended;
     use super::super::places::{Machine, Place};
-    use super::super::record::{Entry, Level, Record};
+    use super::super::record::{Entry, Level, Pass, Record};
     use super::super::reported::Reported;
     use super::*;
     use crate::snapshot::ProcessId;
@@ -143,7 +172,7 @@ mod tests {
         record.sample(0, Duration::ZERO, Level { used: 100 << 20, allocatable: 1 << 40 });
         let key = ProcessId { pid: 7, start_ticks: None };
         record.list(0, Duration::ZERO, &[Entry { key, membership, used: Some(90 << 20) }], Some(100 << 20));
-        record.end_lists(Duration::ZERO);
+        record.end_lists(Duration::ZERO, Pass::OneMoment);
         let mut state = State::default();
         (state.machine, state.record) = (Some(machine), record);
         state
@@ -172,7 +201,40 @@ mod tests {
         let mut state = state(Membership::Tree);
         state.record.sample(0, Duration::from_millis(1234), Level { used: 9 << 30, allocatable: 1 << 40 });
         let spike = notes(&facts(None), &state);
+        assert!(
+            spike.contains("GPU 0: its processes were not listed after its own peak of 9.00 GiB at 1.2 s"),
+            "{spike}"
+        );
+        state.record.list(0, Duration::from_millis(1300), &[], Some(0));
+        let spike = notes(&facts(None), &state);
         assert!(spike.contains("GPU 0: its own peak of 9.00 GiB at 1.2 s was too short"), "{spike}");
+        assert!(spike.contains("at least every 1.3 s"), "{spike}");
+    }
+
+    #[test]
+    fn what_a_call_that_hangs_kept_from_being_read_is_not_blamed_on_the_driver() {
+        let (places, gpu) = (|gpu: &Arc<_>| Place { gpu: Arc::clone(gpu), mig: None }, Arc::default());
+        let mut state = state(Membership::Tree);
+        state.machine = state.machine.map(|machine| Machine { places: vec![places(&gpu), places(&gpu)], ..machine });
+        state.record.places.push(Default::default());
+        state.calling = Some((1, Duration::from_millis(2500)));
+        let facts = Facts { hangs: Some(Duration::from_secs(2)), ..facts(None) };
+        let said = of(&facts, &state, &["GPU 0".to_owned(), "GPU 1".to_owned()]).join("\n");
+        assert!(said.contains("GPU 1: a driver call that began at 2.5 s had not returned 2.0 s after"), "{said}");
+        assert!(said.contains("GPU 1: the memory of the GPU as a whole was not read"), "{said}");
+        assert!(said.contains("GPU 1: its processes were not listed"), "{said}");
+        assert!(!said.contains("does not report") && !said.contains("GPU 0"), "{said}");
+    }
+
+    #[test]
+    fn a_driver_that_opened_late_is_said() {
+        let mut late = state(Membership::Tree);
+        late.record.first = Some(Duration::from_millis(700));
+        assert!(
+            notes(&facts(None), &late).contains("after the start of the command: nothing was measured before that")
+        );
+        late.record.first = Some(Duration::from_millis(1500));
+        assert!(notes(&facts(None), &late).contains("nothing was measured while the command ran"));
     }
 
     #[test]
@@ -181,6 +243,6 @@ mod tests {
         state.record = Record::new(1);
         assert_eq!(notes(&facts(None), &state), "no GPU memory was measured");
         state.machine = None;
-        assert!(notes(&facts(None), &state).contains("could not be opened in time"));
+        assert!(notes(&facts(None), &state).contains("the driver was not open"));
     }
 }

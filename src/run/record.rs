@@ -1,7 +1,7 @@
 //! What was measured, accumulated sample by sample and list by list. Pure: nothing here reads a clock or a device.
 //!
-//! Invariant: a sum over processes is taken from lists that were read at one moment. If the memory of any process in a
-//! sum is unknown, the sum is unknown. Times are counted from the start of the command.
+//! Invariant: a sum over processes is taken from lists that were read at one moment: from one list, or from the lists of all
+//! devices if no device changed while they were read. If the memory of any process in a sum is unknown, the sum is unknown. Times are counted from the start of the command.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -46,6 +46,15 @@ pub(super) struct Entry {
     pub(super) used: Option<u64>,
 }
 
+/// What the lists of all devices, read one after the other, show together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pass {
+    /// The state of one moment: no device changed between the first list and the last.
+    OneMoment,
+    /// States of several moments.
+    Changed,
+}
+
 /// The memory of a GPU or MIG device at one moment.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Level {
@@ -64,7 +73,9 @@ pub(super) struct ProcessRecord {
 /// One GPU or MIG device.
 #[derive(Debug, Clone, Default)]
 pub(super) struct PlaceRecord {
-    /// `None` if the driver does not report the memory of the device.
+    /// Whether the driver said that it does not report the memory of the device.
+    pub(super) has_no_memory: bool,
+    /// `None` if the memory of the device was never read.
     pub(super) allocatable: Option<u64>,
     /// The highest memory in use, by all processes.
     pub(super) own_peak: Option<Extreme>,
@@ -78,6 +89,9 @@ pub(super) struct PlaceRecord {
     pub(super) tree_peak: Option<Extreme>,
     /// The number of the command's processes at the moment of `tree_peak`.
     pub(super) tree_processes: usize,
+    /// When the last list was read, and the longest time without one until then.
+    pub(super) last_list: Option<Duration>,
+    pub(super) longest_list_gap: Duration,
     /// `None` before the first list.
     pub(super) processes: Option<BTreeMap<ProcessId, ProcessRecord>>,
     /// Whether there were more processes than can be remembered.
@@ -98,6 +112,8 @@ pub(super) struct Record {
     pub(super) places: Vec<PlaceRecord>,
     /// The highest sum of the command's processes over all devices.
     pub(super) together: Option<Extreme>,
+    /// The highest sum over lists of several moments, which is no amount that was ever held.
+    changed_sum: Option<u64>,
     /// When the first sample was taken.
     pub(super) first: Option<Duration>,
     /// The number of rounds in which all devices were sampled.
@@ -155,6 +171,8 @@ impl Record {
     /// lower.
     pub(super) fn list(&mut self, place: usize, at: Duration, entries: &[Entry], level: Option<u64>) {
         let place = &mut self.places[place];
+        let gap = at.saturating_sub(place.last_list.replace(at).unwrap_or_default());
+        place.longest_list_gap = place.longest_list_gap.max(gap);
         place.listed_peak = place.listed_peak.max(level);
         let (mut sum, mut count) = (Some(0_u64), 0);
         let processes = place.processes.get_or_insert_default();
@@ -183,14 +201,23 @@ impl Record {
     }
 
     /// Ends a round after all its lists have been read, and adds up the sums of all devices.
-    pub(super) fn end_lists(&mut self, at: Duration) {
+    pub(super) fn end_lists(&mut self, at: Duration, pass: Pass) {
         self.lists += 1;
         let gap = self.last_list.replace(at).map_or(Duration::ZERO, |last| at.saturating_sub(last));
         self.longest_list_gap = self.longest_list_gap.max(gap);
         let sum = self.places.iter().try_fold(0_u64, |sum, place| Some(sum.saturating_add(place.tree_now?)));
-        if let Some(sum) = sum.filter(|&sum| sum > 0) {
-            raise(&mut self.together, sum, at);
+        match (sum.filter(|&sum| sum > 0), pass) {
+            (Some(sum), Pass::OneMoment) => {
+                raise(&mut self.together, sum, at);
+            }
+            (sum, Pass::Changed) => self.changed_sum = self.changed_sum.max(sum),
+            (None, Pass::OneMoment) => {}
         }
+    }
+
+    /// Whether the devices together may have held more than `together`.
+    pub(super) fn together_is_at_least(&self) -> bool {
+        self.changed_sum > self.together.map(|peak| peak.bytes)
     }
 
     /// Ends the measurement.

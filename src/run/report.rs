@@ -66,6 +66,9 @@ pub(super) struct Sampling {
 pub(super) struct Together {
     pub(super) peak_bytes: u64,
     pub(super) peak_seconds: f64,
+    /// Whether more may have been held, because the memory changed while the lists of several GPUs were read.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) at_least: bool,
     /// The number of the command's processes at the moment of the peak; present only for a single GPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     processes: Option<usize>,
@@ -198,7 +201,9 @@ impl Report {
             followed_seconds: facts.followed.as_ref().map(|followed| followed.time.as_secs_f64()),
             driver_version: state.machine.as_ref().and_then(|machine| machine.driver_version.clone()),
             sampling,
-            together: record.together.map(|peak| together(peak, None)),
+            together: record
+                .together
+                .map(|peak| Together { at_least: record.together_is_at_least(), ..together(peak, None) }),
             fits_in: fits(records),
             allocators,
             notes,
@@ -208,7 +213,7 @@ impl Report {
 }
 
 fn together(peak: Extreme, processes: Option<usize>) -> Together {
-    Together { peak_bytes: peak.bytes, peak_seconds: peak.at.as_secs_f64(), processes }
+    Together { peak_bytes: peak.bytes, peak_seconds: peak.at.as_secs_f64(), at_least: false, processes }
 }
 
 fn gpu(place: &Place, record: &PlaceRecord, owners: &Owners) -> Gpu {
@@ -272,7 +277,7 @@ fn fits(records: &[PlaceRecord]) -> Option<Fits> {
 mod tests {
     use std::time::Duration;
 
-    use super::super::record::{Entry, Level, Record};
+    use super::super::record::{Entry, Level, Pass, Record};
     use super::*;
 
     const MIB: u64 = 1 << 20;
@@ -284,7 +289,7 @@ mod tests {
         let entry = Entry { key, membership: Membership::Tree, used: Some(4_800 * MIB) };
         record.sample(0, Duration::ZERO, level(4_810));
         record.list(0, Duration::ZERO, &[entry], Some(4_810 * MIB));
-        record.end_lists(Duration::ZERO);
+        record.end_lists(Duration::ZERO, Pass::OneMoment);
         record.sample(0, Duration::from_millis(7), level(spike));
         record
     }

@@ -1,8 +1,8 @@
 //! The thread that opens the driver, samples the memory of every device, and lists the processes.
 //!
-//! Invariant: the shared state is locked only between driver calls. Lists are read when the memory of a device has
-//! changed, and at least every [`LIST_INTERVAL`]; in one round, the lists of all devices that have changed are read
-//! together.
+//! Invariant: the shared state is locked only between driver calls. The lists of all devices are read together, when the
+//! memory of one of them has changed and at least every [`LIST_INTERVAL`]. They are of one moment only if the memory of
+//! every device was the same before the first list and after the last one.
 
 use std::io;
 use std::sync::Arc;
@@ -12,12 +12,11 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use tokio::sync::oneshot;
 
 use super::lists::Lists;
 use super::names::Names;
 use super::places::{self, Machine};
-use super::record::{Entry, Level, Membership, Record};
+use super::record::{Entry, Level, Membership, Pass, Record};
 use super::tree::Tree;
 use crate::nvml::{Device, Discovery, Driver, Error, Library, Severity};
 
@@ -34,6 +33,8 @@ pub(super) struct State {
     pub(super) record: Record,
     /// Why the driver could not be opened, or when and why it was lost.
     pub(super) problem: Option<String>,
+    /// The device on which a driver call is being made, and when the call began, from the start of the command.
+    pub(super) calling: Option<(usize, Duration)>,
     /// When the last read of all lists began, and how many living processes of the command were in them.
     pass: Option<(Instant, usize)>,
 }
@@ -54,22 +55,16 @@ pub(super) struct Sampler {
 }
 
 impl Sampler {
-    /// Starts the thread, which opens the driver. The receiver is ready once the driver is open or has failed to open.
-    pub(super) fn open(
-        library: Library,
-        period: Duration,
-        names: Option<Names>,
-    ) -> io::Result<(Self, oneshot::Receiver<()>)> {
+    /// Starts the thread, which opens the driver.
+    pub(super) fn open(library: Library, period: Duration, names: Option<Names>) -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let (begin, begins) = channel();
-        let (opened, is_open) = oneshot::channel();
         let worker = Worker { shared: shared.clone(), period, names };
-        let thread =
-            thread::Builder::new().name("sampler".into()).spawn(move || worker.run(&library, opened, &begins))?;
-        Ok((Self { shared, thread, begin }, is_open))
+        let thread = thread::Builder::new().name("sampler".into()).spawn(move || worker.run(&library, &begins))?;
+        Ok(Self { shared, thread, begin })
     }
 
-    /// Starts sampling. Times are counted from `start`.
+    /// Starts sampling as soon as the driver is open. Times are counted from `start`.
     pub(super) fn begin(&self, start: Instant) {
         // The thread has ended if the driver could not be opened.
         let _ = self.begin.send(start);
@@ -118,7 +113,7 @@ struct Worker {
 }
 
 impl Worker {
-    fn run(&self, library: &Library, opened: oneshot::Sender<()>, begins: &Receiver<Instant>) {
+    fn run(&self, library: &Library, begins: &Receiver<Instant>) {
         let driver = match open(library) {
             Ok(driver) => driver,
             Err(error) => {
@@ -132,10 +127,19 @@ impl Worker {
             state.record = Record::new(machine.places.len());
             state.machine = Some(machine);
         }
-        let _ = opened.send(());
         if let Ok(start) = begins.recv() {
             Round::new(self, devices, start).repeat();
         }
+    }
+}
+
+impl Worker {
+    /// Makes a driver call on a device. While it lasts, the shared state names the device.
+    fn call<T>(&self, place: usize, start: Instant, call: impl FnOnce() -> T) -> T {
+        self.shared.state.lock().calling = Some((place, start.elapsed()));
+        let answer = call();
+        self.shared.state.lock().calling = None;
+        answer
     }
 }
 
@@ -154,10 +158,8 @@ fn describe(error: Error) -> String {
 struct Sampled<'d> {
     device: Device<'d>,
     lists: Lists,
-    /// The memory in use at the last sample.
+    /// The memory in use; `None` if the last sample failed.
     used: Option<u64>,
-    /// Whether the memory has changed since the lists were last read.
-    changed: bool,
     /// Whether the device reports its memory.
     has_memory: bool,
     /// A GPU that is unreachable is not queried again before this time.
@@ -169,6 +171,8 @@ struct Round<'w, 'd> {
     worker: &'w Worker,
     devices: Vec<Sampled<'d>>,
     tree: Tree,
+    /// Whether the memory of a device has changed since the lists were last read.
+    changed: bool,
     start: Instant,
     /// When all lists were last read, and when any list was last read.
     last_pass: Option<Instant>,
@@ -183,7 +187,6 @@ impl<'w, 'd> Round<'w, 'd> {
             device,
             lists: Lists::default(),
             used: None,
-            changed: true,
             has_memory: true,
             retry: None,
         });
@@ -191,6 +194,7 @@ impl<'w, 'd> Round<'w, 'd> {
             worker,
             devices: devices.collect(),
             tree: Tree::below(std::process::id()),
+            changed: true,
             start,
             last_pass: None,
             last_lists: start,
@@ -236,20 +240,34 @@ impl<'w, 'd> Round<'w, 'd> {
         let wanted = shared.pass_wanted.swap(false, Ordering::AcqRel);
         let all = wanted || self.last_pass.is_none_or(|last| now.saturating_duration_since(last) >= LIST_INTERVAL);
         let may = now.saturating_duration_since(self.last_lists) >= LIST_SHARE * self.list_time;
-        let due = all || (may && self.devices.iter().any(|device| device.changed));
-        if !due {
+        if !all && !(may && self.changed) {
             return Ok(());
         }
-        let mut living = 0;
+        // If a list cannot be read, it is read again after the next change or the next interval.
+        self.changed = false;
+        let before: Vec<_> = self.devices.iter().map(|device| device.used).collect();
+        let mut lists = Vec::with_capacity(self.devices.len());
         for place in 0..self.devices.len() {
-            if all || self.devices[place].changed {
-                living += self.list(place, all, now)?;
-            }
+            lists.push(self.list(place, all, now)?);
         }
+        for place in 0..self.devices.len() {
+            self.sample(place)?;
+        }
+        let mut living = 0;
+        for (place, (entries, before)) in lists.into_iter().zip(&before).enumerate() {
+            let Some(entries) = entries else { continue };
+            living += entries.iter().filter(|(_, is_living)| *is_living).count();
+            let level = before.zip(self.devices[place].used).map(|(before, after)| before.min(after));
+            let entries: Vec<_> = entries.into_iter().map(|(entry, _)| entry).collect();
+            self.enter(place, self.at(now), &entries, level);
+        }
+        // One list is of one moment by itself.
+        let is_same = |(device, before): (&Sampled<'_>, &Option<u64>)| before.is_some() && device.used == *before;
+        let is_steady = before.len() == 1 || self.devices.iter().zip(&before).all(is_same);
         self.last_lists = Instant::now();
         self.list_time = self.last_lists.saturating_duration_since(now);
         let mut state = shared.state.lock();
-        state.record.end_lists(self.at(now));
+        state.record.end_lists(self.at(now), if is_steady { Pass::OneMoment } else { Pass::Changed });
         if all {
             self.last_pass = Some(now);
             state.pass = Some((now, living));
@@ -261,70 +279,69 @@ impl<'w, 'd> Round<'w, 'd> {
         now.saturating_duration_since(self.start)
     }
 
-    /// Reads the memory of a device. Returns the memory in use.
-    fn sample(&mut self, place: usize) -> Result<Option<u64>, Error> {
+    /// Reads the memory of a device.
+    fn sample(&mut self, place: usize) -> Result<(), Error> {
         let sampled = &mut self.devices[place];
         if !sampled.has_memory || sampled.retry.is_some_and(|retry| Instant::now() < retry) {
-            return Ok(None);
+            return Ok(());
         }
-        let answer = sampled.device.memory();
+        let answer = self.worker.call(place, self.start, || sampled.device.memory());
         let at = self.start.elapsed();
         let record = &mut self.worker.shared.state.lock().record;
+        let before = sampled.used.take();
         match answer {
             Ok(memory) => {
                 let allocatable = memory.total.saturating_sub(memory.reserved.unwrap_or(0));
                 record.sample(place, at, Level { used: memory.used, allocatable });
-                sampled.changed |= sampled.used.replace(memory.used) != Some(memory.used);
-                Ok(Some(memory.used))
+                sampled.used = Some(memory.used);
+                self.changed |= before != sampled.used;
             }
-            Err(error) if error.severity() == Severity::Driver => Err(error),
+            Err(error) if error.severity() == Severity::Driver => return Err(error),
             Err(error) => {
                 let severity = error.severity();
                 sampled.retry = (severity == Severity::Gpu).then(|| Instant::now() + LIST_INTERVAL);
                 match severity {
-                    Severity::Absent => sampled.has_memory = false,
+                    Severity::Absent => {
+                        sampled.has_memory = false;
+                        record.places[place].has_no_memory = true;
+                    }
                     _ => record.no_sample(place, at, &describe(error)),
                 }
-                Ok(None)
             }
         }
+        Ok(())
     }
 
-    /// Lists the processes of a device. Returns how many of them belong to the command and are alive.
-    fn list(&mut self, place: usize, all: bool, now: Instant) -> Result<usize, Error> {
-        let before = self.devices[place].used;
+    /// Lists the processes of a device, each with whether it belongs to the command and is alive; `None` if they cannot be listed.
+    fn list(&mut self, place: usize, all: bool, now: Instant) -> Result<Option<Vec<(Entry, bool)>>, Error> {
         let sampled = &mut self.devices[place];
-        // If a list cannot be read, it is read again after the next change or the next interval.
-        sampled.changed = false;
-        let listed = match sampled.lists.read(&sampled.device, all) {
+        let listed = match self.worker.call(place, self.start, || sampled.lists.read(&sampled.device, all)) {
             Ok(listed) => listed,
             Err(error) if error.severity() == Severity::Driver => return Err(error),
             Err(error) => {
                 self.worker.shared.state.lock().record.no_list(place, &describe(error));
-                return Ok(0);
+                return Ok(None);
             }
         };
-        let after = self.sample(place)?;
-        let mut living = 0;
-        let entries: Vec<Entry> = listed
-            .into_iter()
-            .map(|(pid, used)| {
-                let found = self.tree.find(pid, now);
-                living += usize::from(found.membership == Membership::Tree && found.alive);
-                Entry { key: found.key, membership: found.membership, used }
-            })
-            .collect();
+        let entry = |(pid, used)| {
+            let found = self.tree.find(pid, now);
+            let is_living = found.membership == Membership::Tree && found.alive;
+            (Entry { key: found.key, membership: found.membership, used }, is_living)
+        };
+        Ok(Some(listed.into_iter().map(entry).collect()))
+    }
+
+    /// Records a list, and asks for the names of the processes that are new in it.
+    fn enter(&self, place: usize, at: Duration, entries: &[Entry], level: Option<u64>) {
         let record = &mut self.worker.shared.state.lock().record;
         let known = record.places[place].processes.as_ref();
         let is_new = |entry: &&Entry| known.is_none_or(|known| !known.contains_key(&entry.key));
         let new: Vec<Entry> = entries.iter().filter(is_new).copied().collect();
-        let level = before.zip(after).map(|(before, after)| before.min(after));
-        record.list(place, now.saturating_duration_since(self.start), &entries, level);
+        record.list(place, at, entries, level);
         let remembered = record.places[place].processes.as_ref();
         if let (Some(names), Some(remembered)) = (&self.worker.names, remembered) {
             let new = new.iter().filter(|entry| remembered.contains_key(&entry.key));
             new.for_each(|entry| names.look_up(entry.key, entry.membership));
         }
-        Ok(living)
     }
 }

@@ -34,7 +34,8 @@ fn write(report: &Report, out: &mut String) -> std::fmt::Result {
     if let Some(peak) = &report.together {
         let gpus = report.gpus.iter().filter(|gpu| gpu.together.is_some()).count();
         let on = if gpus == 1 { String::new() } else { format!(", on {gpus} GPUs together") };
-        writeln!(out, "  peak       {} at {}{on}", bytes(peak.peak_bytes), seconds(peak.peak_seconds))?;
+        let at_least = if peak.at_least { "at least " } else { "" };
+        writeln!(out, "  peak       {at_least}{} at {}{on}", bytes(peak.peak_bytes), seconds(peak.peak_seconds))?;
     }
     // If no process of the command was listed, only the GPUs themselves can be shown.
     let has_process = |gpu: &&Gpu| gpu.processes.as_ref().is_some_and(|processes| !processes.is_empty());

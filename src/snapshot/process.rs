@@ -55,8 +55,7 @@ pub struct Other {
     pub entries: u64,
     /// The number of their running processes.
     pub processes: u64,
-    /// Bytes that they use now. `None` if none of them is running. A sum of processes is also `None` if the memory of
-    /// one is unknown; a sum of workloads leaves out those whose memory is unknown.
+    /// Bytes that they use now. `None` if none of them is running, or if the memory of one that is running is unknown.
     pub used: Option<u64>,
 }
 

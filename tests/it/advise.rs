@@ -237,6 +237,87 @@ fn a_warning_of_the_server_is_shown() {
 }
 
 #[test]
+fn a_partial_answer_of_victoriametrics_is_marked() {
+    let double = Double::start(|request| Reply::series(request, fleet).partial());
+    let (_, out, said) = advise(&double.url(), &["--format=json"]);
+    let advice: Value = serde_json::from_str(&out).unwrap();
+    assert!(advice["warnings"][0].as_str().unwrap().contains("isPartial: a part of its data is missing"), "{advice:#}");
+    assert!(said.contains("isPartial"), "{said}");
+}
+
+#[test]
+fn data_that_cannot_be_used_is_an_error_and_not_no_workload() {
+    let without = |name: &'static str| {
+        Double::start(move |request| {
+            Reply::series(request, |query| {
+                let mut found = fleet(query);
+                found.iter_mut().for_each(|(labels, _)| drop(labels.as_object_mut().unwrap().remove(name)));
+                found
+            })
+        })
+    };
+    assert!(failed(&without("uuid").url(), &[]).contains("none can be used: 2 without the label uuid"));
+    assert!(failed(&without("kind").url(), &[]).contains("2 without the labels workload and kind"));
+    for value in ["NaN", "+Inf", "-1"] {
+        let body = format!(
+            r#"{{"status":"success","data":{{"result":[{{"metric":{{"workload":"a","kind":"slurm","uuid":"G"}},"value":[1,"{value}"]}}]}}}}"#
+        );
+        let double = Double::start(move |request| match request.path.ends_with("query") {
+            true => Reply::new(200, "application/json", &body),
+            false => Reply::series(request, |_| Vec::new()),
+        });
+        let said = failed(&double.url(), &[]);
+        assert!(said.contains("1 with a value that is no amount"), "{value}: {said}");
+    }
+    // One unusable series beside others is left out, and that is said.
+    let double = Double::start(|request| {
+        Reply::series(request, |query| {
+            let mut found = fleet(query);
+            if query.contains("gpu_workload_memory_window_peak_bytes") && !query.contains("count_over_time") {
+                found.push((json!({"workload": "x", "kind": "slurm"}), 1));
+            }
+            found
+        })
+    });
+    let (status, _, said) = advise(&double.url(), &["--format=json"]);
+    assert!(status == 2 && said.contains("1 of 3 series of peaks cannot be used: 1 without the label uuid"), "{said}");
+}
+
+/// The resident memory of the process at its highest, in bytes, as last read before its end.
+fn highest_resident(child: &mut std::process::Child) -> u64 {
+    let status = format!("/proc/{}/status", child.id());
+    let mut highest = 0;
+    while child.try_wait().unwrap().is_none() {
+        let status = fs::read_to_string(&status).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        highest = line.and_then(|text| text.trim().trim_end_matches(" kB").parse::<u64>().ok()).unwrap_or(highest);
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+    highest << 10
+}
+
+#[test]
+fn a_flood_of_series_is_refused_in_bounded_memory() {
+    // The smallest series: what is kept of each is many times its text.
+    let one = r#"{"metric":{"a":""},"value":[1,"1"]}"#;
+    let body = format!(
+        "{{\"status\":\"success\",\"data\":{{\"result\":[{}]}}}}",
+        vec![one; (60 << 20) / (one.len() + 1)].join(",")
+    );
+    assert!((59 << 20..64 << 20).contains(&body.len()));
+    let double = Double::start(move |_| Reply::new(200, "application/json", &body));
+    let mut command = bare(&["advise", &format!("--prometheus.url={}", double.url()), "--timeout=10m"]);
+    let mut child = command.stderr(std::process::Stdio::piped()).spawn().unwrap();
+    let highest = highest_resident(&mut child);
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("536870912 bytes of memory") && said.contains("--range"), "{said}");
+    // 512 MiB of series, the answer of 64 MiB twice while its parts are joined, and the program itself.
+    assert!(highest > 64 << 20 && highest < 704 << 20, "{} MiB", highest >> 20);
+}
+
+#[test]
 fn a_server_that_is_silent_or_endless_does_not_hold_the_command() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let said = failed(&format!("http://{}", silent.local_addr().unwrap()), &["--timeout=1s"]);

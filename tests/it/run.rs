@@ -285,8 +285,9 @@ fn peaks_are_those_of_one_moment_and_of_each_process() {
 }
 
 /// A script that leaves behind a process with 1 GiB. The parent of that process ends at once, and the script waits
-/// until the process is listed.
+/// until the process is listed. The driver, which is opened beside the command, makes the folder of the simulated `/proc`.
 const ORPHAN: &str = r#"
+    await "$NVML_SIM_PROCFS/stat"
     (sh -c "echo \$\$ > $NVML_SIM_PROCFS/../orphan; while [ -e $NVML_SIM_PROCFS/../orphan -a ! -e $NVML_SIM_PROCFS/../stop ]; do sleep 0.01; done" > /dev/null 2>&1 &)
     await "$NVML_SIM_PROCFS/../orphan"; orphan=
     while [ -z "$orphan" ]; do orphan=$(cat "$NVML_SIM_PROCFS/../orphan"); done
@@ -399,7 +400,45 @@ fn a_driver_call_that_hangs_does_not_hold_back_the_report() {
     let body = format!("await $NVML_SIM_PROCFS/stat; {fault} | place; sleep 1; exit 6");
     let (report, status) = report(&machine, &["--nvml.call-timeout=50ms"], &body);
     assert_eq!(status, Some(6));
-    assert!(notes(&report).contains("a driver call had not returned"), "{report:#}");
+    let said = notes(&report);
+    assert!(said.contains("GPU 0: a driver call that began at") && said.contains("had not returned"), "{report:#}");
+}
+
+#[test]
+fn a_hang_on_one_gpu_says_nothing_false_about_the_others() {
+    let machine = Machine::new(&GPU.repeat(2));
+    machine.control("[[fault]]\ncall = \"nvmlDeviceGetMemoryInfo_v2\"\ngpu = 0\nkind = \"hang\"\n");
+    let (report, status) = report(&machine, &["--nvml.call-timeout=50ms"], "await $NVML_SIM_PROCFS/stat; sleep 0.2");
+    assert_eq!(status, Some(0));
+    let said = notes(&report);
+    assert!(said.contains("GPU 0: a driver call that began at"), "{said}");
+    assert!(said.contains("GPU 1: the memory of the GPU as a whole was not read"), "{said}");
+    assert!(!said.contains("does not report") && !said.contains("too short"), "{said}");
+    assert!(report["gpus"][1]["used_peak_bytes"].is_null(), "{report:#}");
+}
+
+#[test]
+fn a_driver_that_hangs_when_it_is_opened_does_not_hold_back_the_command() {
+    let machine = Machine::new(GPU);
+    machine.control("[[fault]]\ncall = [\"nvmlInit_v2\", \"nvmlInit\"]\nkind = \"hang\"\n");
+    let started = machine.folder.path().join("started");
+    let body = format!("touch {}; read line; exit 6", started.display());
+    let mut command = machine.run(&["--format=json", "--nvml.call-timeout=50ms"], &body);
+    let mut running = Running::start({
+        command.stdin(Stdio::piped());
+        command
+    });
+    let limit = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while !started.exists() {
+        assert!(std::time::Instant::now() < limit, "the command waits for the driver");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    running.child.stdin.take().unwrap().write_all(b"\n").unwrap();
+    let (status, _, report) = running.end();
+    assert_eq!(status, Some(6));
+    let report: Value = serde_json::from_str(&report).unwrap();
+    assert!(notes(&report).contains("no GPU memory was measured: the driver was not open"), "{report:#}");
+    assert!(report["sampling"].is_null() && report["together"].is_null(), "{report:#}");
 }
 
 #[test]

@@ -145,6 +145,30 @@ class VramRun(support.Case):
         self.assertEqual(_run.environment(once), once)
         self.assertEqual(_run.environment({})["PYTHONPATH"], _run.BOOTSTRAP)
 
+    def test_every_part_of_pythonpath_is_kept(self):
+        for given in (None, "", ":", "::", "/a:", ":/a", "/a::/b", "::/a", "/a:/a", ":/a:/b:"):
+            with self.subTest(given=given):
+                inherited = {} if given is None else {"PYTHONPATH": given}
+                once = _run.environment(inherited)
+                self.assertEqual(once["PYTHONPATH"], _run.BOOTSTRAP + (":" + given if given else ""))
+                self.assertEqual(_run.environment(once), once)
+
+    def test_sys_path_is_the_same_as_without_vram_run(self):
+        """An empty part of PYTHONPATH is the current folder; an empty PYTHONPATH is none."""
+        show = "import subprocess, sys; print(sys.path[1:])\nif len(sys.argv) == 1: subprocess.run([sys.executable, __file__, 'child'])"
+        script = self.write("elsewhere/show.py", show)
+        self.write("site/sitecustomize.py", "import here")
+        self.write("here.py", "import sys; sys.path.append('/from/here')")
+        site = os.path.join(self.folder, "site")
+        for given in ("", ":", site + ":", ":" + site, site + "::/nonexistent", "/nonexistent:"):
+            with self.subTest(given=given):
+                outcomes = []
+                for job in (self.vram_run(sys.executable, script, PYTHONPATH=given), self.program("", command=[sys.executable, script], PYTHONPATH=given)):
+                    out, err = job.communicate(timeout=support.LIMIT)
+                    outcomes.append((job.returncode, out, err))
+                self.assertEqual(outcomes[0], outcomes[1])
+                self.assertEqual(self.folder in outcomes[0][1], given != "", "the current folder")
+
     def test_an_old_python_is_left_alone(self):
         old = [path for path in ("/usr/bin/python2", "/usr/bin/python2.7", os.environ.get("OLD_PYTHON", "")) if path and os.path.exists(path)]
         if not old:

@@ -127,9 +127,10 @@ class Torch(unittest.TestCase):
 
     def test_nothing_is_read_from_a_build_for_amd(self):
         cuda = mock.Mock(**{"is_initialized.return_value": True})
-        with modules(torch=cuda, torch__cuda=cuda, torch__version=types.SimpleNamespace(cuda=None)):
-            self.assertEqual(_torch.Torch().read(), [])
-        cuda.is_initialized.assert_not_called()
+        for hip in (None, "6.0"):
+            with modules(torch=cuda, torch__cuda=cuda, torch__version=types.SimpleNamespace(cuda=None, hip=hip)):
+                reader = _torch.Torch()
+                self.assertEqual((reader.read(), reader.blind), ([], hip is not None))
 
     def test_a_half_imported_torch_is_left_alone(self):
         with modules(torch=types.ModuleType("torch")):
@@ -152,7 +153,10 @@ def jax_readings(stats, platform="cuda"):
     backend = types.SimpleNamespace(platform=platform, local_devices=lambda: [FakeJaxDevice(stats)])
     bridge = types.SimpleNamespace(_backends={"cuda": backend})
     with modules(jax=types.ModuleType("jax"), jax___src__xla_bridge=bridge), mock.patch.object(_uuid, "of_ordinal", return_value=support.DEVICE):
-        return _jax.Jax().read()
+        reader = _jax.Jax()
+        readings = reader.read()
+        assert reader.blind == (platform == "cuda" and readings == []), "a GPU without figures is known to be one"
+        return readings
 
 
 class Jax(unittest.TestCase):
@@ -183,7 +187,8 @@ class Jax(unittest.TestCase):
 
     def test_a_jax_without_the_private_table_gives_no_reading(self):
         with modules(jax=types.ModuleType("jax"), jax___src__xla_bridge=types.ModuleType("xla_bridge")):
-            self.assertEqual(_jax.Jax().read(), [])
+            reader = _jax.Jax()
+            self.assertEqual((reader.read(), reader.blind), ([], True))
 
     def test_jax_without_a_backend_is_not_initialised(self):
         bridge = types.SimpleNamespace(_backends={})
@@ -204,7 +209,10 @@ class FakeTensorFlow:
     def read(self):
         with modules(tensorflow=self, tensorflow__python__eager__context=self.context):
             with mock.patch.object(_uuid, "of_ordinal", side_effect=lambda ordinal: "GPU-%d" % ordinal):
-                return _tensorflow.TensorFlow().read()
+                reader = _tensorflow.TensorFlow()
+                readings = reader.read()
+                assert reader.blind == (self.config.list_logical_devices.return_value != [None] and self.config.mock_calls != [])
+                return readings
 
 
 class TensorFlow(unittest.TestCase):

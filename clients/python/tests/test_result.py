@@ -44,6 +44,14 @@ class Result(unittest.TestCase):
             self.assertIsNone(getattr(empty, name))
         self.assertFalse(empty.exact or empty.reserved_exact)
 
+    def test_what_could_not_be_read_is_said(self):
+        made = self.result()
+        made.problem = "jax could not be read"
+        self.assertEqual(str(made), "step: 0.2500 s, not measured: jax could not be read")
+        made = self.result(device())
+        made.problem = "jax could not be read"
+        self.assertEqual(str(made).splitlines()[-1], "not measured: jax could not be read")
+
     def test_the_amounts_are_those_of_the_device_with_most(self):
         result = self.result(device(0, 130), device(1, 170))
         self.assertEqual((result.main.name, result.highest_allocated), ("pytorch:1", 170 * MIB))
@@ -63,6 +71,7 @@ class Reader:
     """A framework whose level the test sets."""
 
     framework = "pytorch"
+    blind = False
 
     def __init__(self):
         self.level = self.peak = 10 * MIB

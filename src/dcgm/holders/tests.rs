@@ -154,6 +154,13 @@ fn a_use_that_could_be_larger_is_unknown() {
     ] {
         assert_eq!(used(list, "b", &settings), Use::default(), "{why}");
     }
+    let (invisible, hidden) =
+        (GpuProcesses { invisible: 1, ..list() }, Settings { host_pid_namespace: Some(false), ..settings() });
+    assert_eq!(used(invisible, "a", &settings()), Use::default(), "the invisible process could be its own");
+    assert_eq!(used(list(), "a", &hidden), Use::default(), "a hidden process could be its own");
+    let mut sampled = list();
+    sampled.processes[0].sm_utilization = None;
+    assert_eq!(used(sampled, "a", &settings()), Use { memory: Some(100), utilization: None }, "one sample is missing");
     let stale = shared(list());
     stale.processes.store(Arc::default());
     let (parts, settings) = (Parts::load(&stale), settings());

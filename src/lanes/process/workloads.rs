@@ -178,10 +178,13 @@ impl Workloads {
         });
         let shown = self.entries.len().min(self.retention.limit);
         let (shown, others) = self.entries.split_at_mut(shown);
+        let processes = others.iter().map(|entry| entry.sum.processes).sum();
+        let mut alive = others.iter().filter(|entry| entry.is_alive());
+        let used = alive.try_fold(0_u64, |sum, entry| Some(sum.saturating_add(entry.sum.used?)));
         let other = (!others.is_empty()).then(|| Other {
             entries: others.len() as u64,
-            processes: others.iter().map(|entry| entry.sum.processes).sum(),
-            used: others.iter().filter_map(|entry| entry.sum.used).reduce(u64::saturating_add),
+            processes,
+            used: used.filter(|_| processes > 0),
         });
         (shown.iter_mut().map(|entry| entry.show(now)).collect(), other)
     }

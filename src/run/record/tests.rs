@@ -23,7 +23,7 @@ fn a_sum_is_of_one_moment_and_not_of_peaks() {
     let mut record = Record::new(1);
     for (at, one, other) in [(0, 10, 50), (100, 50, 10), (200, 30, 31)] {
         record.list(0, ms(at), &[tree(1, one), tree(2, other)], Some(one + other));
-        record.end_lists(ms(at));
+        record.end_lists(ms(at), Pass::OneMoment);
     }
     assert_eq!(record.together, extreme(61, 200));
     assert_eq!(record.places[0].tree_peak, extreme(61, 200));
@@ -36,12 +36,20 @@ fn devices_are_summed_at_one_moment_too() {
     let mut record = Record::new(2);
     record.list(0, ms(0), &[tree(1, 40)], None);
     record.list(1, ms(0), &[tree(1, 5)], None);
-    record.end_lists(ms(0));
+    record.end_lists(ms(0), Pass::OneMoment);
     record.list(0, ms(10), &[tree(1, 10)], None);
     record.list(1, ms(10), &[tree(1, 20)], None);
-    record.end_lists(ms(10));
-    assert_eq!(record.together, extreme(45, 0));
-    assert_eq!([0, 1].map(|place| record.places[place].tree_peak), [extreme(40, 0), extreme(20, 10)]);
+    record.end_lists(ms(10), Pass::OneMoment);
+    assert_eq!((record.together, record.together_is_at_least()), (extreme(45, 0), false));
+    // The first list is of the moment before both changed, the second of the moment after.
+    record.list(0, ms(20), &[tree(1, 40)], None);
+    record.list(1, ms(20), &[tree(1, 20)], None);
+    record.end_lists(ms(20), Pass::Changed);
+    assert_eq!((record.together, record.together_is_at_least()), (extreme(45, 0), true));
+    record.list(1, ms(30), &[tree(1, 22)], None);
+    record.end_lists(ms(30), Pass::OneMoment);
+    assert_eq!((record.together, record.together_is_at_least()), (extreme(62, 30), false));
+    assert_eq!([0, 1].map(|place| record.places[place].tree_peak), [extreme(40, 0), extreme(22, 30)]);
 }
 
 #[test]
@@ -49,7 +57,7 @@ fn processes_of_others_are_no_part_of_the_sum() {
     let mut record = Record::new(1);
     let others = [entry(7, Membership::Other, Some(90)), entry(8, Membership::Unidentified, None)];
     record.list(0, ms(0), &others, Some(100));
-    record.end_lists(ms(0));
+    record.end_lists(ms(0), Pass::OneMoment);
     assert_eq!((record.together, record.places[0].tree_peak), (None, None));
     assert!(!record.places[0].unknown_memory);
     assert_eq!(record.places[0].processes.as_ref().map(BTreeMap::len), Some(2));
@@ -71,11 +79,11 @@ fn processes_beyond_the_limit_are_in_the_sum() {
 fn a_sum_with_unknown_memory_is_unknown() {
     let mut record = Record::new(1);
     record.list(0, ms(0), &[tree(1, 40), entry(2, Membership::Tree, None)], None);
-    record.end_lists(ms(0));
+    record.end_lists(ms(0), Pass::OneMoment);
     assert_eq!((record.together, record.places[0].tree_peak), (None, None));
     assert!(record.places[0].unknown_memory);
     record.list(0, ms(5), &[tree(1, 40)], None);
-    record.end_lists(ms(5));
+    record.end_lists(ms(5), Pass::OneMoment);
     assert_eq!(record.together, extreme(40, 5));
 }
 
@@ -84,11 +92,11 @@ fn a_list_that_cannot_be_read_makes_the_sum_unknown() {
     let mut record = Record::new(2);
     record.list(0, ms(0), &[tree(1, 40)], None);
     record.no_list(1, &"lost");
-    record.end_lists(ms(0));
+    record.end_lists(ms(0), Pass::OneMoment);
     assert_eq!((record.together, record.places[0].tree_peak), (None, extreme(40, 0)));
     assert!(record.places[0].processes.is_some() && record.places[1].processes.is_none());
     record.list(1, ms(9), &[tree(1, 5)], None);
-    record.end_lists(ms(9));
+    record.end_lists(ms(9), Pass::OneMoment);
     assert_eq!(record.together, extreme(45, 9));
 }
 
@@ -125,7 +133,7 @@ fn the_level_of_a_list_shows_which_spikes_had_none() {
     record.begin_round(ms(0));
     record.sample(0, ms(0), level(100));
     record.list(0, ms(0), &[tree(1, 90)], Some(100));
-    record.end_lists(ms(0));
+    record.end_lists(ms(0), Pass::OneMoment);
     record.begin_round(ms(1));
     record.sample(0, ms(1), level(700));
     record.begin_round(ms(9));

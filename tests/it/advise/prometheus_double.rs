@@ -93,6 +93,12 @@ impl Reply {
         Self::new(200, "application/json", &body.to_string())
     }
 
+    /// The same answer, marked as partial like an answer of VictoriaMetrics.
+    pub(super) fn partial(mut self) -> Self {
+        self.body = self.body.replacen('{', "{\"isPartial\":true,", 1);
+        self
+    }
+
     /// The same answer with a warning.
     pub(super) fn warning(mut self, text: &str) -> Self {
         let mut body: Value = serde_json::from_str(&self.body).unwrap();

@@ -19,8 +19,10 @@ from ._torch import Torch
 Key = Tuple[str, int]
 """A framework and the number that it gives to the device."""
 
-# The longest time that a measured region waits for another thread's reading, in seconds.
-PATIENCE = 0.1
+# The longest time that a measured region waits for one reading of another thread, in seconds.
+PATIENCE = 0.5
+# The longest time that it waits altogether, in seconds, while readings of other threads end but another one is always first.
+LONGEST_WAIT = 5.0
 # The time for which a framework that has raised an exception is not read, in seconds.
 REST = 1.0
 
@@ -29,6 +31,8 @@ class Reader(Protocol):
     """A framework. `present` costs one lookup in `sys.modules`."""
 
     framework: str
+    blind: bool
+    """Whether, at the latest reading, the program used a GPU about which the framework provides no figures."""
 
     def present(self) -> bool: ...
 
@@ -48,10 +52,15 @@ class Allocators:
         self._readers: List[Reader] = [Torch(), Jax(), TensorFlow()] if readers is None else readers
         self._rest: Dict[str, float] = {}
         self._lock = threading.Lock()
+        # The thread that is reading, and the number of readings that have ended.
+        self._reads_in: Optional[int] = None
+        self._ended = 0
         self._listeners: List[Listener] = []
         self.trackers: Dict[Key, Tracker] = {}
         self.failed: Set[str] = set()
         """The frameworks that the latest reading could not read."""
+        self.blind: Set[str] = set()
+        """The frameworks that use a GPU about which they provide no figures."""
 
     def present(self) -> bool:
         """Whether the program has imported a framework."""
@@ -68,7 +77,8 @@ class Allocators:
         return levels if self._with_lock(patience, take) else None
 
     def listen(self, listener: Listener, before: Callable[[], None], patience: float = PATIENCE) -> bool:
-        """Reads every device, calls `before`, and from then on passes each change to `listener`, in the thread that reads."""
+        """Reads every device, calls `before`, and from then on passes each change to `listener`, in the thread that reads. Returns False,
+        and does nothing, if a reading of another thread did not end within `patience` seconds."""
 
         def add() -> None:
             before()
@@ -77,7 +87,8 @@ class Allocators:
         return self._with_lock(patience, add)
 
     def unlisten(self, listener: Listener, after: Callable[[], None], patience: float = PATIENCE) -> bool:
-        """Reads every device one last time for `listener`, and calls `after`."""
+        """Reads every device one last time for `listener`, and calls `after`. Returns False, without both, if a reading of another thread
+        did not end within `patience` seconds."""
         done = self._with_lock(patience, after)
         # Removal does not have to wait for a reading: a list's `remove` is atomic, and a reading in progress iterates over a copy.
         if listener in self._listeners:
@@ -85,19 +96,34 @@ class Allocators:
         return done
 
     def _with_lock(self, patience: float, then: Callable[[], None]) -> bool:
-        # The limit also ends the wait if this very thread holds the lock, for example if a finaliser measures a region during a reading.
-        if not self._lock.acquire(timeout=patience):
+        if not self._acquire(patience):
             return False
+        self._reads_in = threading.get_ident()
         try:
             self._read()
             then()
         finally:
+            self._reads_in = None
+            self._ended += 1
             self._lock.release()
         return True
 
+    def _acquire(self, patience: float) -> bool:
+        # A reading in this very thread, in the middle of which a finaliser measures a region, would never end.
+        if self._reads_in == threading.get_ident():
+            return False
+        limit = time.monotonic() + LONGEST_WAIT
+        while True:
+            ended = self._ended
+            if self._lock.acquire(timeout=patience):
+                return True
+            # The lock prefers nobody, so among many threads that measure, one can wait for many readings.
+            if self._ended == ended or time.monotonic() >= limit:
+                return False
+
     def _read(self) -> None:
         change: Change = {}
-        self.failed = set()
+        self.failed, self.blind = set(), set()
         now = time.monotonic()
         for reader in self._readers:
             if not reader.present():
@@ -106,6 +132,8 @@ class Allocators:
             if readings is None:
                 self.failed.add(reader.framework)
                 continue
+            if reader.blind:
+                self.blind.add(reader.framework)
             for reading in readings:
                 key = (reading.framework, reading.ordinal)
                 tracker = self.trackers.get(key)

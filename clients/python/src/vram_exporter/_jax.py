@@ -19,6 +19,7 @@ class Jax:
     """The reader of JAX's allocators. Not safe to use from two threads at once."""
 
     framework = NAME
+    blind = False
 
     def present(self) -> bool:
         return "jax" in sys.modules
@@ -27,6 +28,8 @@ class Jax:
         """One reading for each local CUDA device of an initialised backend. May raise whatever JAX raises."""
         bridge = sys.modules.get("jax._src.xla_bridge")
         backends: Any = getattr(bridge, "_backends", None)
+        # Without the table, it is unknown whether the program uses a GPU.
+        self.blind = bridge is not None and not isinstance(backends, dict)
         if not isinstance(backends, dict):
             return []
         readings: Dict[int, Reading] = {}
@@ -35,7 +38,9 @@ class Jax:
                 continue
             for device in backend.local_devices():
                 reading = _device(device)
-                if reading is not None:
+                if reading is None:
+                    self.blind = True
+                else:
                     readings[reading.ordinal] = reading
         return list(readings.values())
 

@@ -21,6 +21,9 @@ from ._levels import Span
 from ._reading import Reading
 from ._result import DeviceResult, Measurement
 
+# Why a region was not measured.
+HELD_UP = "a reading of another thread did not end in time"
+FAILED = "the measurement itself failed"
 # The flag that marks the code of an `async def` (inspect.CO_COROUTINE, without the import).
 _COROUTINE = 0x80
 
@@ -36,20 +39,24 @@ class _Region:
         self._before: Dict[Key, Reading] = {}
         self._spans: Dict[Key, Tuple[Span, Optional[Span]]] = {}
         self._failed: Set[str] = set()
+        self._blind: Set[str] = set()
+        self._begun = False
         self._start = 0.0
         # Stored once: each access to `self._take` creates a new object, and the list of listeners must find the same one again.
         self._listener = self._take
 
     def open(self) -> None:
-        self._allocators.listen(self._listener, self._begin)
+        self._begun = self._allocators.listen(self._listener, self._begin)
         self._start = time.perf_counter()
 
     def close(self) -> None:
         self.result.seconds = time.perf_counter() - self._start
-        self._allocators.unlisten(self._listener, self._end)
+        # Without a reading at the start, one at the end shows nothing of the region.
+        if not (self._begun and self._allocators.unlisten(self._listener, self._end)):
+            self.result.problem = HELD_UP
 
     def _begin(self) -> None:
-        self._failed = self._allocators.failed
+        self._failed, self._blind = self._allocators.failed, self._allocators.blind
         for key, tracker in self._allocators.trackers.items():
             if tracker.last is not None:
                 self._before[key] = tracker.last
@@ -64,7 +71,10 @@ class _Region:
 
     def _end(self) -> None:
         # Unless there is a reading both at the start and at the end, the intervals do not match the region.
-        failed = self._failed | self._allocators.failed
+        failed, blind = self._failed | self._allocators.failed, self._blind | self._allocators.blind
+        unread = ["%s could not be read" % framework for framework in sorted(failed)]
+        unread += ["%s provides no figures of a GPU" % framework for framework in sorted(blind - failed)]
+        self.result.problem = "; ".join(unread) or None
         self.result.devices = [
             self._device(last, self._before.get(key), *spans)
             for key, spans in sorted(self._spans.items())
@@ -106,7 +116,7 @@ class _Measure:
         try:
             region.open()
         except Exception:  # A failed measurement must not end the program.
-            pass
+            region.result.problem = FAILED
         return region.result
 
     def __exit__(self, *_error: object) -> None:
@@ -116,7 +126,10 @@ class _Measure:
             region = regions.pop()
             if not regions:
                 del self._open[thread]
-            region.close()
+            try:
+                region.close()
+            except Exception:
+                region.result.problem = FAILED
             _client.measured(region.result)
         except Exception:  # A failed measurement must not end the program.
             pass

@@ -34,7 +34,8 @@ class DeviceResult(NamedTuple):
 
 
 class Measurement:
-    """A measured region. The amounts are `None` until the region has ended, or if no framework uses a GPU.
+    """A measured region. The amounts are `None` until the region has ended, if no framework uses a GPU, or if `problem` is set and
+    nothing was read.
 
     `highest_allocated` and the other amounts are those of `main`, the device with the highest amount; `devices` contains
     those of all devices.
@@ -45,6 +46,8 @@ class Measurement:
         self.seconds: Optional[float] = None
         """The time from start to end, by the host's clock. Kernels may still be running at the end of a region."""
         self.devices: List[DeviceResult] = []
+        self.problem: Optional[str] = None
+        """Why a framework, or the whole region, could not be read; `None` if everything was read."""
 
     @property
     def main(self) -> Optional[DeviceResult]:
@@ -107,7 +110,7 @@ class Measurement:
     def __str__(self) -> str:
         title = self.name if self.seconds is None else "%s: %.4f s" % (self.name, self.seconds)
         if not self.devices:
-            return title + ", no framework uses a GPU"
+            return title + (", no framework uses a GPU" if self.problem is None else ", not measured: " + self.problem)
         rows = [("MiB", "allocated before", "after", "highest", "reserved before", "after", "highest")]
         for device in self.devices:
             rows.append(
@@ -123,7 +126,7 @@ class Measurement:
             )
         widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
         lines = ["  ".join([row[0].ljust(widths[0])] + [row[i].rjust(widths[i]) for i in range(1, len(row))]) for row in rows]
-        return "\n".join([title] + lines)
+        return "\n".join([title] + lines + ([] if self.problem is None else ["not measured: " + self.problem]))
 
     def __repr__(self) -> str:
         return "<Measurement %s>" % str(self).replace("\n", "; ")

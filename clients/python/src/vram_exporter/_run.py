@@ -53,8 +53,10 @@ def main(arguments: Optional[List[str]] = None) -> NoReturn:
 def environment(inherited: Mapping[str, str], socket: Optional[str] = None, interval: Optional[float] = None) -> Dict[str, str]:
     """The environment in which a Python process, and each one that inherits it, starts the client."""
     made = dict(inherited)
-    folders = [folder for folder in made.get("PYTHONPATH", "").split(os.pathsep) if folder and folder != BOOTSTRAP]
-    made["PYTHONPATH"] = os.pathsep.join([BOOTSTRAP] + folders)
+    # An empty variable adds nothing to Python's path, but an empty part of it adds the current folder.
+    text = made.get("PYTHONPATH", "")
+    parts = [part for part in text.split(os.pathsep) if part != BOOTSTRAP] if text else []
+    made["PYTHONPATH"] = os.pathsep.join([BOOTSTRAP] + parts)
     made["VRAM_EXPORTER_ARM"] = "1"
     if socket is not None:
         made["VRAM_EXPORTER_SOCKET"] = _absolute(socket)

@@ -19,19 +19,22 @@ class TensorFlow:
     """The reader of TensorFlow's allocators. Not safe to use from two threads at once."""
 
     framework = NAME
+    blind = False
 
     def present(self) -> bool:
         return "tensorflow" in sys.modules
 
     def read(self) -> List[Reading]:
         """One reading for each logical GPU. May raise whatever TensorFlow raises."""
+        self.blind = False
         context = getattr(sys.modules.get("tensorflow.python.eager.context"), "_context", None)
         if context is None or not getattr(context, "_initialized", False):
             return []
         config: Any = sys.modules["tensorflow"].config
         physical = config.get_visible_devices("GPU")
         # A physical GPU that is divided into several logical GPUs has only one UUID, so their figures could not be told apart.
-        if len(config.list_logical_devices("GPU")) != len(physical):
+        self.blind = len(config.list_logical_devices("GPU")) != len(physical)
+        if self.blind:
             return []
         readings = []
         for logical, device in enumerate(physical):

@@ -35,10 +35,20 @@ def initialised() -> bool:
     return bool(asked()) if asked is not None else False
 
 
+def _uses_amd() -> bool:
+    """Whether the program has initialised a GPU in a build of PyTorch for AMD GPUs, about which nothing is read."""
+    module = sys.modules.get("torch.cuda")
+    if module is None or getattr(sys.modules.get("torch.version"), "hip", None) is None:
+        return False
+    asked = getattr(module, "is_initialized", None)
+    return bool(asked()) if asked is not None else False
+
+
 class Torch:
     """The reader of PyTorch's allocator. Not safe to use from two threads at once."""
 
     framework = NAME
+    blind = False
 
     def __init__(self) -> None:
         self._count: Optional[int] = None
@@ -50,6 +60,7 @@ class Torch:
 
     def read(self) -> List[Reading]:
         """One reading for each device that PyTorch can see; empty until CUDA is initialised. May raise whatever PyTorch raises."""
+        self.blind = _uses_amd()
         if not initialised():
             return []
         core: Any = sys.modules["torch._C"]

@@ -204,6 +204,20 @@ fn the_cap_keeps_the_largest_and_sums_the_rest() {
 }
 
 #[test]
+fn the_sum_of_the_rest_is_unknown_while_a_part_is() {
+    let (start, mut workloads) = (Instant::now(), workloads(2));
+    let jobs: Vec<_> = (1..=5).map(|n| unit(&n.to_string())).collect();
+    let used = |n: u32| (n != 2).then_some(u64::from(n) * MIB);
+    let members: Vec<_> = jobs.iter().zip(1..).map(|(job, n)| of(job, n, used(n))).collect();
+    workloads.fold(&members, &[], start);
+    assert_eq!(workloads.show(start).1, Some(Other { entries: 3, processes: 3, used: None }));
+    // What has ended holds nothing, and makes no sum unknown.
+    let members: Vec<_> = members.into_iter().filter(|member| member.used.is_some()).collect();
+    workloads.fold(&members, &[], start);
+    assert_eq!(workloads.show(start).1, Some(Other { entries: 3, processes: 2, used: Some(4 * MIB) }));
+}
+
+#[test]
 fn ten_thousand_workloads_that_come_and_go_leave_no_more_than_the_cap() {
     let (start, mut workloads) = (Instant::now(), workloads(256));
     for round in 0..10_000_u32 {
