@@ -179,7 +179,7 @@ fn write_history(mut history: History, out: &mut Chunks) -> io::Result<()> {
     out.write_all(&begin)?;
     out.write_all(b",\"series\":[")?;
     let mut is_first = true;
-    while let Some(series) = history.next() {
+    for series in history.by_ref() {
         out.write_all(if std::mem::take(&mut is_first) { b"" } else { b"," })?;
         serde_json::to_writer(&mut *out, &series)?;
     }

@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn a_server_may_present_a_configured_certificate_itself() {
         let ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        for is_ca in [ca.clone(), IsCa::ExplicitNoCa, IsCa::NoCa] {
+        for is_ca in [ca, IsCa::ExplicitNoCa, IsCa::NoCa] {
             let (params, key) = certificate("gpu.example", is_ca, [2020, 2040]);
             let own = params.self_signed(&key).unwrap().der().clone();
             verify(&own, &own, "gpu.example").unwrap();
@@ -129,7 +129,7 @@ mod tests {
     fn a_configured_certificate_is_accepted_in_its_time_only() {
         for is_ca in [IsCa::Ca(BasicConstraints::Unconstrained), IsCa::NoCa] {
             for years in [[2020, 2025], [2035, 2040]] {
-                let (params, key) = certificate("gpu.example", is_ca.clone(), years);
+                let (params, key) = certificate("gpu.example", is_ca, years);
                 let own = params.self_signed(&key).unwrap().der().clone();
                 let refused = verify(&own, &own, "gpu.example").unwrap_err();
                 let untimely = matches!(
@@ -147,7 +147,7 @@ mod tests {
     fn another_certificate_of_the_same_name_is_refused() {
         for is_ca in [IsCa::Ca(BasicConstraints::Unconstrained), IsCa::NoCa] {
             let make = || {
-                let (params, key) = certificate("gpu.example", is_ca.clone(), [2020, 2040]);
+                let (params, key) = certificate("gpu.example", is_ca, [2020, 2040]);
                 params.self_signed(&key).unwrap().der().clone()
             };
             verify(&make(), &make(), "gpu.example").unwrap_err();
