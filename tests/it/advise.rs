@@ -232,8 +232,8 @@ fn a_warning_of_the_server_is_shown() {
         Double::start(|request| Reply::series(request, fleet).warning("partial response: store\u{9b} is down"));
     let (_, out, said) = advise(&double.url(), &["--format=json"]);
     let advice: Value = serde_json::from_str(&out).unwrap();
-    assert_eq!(advice["warnings"], json!(["the server says: partial response: store is down"]));
-    assert_eq!(said, "vram-exporter advise: the server says: partial response: store is down\n");
+    assert_eq!(advice["warnings"], json!(["the server says: partial response: store\\u{9b} is down"]));
+    assert_eq!(said, "vram-exporter advise: the server says: partial response: store\\u{9b} is down\n");
 }
 
 #[test]
