@@ -240,7 +240,8 @@ impl<'w, 'd> Round<'w, 'd> {
         let wanted = shared.pass_wanted.swap(false, Ordering::AcqRel);
         let all = wanted || self.last_pass.is_none_or(|last| now.saturating_duration_since(last) >= LIST_INTERVAL);
         let may = now.saturating_duration_since(self.last_lists) >= LIST_SHARE * self.list_time;
-        if !(all || may && self.changed) {
+        let is_due = all || (may && self.changed);
+        if !is_due {
             return Ok(());
         }
         // If a list cannot be read, it is read again after the next change or the next interval.
