@@ -19,7 +19,7 @@ pub(crate) mod settings;
 mod signals;
 mod web_guard;
 
-pub use check::{CheckError, Checked, check};
+pub use check::{CheckError, Checked, check, check_places};
 pub use log_output::report;
 pub use once::{Answer, once};
 pub use serve::serve;

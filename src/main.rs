@@ -51,7 +51,7 @@ fn main() -> ExitCode {
             },
             Err(error) => Err(error),
         },
-        Command::CheckConfig { summary, config } => match app::check(&config) {
+        Command::CheckConfig { summary, config } => match app::check_places(&config) {
             Ok(checked) => {
                 checked.warnings.iter().for_each(|warning| app::report(&format!("warning: {warning}")));
                 print(format!("{summary}{}\n", checked.web_config).as_bytes())

@@ -48,18 +48,28 @@ pub struct Checked {
     pub warnings: Vec<String>,
 }
 
-/// Checks the web-config file, the demo's scenario, the collectors file, the names of families, the files for the OTLP receiver
-/// and the folders.
+/// Checks the web-config file, the demo's scenario, the collectors file, the names of families and the files for the OTLP
+/// receiver: what the exporter refuses to start with.
 ///
 /// # Errors
 /// When one of them is invalid.
 pub fn check(config: &Config) -> Result<Checked, CheckError> {
     config.demo.as_deref().map(demo::check).transpose()?;
-    let mut warnings = super::dcgm::warnings(config)?;
+    let warnings = super::dcgm::warnings(config)?;
     selection::check(config)?;
     super::otlp::settings(config)?.as_ref().map(otlp::check).transpose()?;
-    warnings.extend(places::check(config)?);
     let guarded = config.web.config_file.as_deref().map(Guard::check).transpose()?;
     let web_config = guarded.map(|summary| format!("; web-config: {summary}")).unwrap_or_default();
     Ok(Checked { web_config, warnings })
+}
+
+/// The same, and the folders and files of this machine. A running exporter tries those again, so it does not wait for them
+/// when it starts.
+///
+/// # Errors
+/// As [`check`], and when something else is in the place of a folder.
+pub fn check_places(config: &Config) -> Result<Checked, CheckError> {
+    let mut checked = check(config)?;
+    checked.warnings.extend(places::check(config)?);
+    Ok(checked)
 }

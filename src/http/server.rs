@@ -43,7 +43,7 @@ use super::stream::{Stream, TrackedBody, TrackedStream};
 use crate::faults::{Faults, Reason, Source};
 
 /// How long open connections may take to end after the shutdown has begun.
-const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 /// The shortest time between two searches for overdue connections.
 const SWEEP_PAUSE: Duration = Duration::from_millis(100);
 /// The pause after a failed accept, while the system is out of resources.

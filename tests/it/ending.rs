@@ -121,9 +121,10 @@ fn a_lane_that_waits_for_its_next_sample_ends_at_once() {
 
 #[test]
 fn scrapes_in_progress_at_the_end_are_answered_completely() {
-    let machine = Machine::built_in("eight-h200");
+    // A scrape of 16 processes takes far less than the time for which the exporter waits at its end, on a busy machine too.
+    let machine = Machine::built_in("busy-h200");
     let exporter = machine.export(&[]);
-    let full = exporter.scrape_until("all processes", |s| s.all("gpu_process_info").count() == 512).text.len();
+    let full = exporter.scrape_until("all processes", |s| s.all("gpu_process_info").count() == 16).text.len();
     let answers = std::sync::Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         let (exporter, answers) = (&exporter, &answers);

@@ -5,12 +5,11 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::harness::PATIENCE;
 use crate::web::{Answer, LIMITS, Served, ask, deaf, gunzip, process};
 use vram_exporter::http::Limits;
 use vram_exporter::snapshot::*;
 
-/// How long a test waits for anything. Generous, because the machine may be busy.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 // ---- metrics
 // ---------------------------------------------------------------------------------------------------------

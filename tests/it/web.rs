@@ -187,7 +187,7 @@ impl Answer {
 
 pub(crate) fn ask(address: SocketAddr, method: &str, path: &str, headers: &str) -> Answer {
     let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream.set_read_timeout(Some(crate::harness::PATIENCE)).unwrap();
     write!(stream, "{method} {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n{headers}\r\n").unwrap();
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes).unwrap();
@@ -208,7 +208,7 @@ pub(crate) fn connect_from(server: SocketAddr, from: [u8; 4]) -> TcpStream {
     socket.bind(&SocketAddr::from((from, 0)).into()).unwrap();
     socket.connect(&server.into()).unwrap();
     let stream = TcpStream::from(socket);
-    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream.set_read_timeout(Some(crate::harness::PATIENCE)).unwrap();
     stream
 }
 

@@ -7,6 +7,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::harness::PATIENCE;
 use crate::web::{Answer, LIMITS, Served, ask, connect_from, process};
 use vram_exporter::config::ListenAddress;
 use vram_exporter::faults::{Reason, Source};
@@ -14,8 +15,6 @@ use vram_exporter::http::{Limits, Listener};
 use vram_exporter::snapshot::GpuState;
 
 const REQUEST: &[u8] = b"GET /metrics HTTP/1.1\r\nHost: test\r\n\r\n";
-/// How long a test waits for anything. Generous, because the machine may be busy.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 fn served(limits: Limits) -> Served {
     Served::within(limits, "/metrics", |_| ())
