@@ -1,6 +1,7 @@
 //! What happened: the events that the recorder keeps.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +9,7 @@ use super::clock::Now;
 use super::exit_status::Exit;
 use super::heap_use::{HeapUse, allocation};
 use super::series::{Micros, SECOND};
-use crate::snapshot::ProcessId;
+use crate::snapshot::{MigDevice, ProcessId};
 
 /// An event is added at most this long after it happened.
 const LATE: Micros = 10 * SECOND;
@@ -83,24 +84,33 @@ pub enum What {
     },
     /// A framework in a process could not allocate memory, as the process itself reports.
     OutOfMemory(Box<Failure>),
-    /// The GPU's memory use was higher than at any earlier time since the exporter started.
+    /// The memory use of the GPU or MIG device was higher than at any earlier time since the exporter started.
     NewPeak {
         /// Bytes.
         used_bytes: u64,
         /// The processes with the most memory at that time, largest first.
         holders: Vec<Held>,
+        /// The UUID of the MIG device whose memory it is; absent for a GPU.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mig_uuid: Option<String>,
     },
-    /// The GPU's memory use rose to this share of the allocatable memory.
+    /// The memory use of the GPU or MIG device rose to this share of the allocatable memory.
     Reached {
         /// 0.9, 0.95 or 0.98.
         ratio: f64,
         /// Bytes.
         used_bytes: u64,
+        /// The UUID of the MIG device; absent for a GPU.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mig_uuid: Option<String>,
     },
     /// An incident was recorded.
     Incident {
         /// Its id.
         id: String,
+        /// The UUID of the MIG device; absent for a GPU.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mig_uuid: Option<String>,
     },
 }
 
@@ -174,6 +184,8 @@ pub(super) struct Recorded {
     pub(super) at: Micros,
     /// NVML's index and the UUID.
     pub(super) gpu: Option<(u32, String)>,
+    /// The first MIG device of the GPU instance that it concerns; `None` if it concerns a GPU or the machine.
+    pub(super) mig: Option<Arc<MigDevice>>,
     /// The process that it concerns.
     pub(super) process: Option<ProcessId>,
     pub(super) what: What,
@@ -261,19 +273,15 @@ impl HeapUse for What {
     fn heap_use(&self) -> usize {
         match self {
             Self::ProcessStarted(who) | Self::ProcessEnded { who, .. } => who.heap_use(),
-            Self::NewPeak { holders, .. } => {
+            Self::NewPeak { holders, mig_uuid, .. } => {
                 let names: usize = holders.iter().map(|holder| holder.who.heap_use()).sum();
-                allocation(holders.capacity() * size_of::<Held>()) + names
+                allocation(holders.capacity() * size_of::<Held>()) + names + mig_uuid.heap_use()
             }
             Self::OutOfMemory(failure) => allocation(size_of::<Failure>()) + failure.heap_use(),
             Self::DriverOpened { version: text } | Self::DriverClosed { problem: text } => text.heap_use(),
-            Self::Incident { id } => id.heap_use(),
-            Self::ExporterStarted
-            | Self::GpuLost
-            | Self::GpuStalled
-            | Self::GpuBack
-            | Self::Xid { .. }
-            | Self::Reached { .. } => 0,
+            Self::Incident { id, mig_uuid } => id.heap_use() + mig_uuid.heap_use(),
+            Self::Reached { mig_uuid, .. } => mig_uuid.heap_use(),
+            Self::ExporterStarted | Self::GpuLost | Self::GpuStalled | Self::GpuBack | Self::Xid { .. } => 0,
         }
     }
 }
@@ -295,7 +303,7 @@ mod tests {
     fn the_oldest_events_are_dropped_and_counted() {
         let mut events = Events::default();
         for at in 0..5000 {
-            events.add(Recorded { at, gpu: None, process: None, what: What::ExporterStarted });
+            events.add(Recorded { at, gpu: None, mig: None, process: None, what: What::ExporterStarted });
         }
         assert_eq!(events.dropped(), 5000 - MAX_EVENTS as u64);
         let now = Clock::starting(Instant::now()).both(Instant::now(), SystemTime::now());
@@ -311,7 +319,7 @@ mod tests {
     fn events_are_sorted_by_their_times() {
         let mut events = Events::default();
         for at in [1_000_000, 3_000_000, 2_000_000] {
-            events.add(Recorded { at, gpu: None, process: None, what: What::ExporterStarted });
+            events.add(Recorded { at, gpu: None, mig: None, process: None, what: What::ExporterStarted });
         }
         let now = Clock::starting(Instant::now()).both(Instant::now(), SystemTime::now());
         let times: Vec<_> = events.latest(0, Micros::MAX, 2, now, |_| true).iter().map(|event| event.at).collect();

@@ -270,6 +270,7 @@ impl Shared {
             work.exits.retain(|process| present.contains(process));
             let others = feed.bytes() + incidents.bytes();
             ledger.reports.close(now);
+            incidents.forget_mig(|uuid| ledger.knows_mig(uuid));
             ledger
                 .age(now.micros, self.memory_limit.saturating_sub(others).max(self.memory_limit / LEAST_FOR_HISTORIES));
         }
@@ -318,5 +319,12 @@ impl Shared {
 
 fn announce(incident: &Incident) {
     let Incident { id, kind, gpu, summary, .. } = incident;
-    tracing::info!(id, kind = kind.label(), gpu = gpu.index, uuid = gpu.uuid, "incident: {summary}");
+    tracing::info!(
+        id,
+        kind = kind.label(),
+        gpu = gpu.index,
+        uuid = gpu.uuid,
+        mig_uuid = gpu.mig_uuid(),
+        "incident: {summary}"
+    );
 }

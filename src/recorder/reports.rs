@@ -7,6 +7,7 @@
 mod activity;
 mod budget_use;
 mod device_use;
+mod gpu_readings;
 mod job_report;
 mod kept;
 mod meter;
@@ -19,6 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::device_use::DeviceUse;
+use self::gpu_readings::GpuReadings;
 pub use self::job_report::{DeviceReport, ExitCount, JobReport, State};
 use self::kept::Kept;
 use self::meter::Meter;
@@ -28,7 +30,9 @@ use super::clock::{Clock, Now};
 use super::event::Failure;
 use super::exit_status::Exit;
 use super::series::{Micros, SECOND};
-use crate::snapshot::{GpuProcesses, MemorySample, MigDevice, Process, ProcessId, Snapshot, Workload, longest_gap};
+use crate::snapshot::{
+    Gpu, GpuProcesses, MemorySample, MigDevice, Process, ProcessId, Snapshot, Workload, longest_gap,
+};
 
 /// The maximum number of reports that are being written.
 const MAX_OPEN: usize = 1024;
@@ -62,19 +66,11 @@ pub(super) struct Reports {
     kept: Kept,
     /// The final reports that have not been taken for the file yet.
     complete: Vec<Arc<JobReport>>,
-    /// For each GPU of the ledger.
+    /// The GPUs, in the order in which they were first seen.
     gpus: Vec<GpuReadings>,
     simulated: bool,
     /// The number of workloads about which there is no report.
     dropped: u64,
-}
-
-/// What is known about a GPU apart from its workloads.
-#[derive(Debug, Default)]
-struct GpuReadings {
-    meters: Vec<Meter>,
-    /// When its last list was read.
-    listed: Option<Micros>,
 }
 
 impl Default for Reports {
@@ -108,17 +104,11 @@ impl Reports {
         earlier.into_iter().for_each(|report| self.kept.push(Arc::new(report)));
     }
 
-    fn gpu(&mut self, index: usize) -> &mut GpuReadings {
-        if self.gpus.len() <= index {
-            self.gpus.resize_with(index + 1, GpuReadings::default);
-        }
-        &mut self.gpus[index]
-    }
-
-    /// Accepts a sample of the GPU at a position in the ledger.
-    pub(super) fn sample(&mut self, index: usize, sample: &MemorySample, at: Micros) {
+    /// Accepts a sample of a GPU or MIG device.
+    pub(super) fn sample(&mut self, sample: &MemorySample, at: Micros) {
+        let index = gpu_readings::position(&mut self.gpus, &sample.gpu);
         let uuid = |meter: &Meter| meter.mig.as_ref().map(|device| device.uuid.clone());
-        let meters = &mut self.gpu(index).meters;
+        let meters = &mut self.gpus[index].meters;
         let wanted = sample.mig.as_ref().map(|device| device.uuid.clone());
         let known = meters.iter().position(|meter| uuid(meter) == wanted);
         let position = known.unwrap_or_else(|| {
@@ -128,10 +118,10 @@ impl Reports {
         meters[position].sample(sample, at);
     }
 
-    /// Accepts a list of the GPU at a position in the ledger, which was read at `at`.
-    pub(super) fn list(&mut self, index: usize, list: &GpuProcesses, at: Micros, clock: Clock, now: Now) {
-        let gap = self.gap;
-        let gpu = self.gpu(index);
+    /// Accepts a list of a GPU, which was read at `at`.
+    pub(super) fn list(&mut self, list: &GpuProcesses, at: Micros, clock: Clock, now: Now) {
+        let (gap, index) = (self.gap, gpu_readings::position(&mut self.gpus, &list.gpu));
+        let gpu = &mut self.gpus[index];
         let before = gpu.listed.replace(at);
         gpu.meters.iter_mut().for_each(|meter| meter.advance(at));
         let meters = &self.gpus[index].meters;
@@ -159,7 +149,12 @@ impl Reports {
             self.process(index, process, at, clock, now);
         }
         self.end(index, list, at);
+        let instance = |device: &DeviceUse| device.gpu_instance().filter(|_| device.index == index);
+        let used: Vec<_> = self.open.values().flat_map(|open| &open.devices).filter_map(instance).collect();
+        self.gpus[index].forget_meters(&list.gpu, &used);
     }
+
+    /// Forgets the meters of MIG devices that are gone, once no report uses them.
 
     /// Begins the report about a workload that a list contains, if there is none and there is room for another one.
     fn make_open(&mut self, workload: &Arc<Workload>, at: Micros, seen_from_start: bool, now: Now) {
@@ -225,8 +220,9 @@ impl Reports {
         }
     }
 
-    /// Adds a failed allocation, which a process on the GPU at a position reported.
-    pub(super) fn fail(&mut self, index: usize, failure: &Failure) {
+    /// Adds a failed allocation, which a process on the GPU reported.
+    pub(super) fn fail(&mut self, gpu: &Gpu, failure: &Failure) {
+        let index = gpu_readings::position(&mut self.gpus, gpu);
         let Some(name) = failure.who.workload.as_deref() else { return };
         let on = self.open.values_mut().filter(|open| open.workload.name == name);
         let mut devices = on.flat_map(|open| &mut open.devices);

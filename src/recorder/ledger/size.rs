@@ -1,7 +1,7 @@
 //! The size of the ledger: what is dropped when it is too old, or when the ledger uses too much memory.
 
 use super::Ledger;
-use crate::recorder::gpu_history::GpuHistory;
+use crate::recorder::device_history::DeviceHistory;
 use crate::recorder::series::{COARSE, Micros, Series};
 
 impl Ledger {
@@ -9,13 +9,15 @@ impl Ledger {
     pub(in crate::recorder) fn age(&mut self, now: Micros, limit: usize) {
         let oldest = now.saturating_sub(COARSE);
         self.reports.age(limit);
-        for gpu in &mut self.gpus {
+        for gpu in &mut self.devices {
             gpu.series().for_each(|series| series.age(now));
             while gpu.ended.front().is_some_and(|process| process.seen < oldest) {
                 gpu.ended.pop_front();
             }
             gpu.workloads.retain(|workload| workload.seen >= oldest || !workload.is_over());
         }
+        // A MIG device that was deleted is remembered for as long as its values are.
+        self.devices.retain(|device| device.mig.is_none() || device.seen >= oldest);
         let mut bytes = self.bytes();
         while bytes > limit && self.make_room() {
             self.dropped += 1;
@@ -26,21 +28,21 @@ impl Ledger {
     /// Drops the processes that ended first. If none has ended, drops the older half of the largest series or, if that
     /// is not possible, the oldest event. Returns whether there was anything to drop.
     fn make_room(&mut self) -> bool {
-        let first = |gpu: &GpuHistory| gpu.ended.front().map(|process| process.seen);
-        let gpus = (0..self.gpus.len()).filter_map(|index| Some((first(&self.gpus[index])?, index)));
+        let first = |gpu: &DeviceHistory| gpu.ended.front().map(|process| process.seen);
+        let gpus = (0..self.devices.len()).filter_map(|index| Some((first(&self.devices[index])?, index)));
         if let Some((_, index)) = gpus.min() {
             // A tenth is dropped at once. Otherwise, after many processes have ended in a burst, the sizes would be
             // added up again for each of them.
-            let ended = &mut self.gpus[index].ended;
+            let ended = &mut self.devices[index].ended;
             let count = ended.len().div_ceil(10);
             ended.drain(..count);
             ended.shrink_to(ended.len() * 2);
             let oldest = ended.front().map_or(Micros::MAX, |process| process.seen);
-            self.gpus[index].workloads.retain(|workload| workload.seen >= oldest || !workload.is_over());
+            self.devices[index].workloads.retain(|workload| workload.seen >= oldest || !workload.is_over());
             self.dropped += count as u64 - 1;
             return true;
         }
-        let largest = self.gpus.iter_mut().flat_map(GpuHistory::series).max_by_key(|series| series.bytes());
+        let largest = self.devices.iter_mut().flat_map(DeviceHistory::series).max_by_key(|series| series.bytes());
         largest.is_some_and(Series::halve) || self.events.drop_oldest()
     }
 
@@ -48,7 +50,7 @@ impl Ledger {
     /// and for copies while they are read.
     pub(in crate::recorder) fn bytes(&self) -> usize {
         let values =
-            self.events.bytes() + self.reports.bytes() + self.gpus.iter().map(GpuHistory::bytes).sum::<usize>();
+            self.events.bytes() + self.reports.bytes() + self.devices.iter().map(DeviceHistory::bytes).sum::<usize>();
         size_of::<Self>() + values / 4 * 5
     }
 

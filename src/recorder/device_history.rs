@@ -1,4 +1,8 @@
-//! One GPU over time: its memory, its MIG devices, its processes and its workloads.
+//! One device over time: its memory, its processes and its workloads. A device is a GPU, or a GPU instance of MIG, which is
+//! identified by its first MIG device.
+//!
+//! Invariant: a GPU that is divided by MIG reaches no level and has no new peak, because no process can fill it: its
+//! GPU instances do.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,7 +12,7 @@ use super::event::{Held, What};
 use super::heap_use::allocation;
 use super::process_history::ProcessHistory;
 use super::series::{FINE, Micros, SECOND, Series};
-use crate::snapshot::{Gpu, GpuProcesses, GpuState, MemorySample, MigDevice, Workload};
+use crate::snapshot::{Gpu, GpuProcesses, GpuState, MemorySample, MigDevice, Process, Workload, WorkloadUse};
 
 /// Reaching one of these shares of the allocatable memory is an event.
 pub(super) const LEVELS: [f64; 3] = [0.9, 0.95, 0.98];
@@ -24,21 +28,25 @@ const MAX_LISTS: usize = 12_000;
 /// The maximum number of processes that a new peak names.
 const HOLDERS: usize = 5;
 
-/// A GPU.
+/// A GPU or a GPU instance.
 #[derive(Debug)]
-pub(super) struct GpuHistory {
+pub(super) struct DeviceHistory {
     pub(super) gpu: Arc<Gpu>,
+    /// The first MIG device of the GPU instance; `None` for the GPU itself.
+    pub(super) mig: Option<Arc<MigDevice>>,
+    /// When the lanes last passed something on about it.
+    pub(super) seen: Micros,
     /// Bytes: total minus reserved memory; 0 while unknown.
     pub(super) allocatable: u64,
     pub(super) memory: Series,
-    pub(super) mig: Vec<(Arc<MigDevice>, Series)>,
-    /// The processes on the GPU.
+    /// The processes on the device.
     pub(super) living: Vec<ProcessHistory>,
     /// The processes that have ended, in the order in which they ended. Each is boxed, because a long list that grows
     /// would otherwise leave large holes in the heap.
     pub(super) ended: VecDeque<Box<ProcessHistory>>,
     pub(super) workloads: VecDeque<Box<WorkloadHistory>>,
-    /// The times at which the lists of the last two minutes were read, oldest first.
+    /// The times at which the lists of the last two minutes were read, oldest first; empty for a GPU instance, which has
+    /// those of its GPU.
     lists: VecDeque<Micros>,
     pub(super) state: GpuState,
     /// For each of [`LEVELS`], whether memory use has reached it and has not fallen far below it since.
@@ -47,6 +55,52 @@ pub(super) struct GpuHistory {
     highest: (u64, Micros),
     /// The highest memory use for which a new peak was recorded as an event.
     announced: u64,
+}
+
+/// What identifies a device.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct DeviceKey {
+    /// [`Gpu::key`].
+    pub(super) gpu: String,
+    /// The UUID of the first MIG device of the GPU instance; `None` for the GPU itself.
+    pub(super) mig: Option<String>,
+}
+
+impl DeviceKey {
+    /// `mig`: any MIG device of the GPU instance. Its compute instances share its memory.
+    pub(super) fn of(gpu: &Gpu, mig: Option<&MigDevice>) -> Self {
+        Self { gpu: gpu.key(), mig: mig.map(|mig| first_of_instance(gpu, mig).uuid.clone()) }
+    }
+}
+
+/// The first MIG device of the GPU instance to which a MIG device belongs.
+pub(super) fn first_of_instance<'a>(gpu: &'a Gpu, device: &'a MigDevice) -> &'a MigDevice {
+    let is_listed = gpu.mig.iter().any(|other| other.uuid == device.uuid);
+    let mut instance = gpu.mig.iter().filter(|other| is_listed && other.gpu_instance == device.gpu_instance);
+    instance.next().map_or(device, |first| first)
+}
+
+/// The part of a list that concerns one device.
+#[derive(Debug)]
+pub(super) struct DeviceList<'l> {
+    processes: Vec<&'l Process>,
+    workloads: Vec<&'l WorkloadUse>,
+    /// The number of running processes on the GPU that the list leaves out, and that are not yet assumed to be on a
+    /// device.
+    pub(super) left_out: usize,
+    cuts_workloads: bool,
+}
+
+impl<'l> DeviceList<'l> {
+    pub(super) fn of(list: &'l GpuProcesses, key: &DeviceKey, left_out: usize) -> Self {
+        let is_here = |mig: &Option<Arc<MigDevice>>| DeviceKey::of(&list.gpu, mig.as_deref()).mig == key.mig;
+        Self {
+            processes: list.processes.iter().filter(|process| is_here(&process.mig)).collect(),
+            workloads: list.workloads.iter().filter(|workload| is_here(&workload.mig)).collect(),
+            left_out,
+            cuts_workloads: list.other_workloads.is_some(),
+        }
+    }
 }
 
 /// A workload on a GPU (or MIG device).
@@ -62,19 +116,20 @@ pub(super) struct WorkloadHistory {
 /// How many processes appeared and how many ended, according to a new list.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Changed {
-    /// The number of processes that appeared: they are the last ones in [`GpuHistory::living`].
+    /// The number of processes that appeared: they are the last ones in [`DeviceHistory::living`].
     pub(super) started: usize,
-    /// The number of processes that ended: they are the last ones in [`GpuHistory::ended`].
+    /// The number of processes that ended: they are the last ones in [`DeviceHistory::ended`].
     pub(super) ended: usize,
 }
 
-impl GpuHistory {
-    pub(super) fn new(gpu: Arc<Gpu>) -> Self {
+impl DeviceHistory {
+    pub(super) fn new(gpu: Arc<Gpu>, mig: Option<Arc<MigDevice>>, seen: Micros) -> Self {
         Self {
             gpu,
+            mig,
+            seen,
             allocatable: 0,
             memory: Series::default(),
-            mig: Vec::new(),
             living: Vec::new(),
             ended: VecDeque::new(),
             workloads: VecDeque::new(),
@@ -88,16 +143,8 @@ impl GpuHistory {
 
     /// Records a sample from the memory lane. Returns the levels that it reached.
     pub(super) fn sample(&mut self, sample: &MemorySample, at: Micros) -> Vec<f64> {
-        if let Some(device) = &sample.mig {
-            let known = self.mig.iter().position(|(known, _)| known.uuid == device.uuid);
-            let index = known.unwrap_or_else(|| {
-                self.mig.push((device.clone(), Series::default()));
-                self.mig.len() - 1
-            });
-            self.mig[index].1.see(at, sample.used);
-            return Vec::new();
-        }
         self.gpu.clone_from(&sample.gpu);
+        self.seen = self.seen.max(at);
         self.memory.see(at, sample.used);
         let Some(used) = sample.used else { return Vec::new() };
         self.allocatable = sample.allocatable;
@@ -105,6 +152,9 @@ impl GpuHistory {
             self.highest = (used, at);
         }
         let mut crossed = Vec::new();
+        if self.is_divided() {
+            return crossed;
+        }
         for (level, reached) in LEVELS.into_iter().zip(&mut self.reached) {
             let ratio = used as f64 / self.allocatable.max(1) as f64;
             if ratio >= level && !std::mem::replace(reached, true) {
@@ -116,10 +166,32 @@ impl GpuHistory {
         crossed
     }
 
+    /// Whether it is a GPU whose memory is divided among GPU instances.
+    pub(super) fn is_divided(&self) -> bool {
+        self.mig.is_none() && self.gpu.mig_mode == Some(true)
+    }
+
+    /// What identifies it.
+    pub(super) fn key(&self) -> DeviceKey {
+        DeviceKey::of(&self.gpu, self.mig.as_deref())
+    }
+
+    /// The UUID of the MIG device, or of the GPU.
+    pub(super) fn uuid(&self) -> &str {
+        self.mig.as_ref().map_or(&self.gpu.uuid, |device| &device.uuid)
+    }
+
+    pub(super) fn mig_uuid(&self) -> Option<&str> {
+        self.mig.as_ref().map(|device| device.uuid.as_str())
+    }
+
     /// The new peak, once it has settled, with the processes that held the most at that time.
     pub(super) fn new_peak(&mut self, now: Micros) -> Option<(Micros, What)> {
         let (used_bytes, at) = self.highest;
-        if used_bytes < self.announced.saturating_add(PEAK_STEP) || now.saturating_sub(at) < SETTLED {
+        if used_bytes < self.announced.saturating_add(PEAK_STEP)
+            || now.saturating_sub(at) < SETTLED
+            || self.is_divided()
+        {
             return None;
         }
         self.announced = used_bytes;
@@ -131,7 +203,7 @@ impl GpuHistory {
             .collect();
         holders.sort_by_key(|held| std::cmp::Reverse(held.used_bytes));
         holders.truncate(HOLDERS);
-        Some((at, What::NewPeak { used_bytes, holders }))
+        Some((at, What::NewPeak { used_bytes, holders, mig_uuid: self.mig_uuid().map(str::to_owned) }))
     }
 
     /// The moment at which the memory use of the processes matches the memory use that the GPU had at `at`. This moment
@@ -153,10 +225,13 @@ impl GpuHistory {
         after.checked_sub(1).map(|index| self.lists[index])
     }
 
-    /// Records a list from the process lane.
-    pub(super) fn list(&mut self, list: &GpuProcesses, at: Micros, now: Now) -> Changed {
+    /// Records the part of a list from the process lane that concerns the device.
+    pub(super) fn list(&mut self, list: &mut DeviceList<'_>, at: Micros, now: Now) -> Changed {
         let mut changed = Changed::default();
-        self.lists.push_back(at);
+        self.seen = self.seen.max(at);
+        if self.mig.is_none() {
+            self.lists.push_back(at);
+        }
         while self.lists.len() > MAX_LISTS || self.lists.front().is_some_and(|oldest| oldest + FINE < at) {
             self.lists.pop_front();
         }
@@ -170,11 +245,11 @@ impl GpuHistory {
             self.living[index].see(process, at);
         }
         let last_state =
-            |known: &ProcessHistory| known.last_state(list.processes.iter().filter(|process| !process.alive));
+            |known: &ProcessHistory| known.last_state(list.processes.iter().copied().filter(|process| !process.alive));
         // A truncated list contains the number of running processes that it leaves out. Of the processes that are
         // missing from such a list, those seen most recently are assumed to be the left-out ones. The others have
         // ended.
-        let mut left_out = list.other.map_or(0, |other| usize::try_from(other.processes).unwrap_or(usize::MAX));
+        let mut left_out = list.left_out;
         let mut seen: Vec<Micros> = match left_out {
             0 => Vec::new(),
             _ => {
@@ -200,11 +275,12 @@ impl GpuHistory {
             changed.ended += 1;
             self.ended.push_back(Box::new(known));
         }
+        list.left_out = left_out;
         self.list_workloads(list, at);
         changed
     }
 
-    fn list_workloads(&mut self, list: &GpuProcesses, at: Micros) {
+    fn list_workloads(&mut self, list: &DeviceList<'_>, at: Micros) {
         let device = |mig: &Option<Arc<MigDevice>>| mig.as_ref().map(|device| device.uuid.clone());
         for workload in list.workloads.iter().filter(|workload| workload.processes > 0) {
             let mut known = self.workloads.iter();
@@ -219,37 +295,33 @@ impl GpuHistory {
             self.workloads[index].series.see(at, workload.used);
             self.workloads[index].seen = at;
         }
-        let was_cut = list.other_workloads.is_some();
         for known in self.workloads.iter_mut().filter(|known| known.seen != at) {
-            known.series.see(at, (!was_cut).then_some(0));
+            known.series.see(at, (!list.cuts_workloads).then_some(0));
         }
     }
 
-    /// Records that nothing is known about the GPU from this moment on.
+    /// Records that nothing is known about the device from this moment on.
     pub(super) fn lose(&mut self, at: Micros) {
         self.memory.see(at, None);
-        self.mig.iter_mut().for_each(|(_, series)| series.see(at, None));
         self.living.iter_mut().for_each(|process| process.series.see(at, None));
         self.workloads.iter_mut().for_each(|workload| workload.series.see(at, None));
     }
 
-    /// All series of the GPU.
+    /// All series of the device.
     pub(super) fn series(&mut self) -> impl Iterator<Item = &mut Series> {
         let processes = self.living.iter_mut().chain(self.ended.iter_mut().map(|process| &mut **process));
         std::iter::once(&mut self.memory)
-            .chain(self.mig.iter_mut().map(|(_, series)| series))
             .chain(processes.map(|process| &mut process.series))
             .chain(self.workloads.iter_mut().map(|workload| &mut workload.series))
     }
 
     /// The memory that the history uses.
     pub(super) fn bytes(&self) -> usize {
-        let mig: usize = self.mig.iter().map(|(_, series)| series.bytes() + size_of::<Series>()).sum();
         let lists = self.lists.capacity() * size_of::<Micros>();
         let boxes = self.ended.capacity() + self.workloads.capacity();
         let processes: usize = self.processes().map(ProcessHistory::bytes).sum();
         let workloads: usize = self.workloads.iter().map(|workload| workload.bytes()).sum();
-        let own = size_of::<Self>() + self.memory.bytes() + lists + mig;
+        let own = size_of::<Self>() + self.memory.bytes() + lists;
         own + boxes * size_of::<usize>() + processes + workloads
     }
 }
