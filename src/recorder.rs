@@ -15,6 +15,7 @@ mod answers;
 mod blocks;
 mod clock;
 mod device_history;
+mod device_list;
 mod disk;
 mod ended_log;
 mod event;

@@ -8,11 +8,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::clock::Now;
+use super::device_list::{DeviceKey, DeviceList, Unfollowed};
 use super::event::{Held, What};
-use super::heap_use::allocation;
+use super::heap_use::{HeapUse as _, allocation};
 use super::process_history::ProcessHistory;
 use super::series::{FINE, Micros, SECOND, Series};
-use crate::snapshot::{Gpu, GpuProcesses, GpuState, MemorySample, MigDevice, Process, Workload, WorkloadUse};
+use crate::snapshot::{Gpu, GpuState, MemorySample, MigDevice, Workload};
 
 /// Reaching one of these shares of the allocatable memory is an event.
 pub(super) const LEVELS: [f64; 3] = [0.9, 0.95, 0.98];
@@ -25,6 +26,10 @@ const SETTLED: Micros = SECOND;
 const PEAK_STEP: u64 = 16 << 20;
 /// The maximum number of lists whose times are kept.
 const MAX_LISTS: usize = 12_000;
+/// The number of lists whose times are kept if there is little memory.
+const LEAST_LISTS: usize = 32;
+/// A process whose memory has not changed for this long is idle.
+const IDLE: Micros = 60 * SECOND;
 /// The maximum number of processes that a new peak names.
 const HOLDERS: usize = 5;
 
@@ -41,10 +46,14 @@ pub(super) struct DeviceHistory {
     pub(super) memory: Series,
     /// The processes on the device.
     pub(super) living: Vec<ProcessHistory>,
+    /// The processes on the device that are not followed, because there was no room. Sorted.
+    unfollowed: Vec<Unfollowed>,
     /// The processes that have ended, in the order in which they ended. Each is boxed, because a long list that grows
     /// would otherwise leave large holes in the heap.
     pub(super) ended: VecDeque<Box<ProcessHistory>>,
     pub(super) workloads: VecDeque<Box<WorkloadHistory>>,
+    /// The number of workloads for which there was room.
+    pub(super) most_workloads: usize,
     /// The times at which the lists of the last two minutes were read, oldest first; empty for a GPU instance, which has
     /// those of its GPU.
     lists: VecDeque<Micros>,
@@ -55,52 +64,6 @@ pub(super) struct DeviceHistory {
     highest: (u64, Micros),
     /// The highest memory use for which a new peak was recorded as an event.
     announced: u64,
-}
-
-/// What identifies a device.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct DeviceKey {
-    /// [`Gpu::key`].
-    pub(super) gpu: String,
-    /// The UUID of the first MIG device of the GPU instance; `None` for the GPU itself.
-    pub(super) mig: Option<String>,
-}
-
-impl DeviceKey {
-    /// `mig`: any MIG device of the GPU instance. Its compute instances share its memory.
-    pub(super) fn of(gpu: &Gpu, mig: Option<&MigDevice>) -> Self {
-        Self { gpu: gpu.key(), mig: mig.map(|mig| first_of_instance(gpu, mig).uuid.clone()) }
-    }
-}
-
-/// The first MIG device of the GPU instance to which a MIG device belongs.
-pub(super) fn first_of_instance<'a>(gpu: &'a Gpu, device: &'a MigDevice) -> &'a MigDevice {
-    let is_listed = gpu.mig.iter().any(|other| other.uuid == device.uuid);
-    let mut instance = gpu.mig.iter().filter(|other| is_listed && other.gpu_instance == device.gpu_instance);
-    instance.next().map_or(device, |first| first)
-}
-
-/// The part of a list that concerns one device.
-#[derive(Debug)]
-pub(super) struct DeviceList<'l> {
-    processes: Vec<&'l Process>,
-    workloads: Vec<&'l WorkloadUse>,
-    /// The number of running processes on the GPU that the list leaves out, and that are not yet assumed to be on a
-    /// device.
-    pub(super) left_out: usize,
-    cuts_workloads: bool,
-}
-
-impl<'l> DeviceList<'l> {
-    pub(super) fn of(list: &'l GpuProcesses, key: &DeviceKey, left_out: usize) -> Self {
-        let is_here = |mig: &Option<Arc<MigDevice>>| DeviceKey::of(&list.gpu, mig.as_deref()).mig == key.mig;
-        Self {
-            processes: list.processes.iter().filter(|process| is_here(&process.mig)).collect(),
-            workloads: list.workloads.iter().filter(|workload| is_here(&workload.mig)).collect(),
-            left_out,
-            cuts_workloads: list.other_workloads.is_some(),
-        }
-    }
 }
 
 /// A workload on a GPU (or MIG device).
@@ -131,8 +94,10 @@ impl DeviceHistory {
             allocatable: 0,
             memory: Series::default(),
             living: Vec::new(),
+            unfollowed: Vec::new(),
             ended: VecDeque::new(),
             workloads: VecDeque::new(),
+            most_workloads: usize::MAX,
             lists: VecDeque::new(),
             state: GpuState::Unsampled,
             reached: [false; LEVELS.len()],
@@ -235,7 +200,13 @@ impl DeviceHistory {
         while self.lists.len() > MAX_LISTS || self.lists.front().is_some_and(|oldest| oldest + FINE < at) {
             self.lists.pop_front();
         }
+        let unfollowed = std::mem::take(&mut self.unfollowed);
         for process in list.processes.iter().filter(|process| process.alive) {
+            let key = Unfollowed::of(process.id(), process.mig.as_deref());
+            if unfollowed.binary_search(&key).is_ok() {
+                self.unfollowed.push(key);
+                continue;
+            }
             let known = self.living.iter().position(|known| known.is(process, now));
             let index = known.unwrap_or_else(|| {
                 changed.started += 1;
@@ -244,8 +215,9 @@ impl DeviceHistory {
             });
             self.living[index].see(process, at);
         }
-        let last_state =
-            |known: &ProcessHistory| known.last_state(list.processes.iter().copied().filter(|process| !process.alive));
+        self.unfollowed.sort_unstable();
+        let ended = || list.processes.iter().copied().filter(|process| !process.alive);
+        let last_state = |known: &ProcessHistory| known.last_state(ended());
         // A truncated list contains the number of running processes that it leaves out. Of the processes that are
         // missing from such a list, those seen most recently are assumed to be the left-out ones. The others have
         // ended.
@@ -286,6 +258,9 @@ impl DeviceHistory {
             let mut known = self.workloads.iter();
             let known = known
                 .position(|known| known.workload == workload.workload && device(&known.mig) == device(&workload.mig));
+            if known.is_none() && self.workloads.len() >= self.most_workloads {
+                continue;
+            }
             let index = known.unwrap_or_else(|| {
                 let (workload, mig) = (workload.workload.clone(), workload.mig.clone());
                 let known = WorkloadHistory { workload, mig, series: Series::default(), seen: at };
@@ -307,6 +282,38 @@ impl DeviceHistory {
         self.workloads.iter_mut().for_each(|workload| workload.series.see(at, None));
     }
 
+    /// Stops following that many running processes: idle ones first, then those with the least memory. Nothing is recorded
+    /// about them any longer, also not their ends. Returns their number.
+    pub(super) fn unfollow(&mut self, count: usize) -> usize {
+        let now = self.seen;
+        self.living.sort_by_key(|process| {
+            let is_idle = process.series.last_change().is_none_or(|at| now.saturating_sub(at) >= IDLE);
+            std::cmp::Reverse((!is_idle, process.series.last()))
+        });
+        let kept = self.living.len().saturating_sub(count);
+        let given_up = self.living.drain(kept..);
+        self.unfollowed.extend(given_up.map(|process| Unfollowed::of(process.id(), process.mig.as_deref())));
+        self.unfollowed.sort_unstable();
+        self.unfollowed.shrink_to_fit();
+        self.living.shrink_to(kept * 2);
+        count
+    }
+
+    /// Gives up the older parts of the device's own history until it uses at most `bytes`, or is short.
+    pub(super) fn bound_own(&mut self, bytes: usize) {
+        while self.memory.bytes() > bytes && self.memory.halve() {}
+        while self.lists.capacity() * size_of::<Micros>() > bytes && self.lists.len() > LEAST_LISTS {
+            self.lists.drain(..self.lists.len() / 2);
+            self.lists.shrink_to_fit();
+        }
+    }
+
+    /// The series of its processes and workloads.
+    pub(super) fn holders_series(&mut self) -> impl Iterator<Item = &mut Series> {
+        let processes = self.living.iter_mut().map(|process| &mut process.series);
+        processes.chain(self.workloads.iter_mut().map(|workload| &mut workload.series))
+    }
+
     /// All series of the device.
     pub(super) fn series(&mut self) -> impl Iterator<Item = &mut Series> {
         let processes = self.living.iter_mut().chain(self.ended.iter_mut().map(|process| &mut **process));
@@ -322,13 +329,18 @@ impl DeviceHistory {
         let processes: usize = self.processes().map(ProcessHistory::bytes).sum();
         let workloads: usize = self.workloads.iter().map(|workload| workload.bytes()).sum();
         let own = size_of::<Self>() + self.memory.bytes() + lists;
-        own + boxes * size_of::<usize>() + processes + workloads
+        let unused = (self.living.capacity() - self.living.len()) * size_of::<ProcessHistory>();
+        let unfollowed = allocation(self.unfollowed.capacity() * size_of::<Unfollowed>());
+        own + boxes * size_of::<usize>() + processes + workloads + unused + unfollowed
     }
 }
 
 impl WorkloadHistory {
     fn bytes(&self) -> usize {
-        allocation(size_of::<Self>()) + self.series.bytes()
+        allocation(size_of::<Self>())
+            + self.series.bytes()
+            + allocation(size_of::<Workload>())
+            + self.workload.heap_use()
     }
 
     /// Whether none of its processes is on the GPU.

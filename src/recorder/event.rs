@@ -208,7 +208,7 @@ impl Events {
     pub(super) fn add(&mut self, event: Recorded) {
         // Dropped before the new event is added, so that the list of events never grows beyond its capacity.
         if self.kept.len() == MAX_EVENTS {
-            self.drop_oldest();
+            self.give_up();
         }
         self.bytes += event.bytes();
         self.kept.push_back(event);
@@ -226,12 +226,34 @@ impl Events {
         }
     }
 
-    /// Drops the oldest event. Returns whether there was one.
-    pub(super) fn drop_oldest(&mut self) -> bool {
-        let Some(event) = self.kept.pop_front() else { return false };
-        self.bytes = self.bytes.saturating_sub(event.bytes());
-        self.dropped += 1;
-        true
+    /// Drops the oldest event that any process can cause, or the oldest if there is none.
+    fn give_up(&mut self) {
+        let position = self.kept.iter().position(|event| event.what.is_common()).unwrap_or(0);
+        if let Some(event) = self.kept.remove(position) {
+            self.bytes = self.bytes.saturating_sub(event.bytes());
+            self.dropped += 1;
+        }
+    }
+
+    /// Drops events until the rest uses at most `bytes`: first those that any process can cause, the oldest first.
+    pub(super) fn bound(&mut self, bytes: usize) {
+        if self.bytes() <= bytes {
+            return;
+        }
+        // A part is left free, so that the next events do not lead here at once.
+        let bytes = bytes / 8 * 7;
+        for is_dropped in [What::is_common as fn(&What) -> bool, |_| true] {
+            let (kept, dropped) = (&mut self.bytes, &mut self.dropped);
+            self.kept.retain(|event| {
+                let stays = *kept <= bytes || !is_dropped(&event.what);
+                if !stays {
+                    *kept = kept.saturating_sub(event.bytes());
+                    *dropped += 1;
+                }
+                stays
+            });
+        }
+        self.kept.shrink_to_fit();
     }
 
     /// The last `limit` added events from `from` to `to` for which `is_wanted` is true, earliest first.
@@ -253,12 +275,26 @@ impl Events {
 
     /// The estimated size in bytes, including the names.
     pub(super) fn bytes(&self) -> usize {
-        self.bytes
+        self.bytes + (self.kept.capacity() - self.kept.len()) * size_of::<Recorded>()
     }
 
     /// The number of events that were dropped to make room.
     pub(super) fn dropped(&self) -> u64 {
         self.dropped
+    }
+}
+
+impl What {
+    /// Whether any process can cause many of these by itself.
+    fn is_common(&self) -> bool {
+        matches!(
+            self,
+            Self::ProcessStarted(_)
+                | Self::ProcessEnded { .. }
+                | Self::OutOfMemory(_)
+                | Self::NewPeak { .. }
+                | Self::Reached { .. }
+        )
     }
 }
 
@@ -312,7 +348,8 @@ mod tests {
         assert_eq!(within(4990, 4992, 10).len(), 3);
         assert_eq!(within(0, Micros::MAX, 2), within(4998, 4999, 2), "the latest");
         let before = events.bytes();
-        assert!(events.drop_oldest() && events.bytes() < before);
+        events.bound(before / 2);
+        assert!(events.bytes() <= before / 2 && events.kept.len() > 1000);
     }
 
     #[test]

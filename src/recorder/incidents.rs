@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::clock::Now;
-use super::device_history::DeviceKey;
+use super::device_list::DeviceKey;
 use super::freeze::{AFTER, freeze};
 use super::incident::{Incident, IncidentGpu, Kind};
 use super::ledger::{Ledger, Trigger};

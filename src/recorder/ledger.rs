@@ -1,7 +1,6 @@
 //! All that the recorder remembers: the histories of the GPUs, the events, and the incidents.
 //!
-//! Invariant: the memory that it uses stays within its limit. The oldest entries are dropped first, and every drop is
-//! counted.
+//! Invariant: the memory that it uses stays within its limit (`size`), and every drop is counted.
 
 mod size;
 mod state;
@@ -11,7 +10,8 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use super::clock::{Clock, Now};
-use super::device_history::{Changed, DeviceHistory, DeviceKey, DeviceList, first_of_instance};
+use super::device_history::{Changed, DeviceHistory};
+use super::device_list::{DeviceKey, DeviceList, first_of_instance};
 use super::event::{Events, Failure, Recorded, What, Who};
 use super::exit_status::Exit;
 use super::failures::{Failures, Settled};

@@ -12,6 +12,7 @@ mod job_report;
 mod kept;
 mod meter;
 mod open;
+mod size;
 mod text;
 
 use std::cmp::Reverse;
@@ -40,8 +41,6 @@ const MAX_OPEN: usize = 1024;
 const LEAST_PAUSE: Micros = 3 * SECOND;
 /// The pause in periods of the readings that would show the opposite.
 const PERIODS: u64 = 3;
-/// The reports may use the recorder's memory divided by this number.
-const SHARE: usize = 4;
 
 /// The settings of the reports.
 #[derive(Debug, Clone)]
@@ -62,6 +61,8 @@ pub(super) struct Reports {
     pause: Micros,
     node: Option<String>,
     open: HashMap<Arc<Workload>, Open>,
+    /// The number of reports for which there is room.
+    most_open: usize,
     /// The final reports.
     kept: Kept,
     /// The final reports that have not been taken for the file yet.
@@ -91,6 +92,7 @@ impl Reports {
             pause: (micros(settings.activity_interval).saturating_mul(PERIODS)).max(LEAST_PAUSE),
             node,
             open: HashMap::new(),
+            most_open: MAX_OPEN,
             kept: Kept::default(),
             complete: Vec::new(),
             gpus: Vec::new(),
@@ -161,7 +163,7 @@ impl Reports {
         if self.open.contains_key(workload) {
             return;
         }
-        if self.open.len() >= MAX_OPEN && !self.close_first_left(now) {
+        if self.open.len() >= self.most_open && !self.close_first_left(now) {
             self.dropped += 1;
             return;
         }
@@ -313,24 +315,6 @@ impl Reports {
             open.into_iter().map(|open| Arc::new(open.report(now, state(open), self.node.as_deref(), self.simulated)));
         let all = open.chain(self.kept.newest_first().cloned());
         all.filter(|report| report.is_of(job, workload)).take(limit).collect()
-    }
-
-    /// Drops complete reports until the rest uses at most its share of `limit` bytes.
-    pub(super) fn age(&mut self, limit: usize) {
-        while self.bytes() > limit / SHARE && self.kept.drop_oldest() {}
-    }
-
-    /// An upper estimate of the memory that the reports use.
-    pub(super) fn bytes(&self) -> usize {
-        let open: usize = self.open.values().map(Open::bytes).sum();
-        let meters: usize = self.gpus.iter().flat_map(|gpu| &gpu.meters).map(Meter::bytes).sum();
-        let complete: usize = self.complete.capacity() * size_of::<usize>();
-        open + meters + complete + self.kept.bytes()
-    }
-
-    /// The number of reports that were dropped to make room.
-    pub(super) fn dropped(&self) -> u64 {
-        self.dropped + self.kept.dropped()
     }
 }
 

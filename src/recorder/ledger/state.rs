@@ -52,7 +52,7 @@ impl Ledger {
         }
     }
 
-    fn see_state(&mut self, index: usize, state: GpuState, at: Micros) {
+    pub(super) fn see_state(&mut self, index: usize, state: GpuState, at: Micros) {
         let before = std::mem::replace(&mut self.devices[index].state, state);
         match (before, state) {
             (before, state) if before == state => {}

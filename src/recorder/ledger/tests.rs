@@ -62,7 +62,8 @@ impl Scene {
             self.incidents.record(trigger, &self.ledger, now, false);
         }
         self.incidents.complete(&self.ledger, now, false);
-        self.ledger.age(now.micros, 16 << 20);
+        self.ledger.age(now.micros);
+        self.ledger.bound(now, 16 << 20);
     }
 
     /// Sets the memory of a process, and starts the process if it is new. The GPU's memory changes first, and the list
@@ -451,7 +452,8 @@ fn a_storm_of_short_processes_stays_within_the_memory_and_counts_what_is_dropped
         scene.ledger.look(&Snapshot::default(), now);
         scene.ledger.take_triggers();
         scene.ledger.take_gone(Micros::MAX);
-        scene.ledger.age(now.micros, LIMIT);
+        scene.ledger.age(now.micros);
+        scene.ledger.bound(now, LIMIT);
         assert!(scene.ledger.bytes() <= LIMIT, "{}", scene.ledger.bytes());
     }
     let gpu = scene.gpu();

@@ -307,6 +307,10 @@ impl DeviceUse {
         }
     }
 
+    pub(super) fn peak(&self) -> Option<u64> {
+        self.peak.map(|(peak, _)| peak)
+    }
+
     pub(super) fn bytes(&self) -> usize {
         size_of::<Self>() + allocation(self.processes.capacity() * size_of::<Tracked>())
     }

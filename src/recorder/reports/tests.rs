@@ -512,7 +512,8 @@ fn ten_thousand_jobs_are_bounded_and_all_reach_the_file() {
     scene.reports.stop(now);
     written += scene.reports.take_complete().len();
     assert_eq!(written, 10_000);
-    scene.reports.age(1 << 20);
+    let now = scene.now();
+    scene.reports.bound(now, 256 << 10);
     assert!(scene.reports.bytes() <= 1 << 18 && !scene.all().is_empty());
     // More workloads than can be followed at once: the rest is counted, and those that are followed stay.
     let dropped = scene.reports.dropped();
