@@ -14,13 +14,14 @@
 mod answers;
 mod blocks;
 mod clock;
+mod device_history;
+mod device_list;
 mod disk;
 mod ended_log;
 mod event;
 mod exit_status;
 mod failures;
 mod freeze;
-mod gpu_history;
 mod handle;
 mod heap_use;
 mod history;
@@ -44,7 +45,9 @@ pub use event::{Event, Failure, Held, What, Who};
 pub use exit_status::Exit;
 pub use handle::{PERIOD, Recorder, Settings};
 pub use history::History;
-pub use incident::{Between, Chart, ChartPoint, Growth, Holder, Incident, IncidentGpu, Kind, Peak, VERSION};
+pub use incident::{
+    Between, Chart, ChartPoint, Growth, Holder, Incident, IncidentGpu, IncidentMig, Kind, Peak, VERSION,
+};
 pub use report_file::ReportFileSettings;
 pub use reports::{DeviceReport, ExitCount, JobReport, ReportSettings, State, text as report_text};
 pub use store::StoreSettings;

@@ -216,6 +216,8 @@ struct Listed<'i> {
     complete: bool,
     gpu: u32,
     uuid: &'i str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mig_uuid: Option<&'i str>,
     summary: &'i str,
 }
 
@@ -223,7 +225,18 @@ impl<'i> Listed<'i> {
     fn of(incident: &'i Incident) -> Self {
         let Incident { id, kind, at, count, last_at, complete, gpu, summary, .. } = incident;
         let (kind, at, count, last_at, complete) = (*kind, *at, *count, *last_at, *complete);
-        Self { id, kind, at, count, last_at, complete, gpu: gpu.index, uuid: &gpu.uuid, summary }
+        Self {
+            id,
+            kind,
+            at,
+            count,
+            last_at,
+            complete,
+            gpu: gpu.index,
+            uuid: &gpu.uuid,
+            mig_uuid: gpu.mig_uuid(),
+            summary,
+        }
     }
 }
 

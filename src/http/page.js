@@ -655,7 +655,7 @@ function showEvents(events) {
 function incidentNode(incident) {
   const body = el("div", { class: "incident" }, "Loading…");
   const details = el("details", { toggle: () => details.open && openIncident(details, incident.id, body) },
-    el("summary", {}, ...spaced([el("time", {}, dateAndClock(incident.at)), el("b", {}, `GPU ${incident.gpu}`), el("span")])), body);
+    el("summary", {}, ...spaced([el("time", {}, dateAndClock(incident.at)), el("b", {}, `GPU ${incident.gpu}${incident.mig_uuid ? " MIG" : ""}`), el("span")])), body);
   return el("li", {}, details);
 }
 

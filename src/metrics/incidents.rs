@@ -5,21 +5,25 @@ use std::time::SystemTime;
 use super::exposition::Exposition;
 use super::family::{Family, Section, Unit, When};
 use super::label::Labels;
+use super::mig;
 use super::openmetrics::{Counted, Exemplar};
 use crate::snapshot::RecorderPart;
+
+/// Those of a MIG device only for incidents of a MIG device.
+const LABELS: &[&str] = &["gpu", "uuid", "mig_uuid", "gpu_instance", "compute_instance", "profile", "kind"];
 
 static INCIDENTS: Family = Family::counter(
     "gpu_memory_incidents_total",
     Unit::Number,
     When::Recorder,
-    &["gpu", "uuid", "kind"],
+    LABELS,
     "Incidents since the exporter started, and their repeats, of which the recorder kept no copy of their own. Moments less than ten seconds after the last are not counted. A series appears with its first incident, which rate() and increase() cannot see: use gpu_memory_last_incident_timestamp_seconds in alerts.",
 );
 static LAST: Family = Family::gauge(
     "gpu_memory_last_incident_timestamp_seconds",
     Unit::Seconds,
     When::Recorder,
-    &["gpu", "uuid", "kind"],
+    LABELS,
     "Unix time of the last incident or repeat in seconds. Absent before the first one.",
 );
 static BYTES: Family = Family::gauge(
@@ -40,7 +44,7 @@ static DROPPED: Family = Family::counter(
 pub(super) static SECTION: Section = Section {
     title: "Incidents",
     intro: "Absent if the recorder is switched off (`recorder.max-memory-mib` is 0). `kind` is `ended_at_peak` (a process ended within \
-            5 s of its own highest memory while its GPU was at least 95 % full), `out_of_memory` (a process reported a failed allocation), `near_limit` (98 % reached), `gpu_lost`, `memory_xid` \
+            5 s of its own highest memory while its GPU or MIG device was at least 95 % full), `out_of_memory` (a process reported a failed allocation), `near_limit` (98 % reached), `gpu_lost`, `memory_xid` \
             or `on_demand`; [recorder.md](recorder.md) explains them. The two families about the recorder itself are left out with \
             `web.disable-exporter-metrics`.",
     families: &[&INCIDENTS, &LAST, &BYTES, &DROPPED],
@@ -56,6 +60,10 @@ pub(super) fn collect(part: &RecorderPart, started: Option<SystemTime>, out: &mu
         .iter()
         .map(|incident| {
             let labels = Labels::default().and_number("gpu", incident.gpu).and("uuid", &incident.uuid);
+            let labels = match &incident.mig {
+                Some(device) => mig::and_device(labels, device),
+                None => labels,
+            };
             labels.and("kind", incident.kind)
         })
         .collect();

@@ -99,9 +99,12 @@ pub(super) fn collect(gpus: &[GpuView<'_>], out: &mut Exposition<'_>) {
 
 /// The labels of a MIG device's series.
 pub(super) fn labels(gpu: &GpuView<'_>, device: &MigDevice) -> Labels {
-    gpu.labels
-        .with_room(4)
-        .and("mig_uuid", &device.uuid)
+    and_device(gpu.labels.with_room(4), device)
+}
+
+/// The labels of a GPU's series, and those of a MIG device on it.
+pub(super) fn and_device(gpu: Labels, device: &MigDevice) -> Labels {
+    gpu.and("mig_uuid", &device.uuid)
         .and_number("gpu_instance", device.gpu_instance)
         .and_number("compute_instance", device.compute_instance)
         .and_known("profile", device.profile.as_deref())

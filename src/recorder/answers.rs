@@ -7,14 +7,14 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::clock::unix;
+use super::device_history::{DeviceHistory, DeviceKey};
 use super::event::{Event, Who};
 use super::freeze::chart;
-use super::gpu_history::GpuHistory;
 use super::incident::Chart;
 use super::ledger::Ledger;
-use super::process_history::ProcessHistory;
+use super::process_history::{Holding, ProcessHistory};
 use super::series::{COARSE, Micros, SECOND, Series};
-use crate::snapshot::{Gpu, MigDevice, Workload};
+use crate::snapshot::{MigDevice, Workload};
 
 /// The maximum number of points in a series.
 pub(super) const MAX_POINTS: u64 = 2_000;
@@ -83,22 +83,21 @@ pub(super) struct Plan {
 /// A series that is to be drawn, by what identifies it while the recorder goes on.
 #[derive(Debug)]
 pub(super) struct Drawn {
-    gpu: Arc<Gpu>,
-    mig: Option<Arc<MigDevice>>,
+    device: DeviceKey,
     what: Identity,
 }
 
 #[derive(Debug)]
 enum Identity {
     Device,
-    /// A process, by its pid and by when it was first listed.
-    Process(u32, Micros),
-    Workload(Arc<Workload>),
+    Process(Holding),
+    /// A workload, and the MIG device that it uses.
+    Workload(Arc<Workload>, Option<Arc<MigDevice>>),
 }
 
 impl Drawn {
     pub(super) fn is_workload(&self) -> bool {
-        matches!(self.what, Identity::Workload(_))
+        matches!(self.what, Identity::Workload(..))
     }
 }
 
@@ -112,7 +111,7 @@ pub struct HistorySeries {
     /// The UUID of the MIG device.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mig_uuid: Option<String>,
-    /// The GPU's allocatable memory in bytes, for the series of a GPU.
+    /// The allocatable memory in bytes, for the series of a GPU or MIG device.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allocatable_bytes: Option<u64>,
     /// The process, for the series of a process.
@@ -166,25 +165,26 @@ pub(super) fn plan(ledger: &Ledger, query: &HistoryQuery) -> Plan {
 /// The series of one kind, with their highest memory use.
 fn series_of(ledger: &Ledger, kind: Of, uuid: Option<&str>, span: Span) -> Vec<(u64, Drawn)> {
     let Span { from, to, .. } = span;
+    let is_wanted =
+        |history: &&DeviceHistory| uuid.is_none_or(|uuid| history.gpu.uuid == uuid || history.uuid() == uuid);
+    let mut devices: Vec<_> = ledger.devices.iter().filter(is_wanted).collect();
+    devices.sort_by_key(|history| (history.gpu.index, history.mig.as_ref().map(|device| device.index)));
     let mut found = Vec::new();
-    for history in ledger.gpus.iter().filter(|history| uuid.is_none_or(|uuid| history.gpu.uuid == uuid)) {
-        let drawn = |mig: Option<&Arc<MigDevice>>, what| Drawn { gpu: history.gpu.clone(), mig: mig.cloned(), what };
+    for history in devices {
+        let drawn = |what| Drawn { device: history.key(), what };
         match kind {
-            Of::Gpus => {
-                let devices = [None].into_iter().chain(history.mig.iter().map(|(device, _)| Some(device)));
-                found.extend(devices.map(|device| (0, drawn(device, Identity::Device))));
-            }
+            Of::Gpus => found.push((0, drawn(Identity::Device))),
             Of::Processes => {
                 let within =
                     |process: &&ProcessHistory| process.first <= to && process.ended.is_none_or(|(_, by)| by >= from);
                 found.extend(history.processes().filter(within).map(|process| {
                     let peak = process.peak.map_or(0, |(peak, _)| peak);
-                    (peak, drawn(process.mig.as_ref(), Identity::Process(process.pid, process.first)))
+                    (peak, drawn(Identity::Process(process.holding())))
                 }));
             }
             Of::Workloads => found.extend(history.workloads.iter().map(|workload| {
                 let highest = workload.series.highest(from, to).map_or(0, |(_, highest)| highest);
-                (highest, drawn(workload.mig.as_ref(), Identity::Workload(workload.workload.clone())))
+                (highest, drawn(Identity::Workload(workload.workload.clone(), workload.mig.clone())))
             })),
         }
     }
@@ -195,40 +195,33 @@ fn series_of(ledger: &Ledger, kind: Of, uuid: Option<&str>, span: Span) -> Vec<(
 pub(super) fn draw(ledger: &Ledger, plan: &Plan, drawn: &Drawn) -> Option<HistorySeries> {
     let (now, Span { from, to, step }) = (ledger.now(), plan.span);
     let draw = |values: &Series| chart(values, from, to, step, now);
-    let gpu = ledger.gpus.iter().find(|history| history.gpu.uuid == drawn.gpu.uuid)?;
-    let is_on = |mig: &Option<Arc<MigDevice>>| {
-        mig.as_ref().map(|device| &device.uuid) == drawn.mig.as_ref().map(|device| &device.uuid)
-    };
-    let mig_uuid = drawn.mig.as_ref().map(|device| device.uuid.clone());
+    let device = ledger.device(&drawn.device)?;
     Some(match &drawn.what {
-        Identity::Device => match &mig_uuid {
-            None => HistorySeries { allocatable_bytes: Some(gpu.allocatable), ..of(gpu, draw(&gpu.memory)) },
-            Some(uuid) => {
-                let (_, values) = gpu.mig.iter().find(|(device, _)| device.uuid == *uuid)?;
-                HistorySeries { mig_uuid, ..of(gpu, draw(values)) }
-            }
+        Identity::Device => HistorySeries {
+            allocatable_bytes: Some(device.allocatable).filter(|bytes| *bytes > 0),
+            mig_uuid: device.mig_uuid().map(str::to_owned),
+            ..of(device, draw(&device.memory))
         },
-        Identity::Process(pid, first) => {
-            let is_it =
-                |process: &&ProcessHistory| process.pid == *pid && process.first == *first && is_on(&process.mig);
-            let process = gpu.processes().find(is_it)?;
+        Identity::Process(holding) => {
+            let process = device.processes().find(|process| process.holding() == *holding)?;
             let started_at = process.start().and_then(unix);
-            HistorySeries { process: Some(process.who()), started_at, ..of(gpu, draw(&process.series)) }
+            HistorySeries { process: Some(process.who()), started_at, ..of(device, draw(&process.series)) }
         }
-        Identity::Workload(workload) => {
-            let mut all = gpu.workloads.iter();
-            let found = all.find(|found| found.workload == *workload && is_on(&found.mig))?;
+        Identity::Workload(workload, mig) => {
+            let uuid = |mig: &Option<Arc<MigDevice>>| mig.as_ref().map(|device| device.uuid.clone());
+            let mut all = device.workloads.iter();
+            let found = all.find(|found| found.workload == *workload && uuid(&found.mig) == uuid(mig))?;
             HistorySeries {
-                mig_uuid,
+                mig_uuid: uuid(mig),
                 workload: Some(workload.name.clone()),
                 workload_kind: Some(workload.kind.label()),
-                ..of(gpu, draw(&found.series))
+                ..of(device, draw(&found.series))
             }
         }
     })
 }
 
-fn of(gpu: &GpuHistory, memory: Chart) -> HistorySeries {
+fn of(gpu: &DeviceHistory, memory: Chart) -> HistorySeries {
     HistorySeries {
         gpu: gpu.gpu.index,
         uuid: gpu.gpu.uuid.clone(),

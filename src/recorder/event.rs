@@ -1,6 +1,7 @@
 //! What happened: the events that the recorder keeps.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +9,7 @@ use super::clock::Now;
 use super::exit_status::Exit;
 use super::heap_use::{HeapUse, allocation};
 use super::series::{Micros, SECOND};
-use crate::snapshot::ProcessId;
+use crate::snapshot::{MigDevice, ProcessId};
 
 /// An event is added at most this long after it happened.
 const LATE: Micros = 10 * SECOND;
@@ -83,24 +84,33 @@ pub enum What {
     },
     /// A framework in a process could not allocate memory, as the process itself reports.
     OutOfMemory(Box<Failure>),
-    /// The GPU's memory use was higher than at any earlier time since the exporter started.
+    /// The memory use of the GPU or MIG device was higher than at any earlier time since the exporter started.
     NewPeak {
         /// Bytes.
         used_bytes: u64,
         /// The processes with the most memory at that time, largest first.
         holders: Vec<Held>,
+        /// The UUID of the MIG device whose memory it is; absent for a GPU.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mig_uuid: Option<String>,
     },
-    /// The GPU's memory use rose to this share of the allocatable memory.
+    /// The memory use of the GPU or MIG device rose to this share of the allocatable memory.
     Reached {
         /// 0.9, 0.95 or 0.98.
         ratio: f64,
         /// Bytes.
         used_bytes: u64,
+        /// The UUID of the MIG device; absent for a GPU.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mig_uuid: Option<String>,
     },
     /// An incident was recorded.
     Incident {
         /// Its id.
         id: String,
+        /// The UUID of the MIG device; absent for a GPU.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mig_uuid: Option<String>,
     },
 }
 
@@ -174,6 +184,8 @@ pub(super) struct Recorded {
     pub(super) at: Micros,
     /// NVML's index and the UUID.
     pub(super) gpu: Option<(u32, String)>,
+    /// The first MIG device of the GPU instance that it concerns; `None` if it concerns a GPU or the machine.
+    pub(super) mig: Option<Arc<MigDevice>>,
     /// The process that it concerns.
     pub(super) process: Option<ProcessId>,
     pub(super) what: What,
@@ -196,7 +208,7 @@ impl Events {
     pub(super) fn add(&mut self, event: Recorded) {
         // Dropped before the new event is added, so that the list of events never grows beyond its capacity.
         if self.kept.len() == MAX_EVENTS {
-            self.drop_oldest();
+            self.give_up();
         }
         self.bytes += event.bytes();
         self.kept.push_back(event);
@@ -214,12 +226,34 @@ impl Events {
         }
     }
 
-    /// Drops the oldest event. Returns whether there was one.
-    pub(super) fn drop_oldest(&mut self) -> bool {
-        let Some(event) = self.kept.pop_front() else { return false };
-        self.bytes = self.bytes.saturating_sub(event.bytes());
-        self.dropped += 1;
-        true
+    /// Drops the oldest event that any process can cause, or the oldest if there is none.
+    fn give_up(&mut self) {
+        let position = self.kept.iter().position(|event| event.what.is_common()).unwrap_or(0);
+        if let Some(event) = self.kept.remove(position) {
+            self.bytes = self.bytes.saturating_sub(event.bytes());
+            self.dropped += 1;
+        }
+    }
+
+    /// Drops events until the rest uses at most `bytes`: first those that any process can cause, the oldest first.
+    pub(super) fn bound(&mut self, bytes: usize) {
+        if self.bytes() <= bytes {
+            return;
+        }
+        // A part is left free, so that the next events do not lead here at once.
+        let bytes = bytes / 8 * 7;
+        for is_dropped in [What::is_common as fn(&What) -> bool, |_| true] {
+            let (kept, dropped) = (&mut self.bytes, &mut self.dropped);
+            self.kept.retain(|event| {
+                let stays = *kept <= bytes || !is_dropped(&event.what);
+                if !stays {
+                    *kept = kept.saturating_sub(event.bytes());
+                    *dropped += 1;
+                }
+                stays
+            });
+        }
+        self.kept.shrink_to_fit();
     }
 
     /// The last `limit` added events from `from` to `to` for which `is_wanted` is true, earliest first.
@@ -241,12 +275,26 @@ impl Events {
 
     /// The estimated size in bytes, including the names.
     pub(super) fn bytes(&self) -> usize {
-        self.bytes
+        self.bytes + (self.kept.capacity() - self.kept.len()) * size_of::<Recorded>()
     }
 
     /// The number of events that were dropped to make room.
     pub(super) fn dropped(&self) -> u64 {
         self.dropped
+    }
+}
+
+impl What {
+    /// Whether any process can cause many of these by itself.
+    fn is_common(&self) -> bool {
+        matches!(
+            self,
+            Self::ProcessStarted(_)
+                | Self::ProcessEnded { .. }
+                | Self::OutOfMemory(_)
+                | Self::NewPeak { .. }
+                | Self::Reached { .. }
+        )
     }
 }
 
@@ -261,19 +309,15 @@ impl HeapUse for What {
     fn heap_use(&self) -> usize {
         match self {
             Self::ProcessStarted(who) | Self::ProcessEnded { who, .. } => who.heap_use(),
-            Self::NewPeak { holders, .. } => {
+            Self::NewPeak { holders, mig_uuid, .. } => {
                 let names: usize = holders.iter().map(|holder| holder.who.heap_use()).sum();
-                allocation(holders.capacity() * size_of::<Held>()) + names
+                allocation(holders.capacity() * size_of::<Held>()) + names + mig_uuid.heap_use()
             }
             Self::OutOfMemory(failure) => allocation(size_of::<Failure>()) + failure.heap_use(),
             Self::DriverOpened { version: text } | Self::DriverClosed { problem: text } => text.heap_use(),
-            Self::Incident { id } => id.heap_use(),
-            Self::ExporterStarted
-            | Self::GpuLost
-            | Self::GpuStalled
-            | Self::GpuBack
-            | Self::Xid { .. }
-            | Self::Reached { .. } => 0,
+            Self::Incident { id, mig_uuid } => id.heap_use() + mig_uuid.heap_use(),
+            Self::Reached { mig_uuid, .. } => mig_uuid.heap_use(),
+            Self::ExporterStarted | Self::GpuLost | Self::GpuStalled | Self::GpuBack | Self::Xid { .. } => 0,
         }
     }
 }
@@ -295,7 +339,7 @@ mod tests {
     fn the_oldest_events_are_dropped_and_counted() {
         let mut events = Events::default();
         for at in 0..5000 {
-            events.add(Recorded { at, gpu: None, process: None, what: What::ExporterStarted });
+            events.add(Recorded { at, gpu: None, mig: None, process: None, what: What::ExporterStarted });
         }
         assert_eq!(events.dropped(), 5000 - MAX_EVENTS as u64);
         let now = Clock::starting(Instant::now()).both(Instant::now(), SystemTime::now());
@@ -304,14 +348,15 @@ mod tests {
         assert_eq!(within(4990, 4992, 10).len(), 3);
         assert_eq!(within(0, Micros::MAX, 2), within(4998, 4999, 2), "the latest");
         let before = events.bytes();
-        assert!(events.drop_oldest() && events.bytes() < before);
+        events.bound(before / 2);
+        assert!(events.bytes() <= before / 2 && events.kept.len() > 1000);
     }
 
     #[test]
     fn events_are_sorted_by_their_times() {
         let mut events = Events::default();
         for at in [1_000_000, 3_000_000, 2_000_000] {
-            events.add(Recorded { at, gpu: None, process: None, what: What::ExporterStarted });
+            events.add(Recorded { at, gpu: None, mig: None, process: None, what: What::ExporterStarted });
         }
         let now = Clock::starting(Instant::now()).both(Instant::now(), SystemTime::now());
         let times: Vec<_> = events.latest(0, Micros::MAX, 2, now, |_| true).iter().map(|event| event.at).collect();

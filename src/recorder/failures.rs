@@ -5,8 +5,8 @@
 
 use std::collections::VecDeque;
 
+use super::device_history::DeviceHistory;
 use super::event::Failure;
-use super::gpu_history::GpuHistory;
 use super::process_history::{Holding, ProcessHistory};
 use super::series::{Micros, SECOND};
 use crate::snapshot::{FailedAllocation, ProcessId};
@@ -34,7 +34,7 @@ pub(super) struct Failures {
 /// A report that has been matched to a process.
 #[derive(Debug)]
 pub(super) struct Settled {
-    /// The index of the GPU.
+    /// The index of the device.
     pub(super) index: usize,
     pub(super) at: Micros,
     pub(super) process: ProcessId,
@@ -54,10 +54,10 @@ impl Failures {
     }
 
     /// The reports that can now be matched to a process.
-    pub(super) fn settle(&mut self, gpus: &[GpuHistory], now: Micros) -> Vec<Settled> {
+    pub(super) fn settle(&mut self, devices: &[DeviceHistory], now: Micros) -> Vec<Settled> {
         let mut settled = Vec::new();
         for (failed, at) in std::mem::take(&mut self.waiting) {
-            match find(&failed, at, gpus) {
+            match find(&failed, at, devices) {
                 Some((index, process)) => settled.push(Settled {
                     index,
                     at,
@@ -101,8 +101,12 @@ impl Failures {
 }
 
 /// The GPU and the process of a report.
-fn find<'g>(failed: &FailedAllocation, at: Micros, gpus: &'g [GpuHistory]) -> Option<(usize, &'g ProcessHistory)> {
-    let is_same = |gpu: &GpuHistory, process: &ProcessHistory| {
+fn find<'g>(
+    failed: &FailedAllocation,
+    at: Micros,
+    devices: &'g [DeviceHistory],
+) -> Option<(usize, &'g ProcessHistory)> {
+    let is_same = |gpu: &DeviceHistory, process: &ProcessHistory| {
         let device = process.mig.as_ref().map_or(&gpu.gpu.uuid, |mig| &mig.uuid);
         let was_there = process.ended.is_none_or(|(_, by)| at.saturating_sub(by) <= ENDED);
         process.id() == failed.process
@@ -110,7 +114,7 @@ fn find<'g>(failed: &FailedAllocation, at: Micros, gpus: &'g [GpuHistory]) -> Op
             && **device == *failed.device
             && was_there
     };
-    gpus.iter().enumerate().find_map(|(index, gpu)| {
+    devices.iter().enumerate().find_map(|(index, gpu)| {
         let found = gpu.processes().find(|process| is_same(gpu, process));
         found.map(|process| (index, process))
     })

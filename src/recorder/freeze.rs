@@ -3,9 +3,9 @@
 use std::cmp::Reverse;
 
 use super::clock::{Now, unix};
+use super::device_history::DeviceHistory;
 use super::event::{Event, Recorded};
-use super::gpu_history::GpuHistory;
-use super::incident::{Between, Chart, Growth, Holder, Incident, IncidentGpu, Kind, Peak, VERSION};
+use super::incident::{Between, Chart, Growth, Holder, Incident, IncidentGpu, IncidentMig, Kind, Peak, VERSION};
 use super::ledger::{Ledger, Trigger};
 use super::process_history::ProcessHistory;
 use super::series::{FINE, Micros, SECOND, Series};
@@ -30,7 +30,7 @@ pub(super) fn freeze(
     host: Option<&str>,
     simulated: bool,
 ) -> Option<Incident> {
-    let gpu = ledger.gpu(&trigger.gpu)?;
+    let gpu = ledger.device(&trigger.device)?;
     let (begin, end) = (trigger.at.saturating_sub(FINE), now.micros.min(trigger.at + AFTER));
     let is_end = matches!(trigger.kind, Kind::EndedAtPeak | Kind::OutOfMemory);
     let peak_by = if is_end { trigger.at } else { end };
@@ -77,6 +77,12 @@ pub(super) fn freeze(
             index: gpu.gpu.index,
             uuid: gpu.gpu.uuid.clone(),
             name: gpu.gpu.name.clone(),
+            mig: gpu.mig.as_deref().map(|device| IncidentMig {
+                mig_uuid: device.uuid.clone(),
+                gpu_instance: device.gpu_instance,
+                compute_instance: device.compute_instance,
+                profile: device.profile.clone(),
+            }),
             allocatable_bytes: Some(gpu.allocatable).filter(|bytes| *bytes > 0),
         },
         out_of_memory: trigger.failure.as_deref().cloned(),
@@ -84,7 +90,7 @@ pub(super) fn freeze(
             at: now.unix(at),
             used_bytes,
             left_bytes: (gpu.allocatable > 0).then(|| gpu.allocatable.saturating_sub(used_bytes)),
-            listed_at: gpu.listed_at(moment).map(|at| now.unix(at)),
+            listed_at: ledger.listed_at(gpu, moment).map(|at| now.unix(at)),
             listed_bytes,
         }),
         grew_most: growers.into_iter().map(|(_, position)| holders[position].who.pid).collect(),
@@ -99,7 +105,7 @@ pub(super) fn freeze(
 
 fn holder(
     process: &ProcessHistory,
-    gpu: &GpuHistory,
+    gpu: &DeviceHistory,
     (begin, end): (Micros, Micros),
     moment: Micros,
     now: Now,
@@ -129,9 +135,12 @@ fn holder(
     }
 }
 
-/// The latest events of the machine and of one GPU.
-fn events(ledger: &Ledger, gpu: &GpuHistory, begin: Micros, end: Micros, now: Now) -> Vec<Event> {
-    let concerns = |event: &Recorded| event.gpu.as_ref().is_none_or(|(_, uuid)| *uuid == gpu.gpu.uuid);
+/// The latest events of the machine, of one GPU as a whole, and of one device of it.
+fn events(ledger: &Ledger, gpu: &DeviceHistory, begin: Micros, end: Micros, now: Now) -> Vec<Event> {
+    let concerns = |event: &Recorded| {
+        let mig = event.mig.as_ref().map(|device| device.uuid.as_str());
+        event.gpu.as_ref().is_none_or(|(_, uuid)| *uuid == gpu.gpu.uuid) && (mig.is_none() || mig == gpu.mig_uuid())
+    };
     ledger.events.latest(begin, end, MAX_EVENTS, now, concerns)
 }
 
@@ -153,9 +162,10 @@ pub(super) fn chart(series: &Series, from: Micros, to: Micros, step: Micros, now
 }
 
 /// The incident's id: the time in UTC, the GPU and the kind. It is unique, sorts by time, and is usable as a file name.
-fn id(trigger: &Trigger, gpu: &GpuHistory, now: Now) -> String {
+fn id(trigger: &Trigger, gpu: &DeviceHistory, now: Now) -> String {
     let since = std::time::Duration::try_from_secs_f64(now.unix(trigger.at)).unwrap_or_default();
     let time = humantime::format_rfc3339_millis(std::time::UNIX_EPOCH + since).to_string();
     let digits: String = time.chars().filter(|c| c.is_ascii_digit() || *c == 'T').collect();
-    format!("{digits}-gpu{}-{}", gpu.gpu.index, trigger.kind.label())
+    let instance = gpu.mig.as_ref().map_or_else(String::new, |device| format!("-mig{}", device.gpu_instance));
+    format!("{digits}-gpu{}{instance}-{}", gpu.gpu.index, trigger.kind.label())
 }

@@ -30,9 +30,6 @@ use crate::snapshot::{RecorderPart, Snapshot};
 pub const PERIOD: Duration = Duration::from_millis(250);
 /// How often old entries are dropped.
 const AGE_EVERY: Micros = SECOND;
-/// The memory for the feed and the incidents is deducted from the limit first, but the histories always get at least
-/// the limit divided by this number.
-const LEAST_FOR_HISTORIES: usize = 2;
 /// How long the recorder keeps checking how a process ended, because the parent may be slow to wait for the process.
 const EXIT_WITHIN: Micros = 10 * SECOND;
 /// How long the log line of a process that ended waits for its exit status.
@@ -268,11 +265,11 @@ impl Shared {
             work.aged = now.micros;
             let present: HashSet<_> = ledger.present(now.micros.saturating_sub(EXIT_WITHIN)).collect();
             work.exits.retain(|process| present.contains(process));
-            let others = feed.bytes() + incidents.bytes();
             ledger.reports.close(now);
-            ledger
-                .age(now.micros, self.memory_limit.saturating_sub(others).max(self.memory_limit / LEAST_FOR_HISTORIES));
+            incidents.forget_mig(|uuid| ledger.knows_mig(uuid));
+            ledger.age(now.micros);
         }
+        ledger.bound(now, self.memory_limit.saturating_sub(feed.bytes() + incidents.bytes()));
         if has_new || work.aged == now.micros {
             self.publish(ledger, incidents);
         }
@@ -318,5 +315,12 @@ impl Shared {
 
 fn announce(incident: &Incident) {
     let Incident { id, kind, gpu, summary, .. } = incident;
-    tracing::info!(id, kind = kind.label(), gpu = gpu.index, uuid = gpu.uuid, "incident: {summary}");
+    tracing::info!(
+        id,
+        kind = kind.label(),
+        gpu = gpu.index,
+        uuid = gpu.uuid,
+        mig_uuid = gpu.mig_uuid(),
+        "incident: {summary}"
+    );
 }

@@ -84,7 +84,7 @@ pub struct Incident {
     /// Whether the GPUs are simulated. If they are, no number is a measurement.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub simulated: bool,
-    /// The GPU.
+    /// The GPU, and the MIG device if the incident is about one. `peak` and `memory` are about that device.
     pub gpu: IncidentGpu,
     /// What the process reported, for the kind `out_of_memory`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -112,12 +112,12 @@ fn once() -> u64 {
 impl Incident {
     /// The device and the kind, of which a bounded number is kept.
     pub(super) fn group(&self) -> String {
-        format!("{} {}", self.gpu.uuid, self.kind.label())
+        format!("{} {}", self.gpu.device_uuid(), self.kind.label())
     }
 
     /// Who uses its share: the tenant, otherwise the device.
     pub(super) fn tenant(&self) -> String {
-        self.tenant.clone().unwrap_or_else(|| format!("device:{}", self.gpu.uuid))
+        self.tenant.clone().unwrap_or_else(|| format!("device:{}", self.gpu.device_uuid()))
     }
 
     /// Ends the recording of an incident whose ten seconds the exporter did not live to see.
@@ -152,12 +152,41 @@ pub struct IncidentGpu {
     /// The product name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// The memory that can be allocated: total minus reserved.
+    /// The MIG device; absent if the incident is about the GPU.
+    #[serde(flatten)]
+    pub mig: Option<IncidentMig>,
+    /// The memory of the device that can be allocated: total minus reserved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allocatable_bytes: Option<u64>,
 }
 
-/// The GPU's highest memory use.
+/// The MIG device of an incident: the first one of its GPU instance.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct IncidentMig {
+    /// `MIG-…`.
+    pub mig_uuid: String,
+    /// The GPU instance's id.
+    pub gpu_instance: u32,
+    /// The compute instance's id.
+    pub compute_instance: u32,
+    /// The profile, such as `1g.10gb`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<String>,
+}
+
+impl IncidentGpu {
+    /// The UUID of the MIG device, or of the GPU.
+    pub fn device_uuid(&self) -> &str {
+        self.mig_uuid().unwrap_or(&self.uuid)
+    }
+
+    /// The UUID of the MIG device; `None` if the incident is about the GPU.
+    pub fn mig_uuid(&self) -> Option<&str> {
+        self.mig.as_ref().map(|mig| mig.mig_uuid.as_str())
+    }
+}
+
+/// The device's highest memory use.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Peak {
     /// When it was first reached.

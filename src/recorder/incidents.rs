@@ -9,13 +9,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::clock::Now;
+use super::device_list::DeviceKey;
 use super::freeze::{AFTER, freeze};
 use super::incident::{Incident, IncidentGpu, Kind};
 use super::ledger::{Ledger, Trigger};
 use super::retention::{Claim, Room, surplus};
 use super::series::{Micros, SECOND};
 use super::subject::Subject;
-use crate::snapshot::IncidentCount;
+use crate::snapshot::{IncidentCount, MigDevice};
 
 /// The maximum number of incidents that are kept in memory: of one device and kind, and in all.
 const OF_KIND: usize = 8;
@@ -36,8 +37,8 @@ const WRITTEN_EVERY: Micros = 60 * SECOND;
 pub(super) struct Incidents {
     kept: Vec<Kept>,
     room: Room,
-    /// The number of moments since the exporter started, by the GPU's UUID and the kind.
-    counts: BTreeMap<(String, Kind), IncidentCount>,
+    /// The number of moments since the exporter started, by the UUIDs of the GPU and the MIG device, and the kind.
+    counts: BTreeMap<(String, Option<String>, Kind), IncidentCount>,
     /// The machine's name.
     host: Option<String>,
 }
@@ -66,8 +67,7 @@ struct Kept {
 /// The moments of an incident.
 #[derive(Debug, Clone)]
 struct Moments {
-    /// [`Trigger::gpu`].
-    gpu: String,
+    device: DeviceKey,
     xid: Option<u64>,
     subject: Subject,
     first: Micros,
@@ -79,7 +79,7 @@ struct Moments {
 
 impl Moments {
     fn is_alike(&self, trigger: &Trigger, subject: &Subject) -> bool {
-        self.gpu == trigger.gpu && self.xid == trigger.xid && self.subject == *subject
+        self.device == trigger.device && self.xid == trigger.xid && self.subject == *subject
     }
 
     fn is_repeated_at(&self, at: Micros) -> bool {
@@ -142,15 +142,15 @@ impl Incidents {
         incident.tenant.clone_from(&subject.tenant);
         self.count(&incident);
         let (first, written) = (trigger.at, now.micros);
-        let (gpu, xid) = (trigger.gpu.clone(), trigger.xid);
-        let moments = Moments { gpu, xid, subject, first, last: first, written, changed: false };
+        let (device, xid) = (trigger.device.clone(), trigger.xid);
+        let moments = Moments { device, xid, subject, first, last: first, written, changed: false };
         Some(Moment::New(self.push(Kept::new(Some(trigger), Some(moments), incident))))
     }
 
     /// The incident in progress to which a moment belongs.
     fn in_progress(&self, trigger: &Trigger, subject: &Subject) -> Option<&Kept> {
         let is_alike = |kept: &&Kept| {
-            kept.trigger.as_ref().is_some_and(|other| other.kind == trigger.kind && other.gpu == trigger.gpu)
+            kept.trigger.as_ref().is_some_and(|other| other.kind == trigger.kind && other.device == trigger.device)
         };
         let mut alike = self.kept.iter().filter(is_alike);
         if alike.clone().count() >= IN_PROGRESS {
@@ -243,14 +243,27 @@ impl Incidents {
 
     /// Counts a moment that has an incident or repeats it.
     fn count(&mut self, incident: &Incident) {
-        let IncidentGpu { index, uuid, .. } = &incident.gpu;
+        let IncidentGpu { index, uuid, mig, .. } = &incident.gpu;
         let kind = incident.kind.label();
-        let none = || IncidentCount { gpu: *index, uuid: uuid.clone(), kind, count: 0, last: 0.0, last_id: None };
-        let counted = self.counts.entry((uuid.clone(), incident.kind)).or_insert_with(none);
+        let mig = mig.as_ref().map(|mig| MigDevice {
+            index: 0,
+            uuid: mig.mig_uuid.clone(),
+            gpu_instance: mig.gpu_instance,
+            compute_instance: mig.compute_instance,
+            profile: mig.profile.clone(),
+        });
+        let key = (uuid.clone(), mig.as_ref().map(|mig| mig.uuid.clone()), incident.kind);
+        let none = || IncidentCount { gpu: *index, uuid: uuid.clone(), mig, kind, count: 0, last: 0.0, last_id: None };
+        let counted = self.counts.entry(key).or_insert_with(none);
         counted.gpu = *index;
         counted.count += 1;
         counted.last = incident.last_at.unwrap_or(incident.at);
         counted.last_id = Some(incident.id.clone());
+    }
+
+    /// Forgets the counts of the MIG devices for which `is_known` is false: their UUIDs do not come back.
+    pub(super) fn forget_mig(&mut self, is_known: impl Fn(&str) -> bool) {
+        self.counts.retain(|(_, mig, _), _| mig.as_deref().is_none_or(&is_known));
     }
 
     /// An upper estimate of the memory that the incidents use.

@@ -1,24 +1,25 @@
 //! All that the recorder remembers: the histories of the GPUs, the events, and the incidents.
 //!
-//! Invariant: the memory that it uses stays within its limit. The oldest entries are dropped first, and every drop is
-//! counted.
+//! Invariant: the memory that it uses stays within its limit (`size`), and every drop is counted.
 
 mod size;
+mod state;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use super::clock::{Clock, Now};
+use super::device_history::{Changed, DeviceHistory};
+use super::device_list::{DeviceKey, DeviceList, first_of_instance};
 use super::event::{Events, Failure, Recorded, What, Who};
 use super::exit_status::Exit;
 use super::failures::{Failures, Settled};
-use super::gpu_history::GpuHistory;
-use super::incident::{Incident, Kind};
+use super::incident::{Incident, IncidentGpu, Kind};
 use super::process_history::{Holding, ProcessHistory};
 use super::reports::Reports;
 use super::series::{Micros, SECOND};
-use crate::snapshot::{FailedAllocation, Gpu, GpuProcesses, GpuState, MemorySample, ProcessId, Snapshot};
+use crate::snapshot::{FailedAllocation, Gpu, GpuProcesses, MemorySample, MigDevice, ProcessId};
 
 /// If a process ends within this time after its memory use was last at its own peak, it counts as having ended at its
 /// peak.
@@ -28,16 +29,12 @@ const AT_PEAK: Micros = 5 * SECOND;
 const NEARLY_FULL: f64 = 0.95;
 /// Reaching this share of the allocatable memory is an incident.
 const FULL: f64 = 0.98;
-/// The Xids that concern memory, according to NVIDIA's catalogue: a page fault, ECC errors, retired pages and remapped
-/// rows.
-const MEMORY_XIDS: [u64; 8] = [31, 48, 63, 64, 92, 94, 95, 140];
-
 /// What is remembered.
 #[derive(Debug)]
 pub(super) struct Ledger {
     pub(super) clock: Clock,
-    /// In the order in which they were first seen.
-    pub(super) gpus: Vec<GpuHistory>,
+    /// The GPUs and GPU instances, in the order in which they were first seen.
+    pub(super) devices: Vec<DeviceHistory>,
     pub(super) events: Events,
     pub(super) reports: Reports,
     failures: Failures,
@@ -57,8 +54,7 @@ pub(super) struct Ledger {
 pub(super) struct Trigger {
     pub(super) kind: Kind,
     pub(super) at: Micros,
-    /// [`Gpu::key`].
-    pub(super) gpu: String,
+    pub(super) device: DeviceKey,
     /// The process that ended or that reported a failure.
     pub(super) process: Option<Holding>,
     /// The Xid.
@@ -84,10 +80,10 @@ pub(super) struct Gone {
 impl Ledger {
     pub(super) fn new(start: Instant) -> Self {
         let mut events = Events::default();
-        events.add(Recorded { at: 0, gpu: None, process: None, what: What::ExporterStarted });
+        events.add(Recorded { at: 0, gpu: None, mig: None, process: None, what: What::ExporterStarted });
         Self {
             clock: Clock::starting(start),
-            gpus: Vec::new(),
+            devices: Vec::new(),
             events,
             reports: Reports::default(),
             failures: Failures::default(),
@@ -100,26 +96,43 @@ impl Ledger {
         }
     }
 
-    /// The GPU with this key.
-    pub(super) fn gpu(&self, key: &str) -> Option<&GpuHistory> {
-        self.gpus.iter().find(|known| known.gpu.key() == key)
+    /// The device with this key.
+    pub(super) fn device(&self, key: &DeviceKey) -> Option<&DeviceHistory> {
+        self.devices.iter().find(|known| known.key() == *key)
     }
 
-    fn gpu_index(&mut self, gpu: &Arc<Gpu>) -> usize {
-        let key = gpu.key();
-        self.gpus.iter().position(|known| known.gpu.key() == key).unwrap_or_else(|| {
-            self.gpus.push(GpuHistory::new(gpu.clone()));
-            self.gpus.len() - 1
+    /// Whether a MIG device is remembered.
+    pub(super) fn knows_mig(&self, uuid: &str) -> bool {
+        self.devices.iter().any(|known| known.mig_uuid() == Some(uuid))
+    }
+
+    /// The time of the last list of the device that was read at or before a moment in the last two minutes.
+    pub(super) fn listed_at(&self, device: &DeviceHistory, moment: Micros) -> Option<Micros> {
+        self.device(&DeviceKey { mig: None, ..device.key() })?.listed_at(moment)
+    }
+
+    /// `mig`: any MIG device of the GPU instance; `None` for the GPU itself.
+    fn device_index(&mut self, gpu: &Arc<Gpu>, mig: Option<&MigDevice>, at: Micros) -> usize {
+        let key = DeviceKey::of(gpu, mig);
+        self.devices.iter().position(|known| known.key() == key).unwrap_or_else(|| {
+            let mig = mig.map(|mig| Arc::new(first_of_instance(gpu, mig).clone()));
+            self.devices.push(DeviceHistory::new(gpu.clone(), mig, at));
+            self.devices.len() - 1
         })
     }
 
-    /// Records a sample from the memory lane.
+    /// Records a sample from the memory lane. The compute instances of a GPU instance share its memory, which is recorded
+    /// for the first of them.
     pub(super) fn sample(&mut self, sample: &MemorySample) {
-        let (at, index) = (self.clock.micros(sample.at), self.gpu_index(&sample.gpu));
-        self.reports.sample(index, sample, at);
-        let crossed = self.gpus[index].sample(sample, at);
-        for ratio in crossed {
-            self.note(at, index, What::Reached { ratio, used_bytes: sample.used.unwrap_or_default() });
+        let at = self.clock.micros(sample.at);
+        self.reports.sample(sample, at);
+        if sample.mig.as_ref().is_some_and(|mig| !sample.gpu.is_first_of_its_instance(mig)) {
+            return;
+        }
+        let index = self.device_index(&sample.gpu, sample.mig.as_deref(), at);
+        for ratio in self.devices[index].sample(sample, at) {
+            let mig_uuid = self.devices[index].mig_uuid().map(str::to_owned);
+            self.note(at, index, What::Reached { ratio, used_bytes: sample.used.unwrap_or_default(), mig_uuid });
             if ratio >= FULL {
                 self.trigger(self.moment(Kind::NearLimit, at, index));
             }
@@ -129,12 +142,35 @@ impl Ledger {
     /// Records a list from the process lane.
     pub(super) fn list(&mut self, list: &GpuProcesses, now: Now) {
         let Some(at) = list.at.map(|at| self.clock.micros(at)) else { return };
-        let index = self.gpu_index(&list.gpu);
-        let changed = self.gpus[index].list(list, at, now);
-        self.reports.list(index, list, at, self.clock, now);
-        let (living, ended) = (self.gpus[index].living.len(), self.gpus[index].ended.len());
+        self.reports.list(list, at, self.clock, now);
+        self.device_index(&list.gpu, None, at);
+        let migs = list.gpu.mig.iter().chain(list.processes.iter().filter_map(|process| process.mig.as_ref()));
+        for mig in migs.chain(list.workloads.iter().filter_map(|workload| workload.mig.as_ref())) {
+            self.device_index(&list.gpu, Some(mig), at);
+        }
+        let gpu = list.gpu.key();
+        let mut left_out = list.other.map_or(0, |other| usize::try_from(other.processes).unwrap_or(usize::MAX));
+        for index in 0..self.devices.len() {
+            let key = self.devices[index].key();
+            let is_gone = key.mig.as_ref().is_some_and(|uuid| list.gpu.mig.iter().all(|mig| mig.uuid != *uuid));
+            let has_processes = !self.devices[index].living.is_empty();
+            if key.gpu != gpu || is_gone && !has_processes && self.devices[index].memory.last().is_none() {
+                continue;
+            }
+            let mut part = DeviceList::of(list, &key, left_out);
+            let changed = self.devices[index].list(&mut part, at, now);
+            left_out = part.left_out;
+            if is_gone {
+                self.devices[index].lose(at);
+            }
+            self.note_changes(index, changed, at, now);
+        }
+    }
+
+    fn note_changes(&mut self, index: usize, changed: Changed, at: Micros, now: Now) {
+        let (living, ended) = (self.devices[index].living.len(), self.devices[index].ended.len());
         for process in living - changed.started..living {
-            let history = &self.gpus[index].living[process];
+            let history = &self.devices[index].living[process];
             let (who, process) = (history.who(), history.id());
             self.started.push(process);
             self.note_process(at, index, process, What::ProcessStarted(who));
@@ -145,7 +181,7 @@ impl Ledger {
     }
 
     fn ended(&mut self, index: usize, position: usize, at: Micros, now: Now) {
-        let gpu = &self.gpus[index];
+        let gpu = &self.devices[index];
         let process = &gpu.ended[position];
         let (id, holding, first) = (process.id(), process.holding(), process.first);
         let lived_seconds = process.lived(now.unix(now.micros), now.micros);
@@ -164,17 +200,19 @@ impl Ledger {
         });
         let highest = gpu.memory.highest(at.saturating_sub(AT_PEAK).max(first.saturating_sub(SECOND)), at);
         let limit = gpu.allocatable as f64 * NEARLY_FULL;
-        let was_full = gpu.allocatable > 0 && highest.is_some_and(|(_, used)| used as f64 >= limit);
+        let was_full =
+            gpu.allocatable > 0 && !gpu.is_divided() && highest.is_some_and(|(_, used)| used as f64 >= limit);
         let who = process.who();
         self.note_process(at, index, id, what);
         // If the process itself reported a failure, that report describes the same end in more detail.
-        let reported = self.failures.is_recent(&self.gpus[index].ended[position], at);
+        let reported = self.failures.is_recent(&self.devices[index].ended[position], at);
         if was_at_peak && was_full && !reported {
             self.trigger(Trigger { process: Some(holding), ..self.moment(Kind::EndedAtPeak, at, index) });
         }
-        let remains = self.gpus.iter().any(|gpu| gpu.living.iter().any(|process| process.id().may_be(id)));
+        let remains = self.devices.iter().any(|gpu| gpu.living.iter().any(|process| process.id().may_be(id)));
         if !remains {
-            let parts = self.gpus.iter().flat_map(|gpu| gpu.ended.iter().map(move |process| (gpu.gpu.index, process)));
+            let parts =
+                self.devices.iter().flat_map(|gpu| gpu.ended.iter().map(move |process| (gpu.gpu.index, process)));
             let is_same = |process: &ProcessHistory| process.id().may_be(id) && process.seen >= first;
             let seconds = |process: &ProcessHistory, at| Some(process.ended?.0.saturating_sub(at) as f64 / 1e6);
             let peaks = parts.filter(|(_, process)| is_same(process)).map(|(gpu, process)| {
@@ -194,8 +232,10 @@ impl Ledger {
     /// Records the failed allocations of processes that the driver lists. Failures of one process within a few seconds
     /// share one incident.
     pub(super) fn settle(&mut self, now: Now) {
-        for Settled { index, at, process, holding, failure, is_new } in self.failures.settle(&self.gpus, now.micros) {
-            self.reports.fail(index, &failure);
+        for Settled { index, at, process, holding, failure, is_new } in self.failures.settle(&self.devices, now.micros)
+        {
+            let gpu = self.devices[index].gpu.clone();
+            self.reports.fail(&gpu, &failure);
             self.note_process(at, index, process, What::OutOfMemory(failure.clone()));
             if is_new {
                 let moment = self.moment(Kind::OutOfMemory, at, index);
@@ -204,76 +244,28 @@ impl Ledger {
         }
     }
 
-    /// Compares the snapshot with the last known state of the driver, the GPUs and their errors.
-    pub(super) fn look(&mut self, snapshot: &Snapshot, now: Now) {
-        self.reports.look(snapshot);
-        let driver = snapshot.driver.load();
-        let is_known = driver.up || driver.problem.is_some();
-        if is_known && self.driver_up != Some(driver.up) {
-            let what = match driver.up {
-                true => What::DriverOpened { version: driver.driver_version.clone() },
-                false => What::DriverClosed { problem: driver.problem.clone() },
-            };
-            self.events.add(Recorded { at: now.micros, gpu: None, process: None, what });
-            if !driver.up {
-                self.gpus.iter_mut().for_each(|gpu| gpu.lose(now.micros));
-            }
-            self.driver_up = Some(driver.up);
-        }
-        for memory in &snapshot.memory.load().gpus {
-            let index = self.gpu_index(&memory.gpu);
-            self.see_state(index, memory.state, now.micros);
-        }
-        for part in &snapshot.xids.load().gpus {
-            for (&xid, &count) in part.errors.iter().flatten() {
-                let before = self.xids.insert((part.gpu.key(), xid), count).unwrap_or(0);
-                if count > before {
-                    let index = self.gpu_index(&part.gpu);
-                    self.note(now.micros, index, What::Xid { xid, count: count - before });
-                    if MEMORY_XIDS.contains(&xid) {
-                        let moment = self.moment(Kind::MemoryXid, now.micros, index);
-                        self.trigger(Trigger { xid: Some(xid), ..moment });
-                    }
-                }
-            }
-        }
-        for index in 0..self.gpus.len() {
-            if let Some((at, what)) = self.gpus[index].new_peak(now.micros) {
-                self.note(at, index, what);
-            }
-        }
-    }
-
-    fn see_state(&mut self, index: usize, state: GpuState, at: Micros) {
-        let before = std::mem::replace(&mut self.gpus[index].state, state);
-        match (before, state) {
-            (before, state) if before == state => {}
-            (_, GpuState::Unsampled) => self.gpus[index].state = before,
-            (GpuState::Unsampled, GpuState::Up) => {}
-            (_, GpuState::Up) => self.note(at, index, What::GpuBack),
-            (_, GpuState::Stalled) => self.note(at, index, What::GpuStalled),
-            (_, GpuState::Unreadable) => {
-                self.note(at, index, What::GpuLost);
-                self.trigger(self.moment(Kind::GpuLost, at, index));
-            }
-        }
-    }
-
     /// Requests an incident for a client. Returns `None` if there is no GPU.
     pub(super) fn request(&mut self, at: Micros) -> Option<Trigger> {
-        let fullest = |gpu: &GpuHistory| gpu.memory.last().unwrap_or(0) as f64 / gpu.allocatable.max(1) as f64;
-        let index = (0..self.gpus.len()).max_by(|&a, &b| fullest(&self.gpus[a]).total_cmp(&fullest(&self.gpus[b])))?;
+        let fullest = |device: &DeviceHistory| {
+            let used = device.memory.last().filter(|_| !device.is_divided()).unwrap_or(0);
+            used as f64 / device.allocatable.max(1) as f64
+        };
+        let index =
+            (0..self.devices.len()).max_by(|&a, &b| fullest(&self.devices[a]).total_cmp(&fullest(&self.devices[b])))?;
         Some(self.moment(Kind::OnDemand, at, index))
     }
 
     /// Records that there was an incident.
     pub(super) fn note_incident(&mut self, incident: &Incident, now: Now) {
-        let gpu = Some((incident.gpu.index, incident.gpu.uuid.clone()));
+        let IncidentGpu { index, uuid, .. } = &incident.gpu;
+        let mig_uuid = incident.gpu.mig_uuid();
+        let device = self.devices.iter().find(|known| known.gpu.uuid == *uuid && known.mig_uuid() == mig_uuid);
         self.events.add(Recorded {
             at: now.moment(incident.at),
-            gpu,
+            gpu: Some((*index, uuid.clone())),
+            mig: device.and_then(|device| device.mig.clone()),
             process: None,
-            what: What::Incident { id: incident.id.clone() },
+            what: What::Incident { id: incident.id.clone(), mig_uuid: mig_uuid.map(str::to_owned) },
         });
     }
 
@@ -286,13 +278,13 @@ impl Ledger {
     }
 
     fn add_event(&mut self, at: Micros, index: usize, process: Option<ProcessId>, what: What) {
-        let gpu = &self.gpus[index].gpu;
-        self.events.add(Recorded { at, gpu: Some((gpu.index, gpu.uuid.clone())), process, what });
+        let DeviceHistory { gpu, mig, .. } = &self.devices[index];
+        self.events.add(Recorded { at, gpu: Some((gpu.index, gpu.uuid.clone())), mig: mig.clone(), process, what });
     }
 
     /// A trigger for a moment that concerns no single process.
     fn moment(&self, kind: Kind, at: Micros, index: usize) -> Trigger {
-        Trigger { kind, at, gpu: self.gpus[index].gpu.key(), process: None, xid: None, failure: None }
+        Trigger { kind, at, device: self.devices[index].key(), process: None, xid: None, failure: None }
     }
 
     fn trigger(&mut self, trigger: Trigger) {
@@ -312,14 +304,14 @@ impl Ledger {
     /// The processes on the GPUs, and those that ended at `since` or later.
     pub(super) fn present(&self, since: Micros) -> impl Iterator<Item = ProcessId> {
         let recent = move |process: &&ProcessHistory| process.ended.is_none_or(|(_, by)| by >= since);
-        self.gpus.iter().flat_map(GpuHistory::processes).filter(recent).map(ProcessHistory::id)
+        self.devices.iter().flat_map(DeviceHistory::processes).filter(recent).map(ProcessHistory::id)
     }
 
     /// For each process that ended at `since` or later, records how it ended, if `exit` returns that.
     pub(super) fn add_exits(&mut self, since: Micros, exit: impl Fn(ProcessId) -> Option<Exit>) {
-        let Self { gpus, events, gone, reports, .. } = self;
+        let Self { devices, events, gone, reports, .. } = self;
         reports.add_exits(since, &exit);
-        for gpu in gpus {
+        for gpu in devices {
             // The processes are in the order in which they ended.
             for process in gpu.ended.iter_mut().rev() {
                 let Some((_, by)) = process.ended.filter(|(_, by)| *by >= since) else { break };

@@ -15,6 +15,8 @@ use crate::snapshot::{MigDevice, Owner, Process, ProcessId};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Holding {
     pid: u32,
+    /// The compute instance of MIG.
+    compute_instance: Option<u32>,
     /// When the first list that contained it was read.
     first: Micros,
 }
@@ -62,7 +64,8 @@ impl ProcessHistory {
     }
 
     pub(super) fn holding(&self) -> Holding {
-        Holding { pid: self.pid, first: self.first }
+        let compute_instance = self.mig.as_ref().map(|device| device.compute_instance);
+        Holding { pid: self.pid, compute_instance, first: self.first }
     }
 
     fn is_on_device_of(&self, process: &Process) -> bool {

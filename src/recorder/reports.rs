@@ -7,10 +7,12 @@
 mod activity;
 mod budget_use;
 mod device_use;
+mod gpu_readings;
 mod job_report;
 mod kept;
 mod meter;
 mod open;
+mod size;
 mod text;
 
 use std::cmp::Reverse;
@@ -19,6 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::device_use::DeviceUse;
+use self::gpu_readings::GpuReadings;
 pub use self::job_report::{DeviceReport, ExitCount, JobReport, State};
 use self::kept::Kept;
 use self::meter::Meter;
@@ -28,7 +31,9 @@ use super::clock::{Clock, Now};
 use super::event::Failure;
 use super::exit_status::Exit;
 use super::series::{Micros, SECOND};
-use crate::snapshot::{GpuProcesses, MemorySample, MigDevice, Process, ProcessId, Snapshot, Workload, longest_gap};
+use crate::snapshot::{
+    Gpu, GpuProcesses, MemorySample, MigDevice, Process, ProcessId, Snapshot, Workload, longest_gap,
+};
 
 /// The maximum number of reports that are being written.
 const MAX_OPEN: usize = 1024;
@@ -36,8 +41,6 @@ const MAX_OPEN: usize = 1024;
 const LEAST_PAUSE: Micros = 3 * SECOND;
 /// The pause in periods of the readings that would show the opposite.
 const PERIODS: u64 = 3;
-/// The reports may use the recorder's memory divided by this number.
-const SHARE: usize = 4;
 
 /// The settings of the reports.
 #[derive(Debug, Clone)]
@@ -58,23 +61,17 @@ pub(super) struct Reports {
     pause: Micros,
     node: Option<String>,
     open: HashMap<Arc<Workload>, Open>,
+    /// The number of reports for which there is room.
+    most_open: usize,
     /// The final reports.
     kept: Kept,
     /// The final reports that have not been taken for the file yet.
     complete: Vec<Arc<JobReport>>,
-    /// For each GPU of the ledger.
+    /// The GPUs, in the order in which they were first seen.
     gpus: Vec<GpuReadings>,
     simulated: bool,
     /// The number of workloads about which there is no report.
     dropped: u64,
-}
-
-/// What is known about a GPU apart from its workloads.
-#[derive(Debug, Default)]
-struct GpuReadings {
-    meters: Vec<Meter>,
-    /// When its last list was read.
-    listed: Option<Micros>,
 }
 
 impl Default for Reports {
@@ -95,6 +92,7 @@ impl Reports {
             pause: (micros(settings.activity_interval).saturating_mul(PERIODS)).max(LEAST_PAUSE),
             node,
             open: HashMap::new(),
+            most_open: MAX_OPEN,
             kept: Kept::default(),
             complete: Vec::new(),
             gpus: Vec::new(),
@@ -108,17 +106,11 @@ impl Reports {
         earlier.into_iter().for_each(|report| self.kept.push(Arc::new(report)));
     }
 
-    fn gpu(&mut self, index: usize) -> &mut GpuReadings {
-        if self.gpus.len() <= index {
-            self.gpus.resize_with(index + 1, GpuReadings::default);
-        }
-        &mut self.gpus[index]
-    }
-
-    /// Accepts a sample of the GPU at a position in the ledger.
-    pub(super) fn sample(&mut self, index: usize, sample: &MemorySample, at: Micros) {
+    /// Accepts a sample of a GPU or MIG device.
+    pub(super) fn sample(&mut self, sample: &MemorySample, at: Micros) {
+        let index = gpu_readings::position(&mut self.gpus, &sample.gpu);
         let uuid = |meter: &Meter| meter.mig.as_ref().map(|device| device.uuid.clone());
-        let meters = &mut self.gpu(index).meters;
+        let meters = &mut self.gpus[index].meters;
         let wanted = sample.mig.as_ref().map(|device| device.uuid.clone());
         let known = meters.iter().position(|meter| uuid(meter) == wanted);
         let position = known.unwrap_or_else(|| {
@@ -128,10 +120,10 @@ impl Reports {
         meters[position].sample(sample, at);
     }
 
-    /// Accepts a list of the GPU at a position in the ledger, which was read at `at`.
-    pub(super) fn list(&mut self, index: usize, list: &GpuProcesses, at: Micros, clock: Clock, now: Now) {
-        let gap = self.gap;
-        let gpu = self.gpu(index);
+    /// Accepts a list of a GPU, which was read at `at`.
+    pub(super) fn list(&mut self, list: &GpuProcesses, at: Micros, clock: Clock, now: Now) {
+        let (gap, index) = (self.gap, gpu_readings::position(&mut self.gpus, &list.gpu));
+        let gpu = &mut self.gpus[index];
         let before = gpu.listed.replace(at);
         gpu.meters.iter_mut().for_each(|meter| meter.advance(at));
         let meters = &self.gpus[index].meters;
@@ -159,14 +151,19 @@ impl Reports {
             self.process(index, process, at, clock, now);
         }
         self.end(index, list, at);
+        let instance = |device: &DeviceUse| device.gpu_instance().filter(|_| device.index == index);
+        let used: Vec<_> = self.open.values().flat_map(|open| &open.devices).filter_map(instance).collect();
+        self.gpus[index].forget_meters(&list.gpu, &used);
     }
+
+    /// Forgets the meters of MIG devices that are gone, once no report uses them.
 
     /// Begins the report about a workload that a list contains, if there is none and there is room for another one.
     fn make_open(&mut self, workload: &Arc<Workload>, at: Micros, seen_from_start: bool, now: Now) {
         if self.open.contains_key(workload) {
             return;
         }
-        if self.open.len() >= MAX_OPEN && !self.close_first_left(now) {
+        if self.open.len() >= self.most_open && !self.close_first_left(now) {
             self.dropped += 1;
             return;
         }
@@ -225,8 +222,9 @@ impl Reports {
         }
     }
 
-    /// Adds a failed allocation, which a process on the GPU at a position reported.
-    pub(super) fn fail(&mut self, index: usize, failure: &Failure) {
+    /// Adds a failed allocation, which a process on the GPU reported.
+    pub(super) fn fail(&mut self, gpu: &Gpu, failure: &Failure) {
+        let index = gpu_readings::position(&mut self.gpus, gpu);
         let Some(name) = failure.who.workload.as_deref() else { return };
         let on = self.open.values_mut().filter(|open| open.workload.name == name);
         let mut devices = on.flat_map(|open| &mut open.devices);
@@ -317,24 +315,6 @@ impl Reports {
             open.into_iter().map(|open| Arc::new(open.report(now, state(open), self.node.as_deref(), self.simulated)));
         let all = open.chain(self.kept.newest_first().cloned());
         all.filter(|report| report.is_of(job, workload)).take(limit).collect()
-    }
-
-    /// Drops complete reports until the rest uses at most its share of `limit` bytes.
-    pub(super) fn age(&mut self, limit: usize) {
-        while self.bytes() > limit / SHARE && self.kept.drop_oldest() {}
-    }
-
-    /// An upper estimate of the memory that the reports use.
-    pub(super) fn bytes(&self) -> usize {
-        let open: usize = self.open.values().map(Open::bytes).sum();
-        let meters: usize = self.gpus.iter().flat_map(|gpu| &gpu.meters).map(Meter::bytes).sum();
-        let complete: usize = self.complete.capacity() * size_of::<usize>();
-        open + meters + complete + self.kept.bytes()
-    }
-
-    /// The number of reports that were dropped to make room.
-    pub(super) fn dropped(&self) -> u64 {
-        self.dropped + self.kept.dropped()
     }
 }
 

@@ -121,6 +121,11 @@ impl Series {
         self.latest().known()
     }
 
+    /// When the value last changed; `None` if that is too long ago.
+    pub(super) fn last_change(&self) -> Option<Micros> {
+        self.changes.back().map(|change| change.at)
+    }
+
     /// Records that the value is `value` from `at` on. Nothing is stored if it is the same as before.
     pub(super) fn see(&mut self, at: Micros, value: Option<u64>) {
         // The readings of two threads can arrive in either order.

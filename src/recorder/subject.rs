@@ -16,7 +16,7 @@ pub(super) struct Subject {
 impl Subject {
     /// The subject of a moment, according to the latest process list.
     pub(super) fn of(ledger: &Ledger, trigger: &Trigger) -> Self {
-        let Some(gpu) = ledger.gpu(&trigger.gpu) else { return Self::default() };
+        let Some(gpu) = ledger.device(&trigger.device) else { return Self::default() };
         let process = match (trigger.kind, trigger.process) {
             (Kind::EndedAtPeak | Kind::OutOfMemory, Some(holding)) => {
                 gpu.processes().filter(|process| process.holding() == holding).max_by_key(|process| process.seen)

@@ -27,7 +27,8 @@ fn write_text(out: &mut String, incident: &Incident) -> std::fmt::Result {
         writeln!(out, "SIMULATED GPU: no number here is a measurement.")?;
     }
     writeln!(out, "incident {} ({})", incident.id, incident.kind.label())?;
-    writeln!(out, "{}, GPU {}{gpu_name}, {}{host}", time(incident.at), gpu.index, gpu.uuid)?;
+    let uuid = gpu.device_uuid();
+    writeln!(out, "{}, {}{gpu_name}, {uuid}{host}", time(incident.at), words::device(gpu))?;
     if let Some(last) = incident.last_at {
         let (count, last) = (incident.count, time(last));
         writeln!(out, "{count} such moments, the last at {last}; what follows was recorded around the first")?;
@@ -36,7 +37,8 @@ fn write_text(out: &mut String, incident: &Incident) -> std::fmt::Result {
         writeln!(out, "The ten seconds after the moment are still being recorded.")?;
     }
     if let Some(peak) = &incident.peak {
-        write!(out, "highest memory use of the GPU: {} at {}", format::bytes(peak.used_bytes), time(peak.at))?;
+        let what = if gpu.mig.is_some() { "MIG device" } else { "GPU" };
+        write!(out, "highest memory use of the {}: {} at {}", what, format::bytes(peak.used_bytes), time(peak.at))?;
         let left = peak.left_bytes.map(|left| format!(", {} left", format::bytes(left)));
         writeln!(out, "{}", left.unwrap_or_default())?;
         if let Some((listed, at)) = peak.listed_bytes.zip(peak.listed_at) {

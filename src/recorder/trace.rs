@@ -75,7 +75,7 @@ pub fn write_chrome_trace(incident: &Incident, out: &mut dyn Write) -> io::Resul
 fn gpu(incident: &Incident) -> String {
     let model = incident.gpu.name.as_deref().map_or_else(String::new, |model| format!(" ({})", words::name(model)));
     let simulated = if incident.simulated { ", SIMULATED" } else { "" };
-    format!("GPU {}{model}{simulated}", incident.gpu.index)
+    format!("{}{model}{simulated}", words::device(&incident.gpu))
 }
 
 /// The track of a process.
@@ -166,13 +166,15 @@ pub(super) fn sentence(event: &Event) -> String {
             format!("{who} ended after {lived_seconds:.1} s{exit}; its highest memory use was {peak}")
         }
         What::OutOfMemory(failure) => words::failure(failure),
-        What::NewPeak { used_bytes, .. } => {
-            format!("new highest memory use of the GPU: {}", format::bytes(*used_bytes))
+        What::NewPeak { used_bytes, mig_uuid, .. } => {
+            let device = mig_uuid.as_deref().map_or_else(|| "the GPU".to_owned(), words::name);
+            format!("new highest memory use of {device}: {}", format::bytes(*used_bytes))
         }
-        What::Reached { ratio, used_bytes } => {
-            format!("memory reached {:.0} % ({})", ratio * 100.0, format::bytes(*used_bytes))
+        What::Reached { ratio, used_bytes, mig_uuid } => {
+            let device = mig_uuid.as_deref().map_or_else(String::new, |uuid| format!(" of {}", words::name(uuid)));
+            format!("memory{device} reached {:.0} % ({})", ratio * 100.0, format::bytes(*used_bytes))
         }
-        What::Incident { id } => format!("incident {id} recorded"),
+        What::Incident { id, .. } => format!("incident {id} recorded"),
     }
 }
 

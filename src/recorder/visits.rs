@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
+use super::device_history::DeviceHistory;
 use super::exit_status::Exit;
-use super::gpu_history::GpuHistory;
 use super::ledger::Ledger;
 use super::process_history::ProcessHistory;
 use crate::snapshot::{MigDevice, Process, ProcessId};
@@ -34,12 +34,12 @@ pub struct Visits(HashMap<Key, Visit>);
 impl Visits {
     pub(super) fn of_ledger(ledger: &Ledger) -> Self {
         let now = ledger.now();
-        let visit = |gpu: &GpuHistory, process: &ProcessHistory| {
+        let visit = |gpu: &DeviceHistory, process: &ProcessHistory| {
             let key = key(&gpu.gpu.uuid, process.mig.as_deref(), process.id(), process.ended.is_none());
             let peak_at = process.peak.map(|(_, at)| now.unix(at));
             (key, Visit { first_seen_at: now.unix(process.first), peak_at, exit: process.exit })
         };
-        Self(ledger.gpus.iter().flat_map(|gpu| gpu.processes().map(move |process| visit(gpu, process))).collect())
+        Self(ledger.devices.iter().flat_map(|gpu| gpu.processes().map(move |process| visit(gpu, process))).collect())
     }
 
     /// The visit of a process to the GPU with that UUID; `None` if the recorder has dropped it or has not seen it yet.

@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 
 use super::event::{Failure, Who};
-use super::incident::{Holder, Incident, Kind};
+use super::incident::{Holder, Incident, IncidentGpu, Kind};
 use super::ledger::Trigger;
 use crate::format::bytes;
 use crate::text::printable;
@@ -69,7 +69,7 @@ pub(super) struct Roles {
 /// The sentences at the top of an incident.
 pub(super) fn summary(incident: &Incident, trigger: &Trigger, roles: Roles) -> String {
     let mut text = String::new();
-    let gpu = format!("GPU {}", incident.gpu.index);
+    let gpu = device(&incident.gpu);
     let level = level(incident);
     let at = |position: usize| incident.processes.get(position);
     // Writing into a String cannot fail.
@@ -105,6 +105,13 @@ pub(super) fn summary(incident: &Incident, trigger: &Trigger, roles: Roles) -> S
         let _ = write!(text, " {REFUSED}");
     }
     text
+}
+
+/// `GPU 2`, or `MIG device 1g.10gb (GPU instance 3) of GPU 2`.
+pub(super) fn device(gpu: &IncidentGpu) -> String {
+    let Some(mig) = &gpu.mig else { return format!("GPU {}", gpu.index) };
+    let profile = mig.profile.as_deref().map_or_else(String::new, |profile| format!(" {}", name(profile)));
+    format!("MIG device{profile} (GPU instance {}) of GPU {}", mig.gpu_instance, gpu.index)
 }
 
 /// ` had 138.5 GiB of 140.0 GiB in use, with 1.48 GiB left`.

@@ -2,6 +2,8 @@
 
 use std::time::SystemTime;
 
+use super::MigDevice;
+
 /// What the recorder has recorded since the exporter started.
 #[derive(Debug, Clone, Default)]
 pub struct RecorderPart {
@@ -24,6 +26,8 @@ pub struct IncidentCount {
     pub gpu: u32,
     /// The GPU's UUID.
     pub uuid: String,
+    /// The MIG device; `None` if the incidents are about the GPU.
+    pub mig: Option<MigDevice>,
     /// The value of the label `kind`.
     pub kind: &'static str,
     /// The number of incidents and of their repeats.

@@ -185,6 +185,78 @@ fn an_incident_of_a_reused_pid_names_the_process_that_ended() {
     assert!(started.len() == 2 && started[0] != started[1], "{started:?}");
 }
 
+/// Seven full GPU instances of 10 GiB, whose jobs end one after the other.
+fn full_instances() -> String {
+    let devices = vec!["\"1g.10gb\""; 7].join(", ");
+    let job = |n: u32| {
+        let (pid, end) = (900 + n, 6_000 + 400 * n);
+        format!(
+            "[[process]]\npid = {pid}\nmig = {n}\nstart = \"2s\"\nend = \"{end}ms\"\ncommand = [\"t{n}\"]\n\
+             memory = [{{ kind = \"ramp\", from = \"1GiB\", to = \"9450MiB\", for = \"3s\" }}, \
+             {{ kind = \"constant\", value = \"9450MiB\" }}]\n"
+        )
+    };
+    let jobs: String = (0..7).map(job).collect();
+    format!("[[gpu]]\nmodel = \"H100\"\nmig = [{devices}]\n{jobs}")
+}
+
+#[test]
+fn the_ends_of_jobs_on_seven_full_mig_devices_are_seven_incidents() {
+    let machine = Machine::new(&full_instances());
+    let exporter = machine.export(&[]);
+    let ended = eventually_or("seven incidents", || {
+        let all = incidents(&exporter);
+        let ended: Vec<_> = all.iter().filter(|listed| listed["kind"] == "ended_at_peak").cloned().collect();
+        if ended.len() == 7 { Ok(ended) } else { Err(format!("{all:?}")) }
+    });
+    let devices: std::collections::BTreeSet<_> =
+        ended.iter().map(|listed| listed["mig_uuid"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(devices.len(), 7, "{ended:?}");
+    let scrape = exporter.scrape_until("seven counters", |scrape| {
+        scrape.all("gpu_memory_incidents_total").filter(|sample| sample.label("kind") == Some("ended_at_peak")).count()
+            == 7
+    });
+    for uuid in devices {
+        let labels = [("mig_uuid", uuid.as_str()), ("kind", "ended_at_peak"), ("profile", "1g.10gb")];
+        assert_eq!(scrape.value("gpu_memory_incidents_total", &labels), Some(1.0), "{uuid}");
+    }
+}
+
+/// Two full halves of a GPU: only the second one's job ends.
+const HALVES: &str = r#"
+[[gpu]]
+model = "H100"
+mig = ["3g.40gb", "3g.40gb"]
+
+[[process]]
+pid = 100
+mig = 0
+command = ["python", "neighbour.py"]
+memory = "38500MiB"
+
+[[process]]
+pid = 101
+mig = 1
+start = "2s"
+end = "8s"
+command = ["python", "tenant.py"]
+memory = [{ kind = "ramp", from = "1GiB", to = "38500MiB", for = "5s" }, { kind = "constant", value = "38500MiB" }]
+"#;
+
+#[test]
+fn an_incident_on_a_mig_device_does_not_show_the_neighbour() {
+    let machine = Machine::new(HALVES);
+    let exporter = machine.export(&[]);
+    let incident = incident(&exporter, "ended_at_peak", true);
+    let summary = incident["summary"].as_str().unwrap();
+    assert!(summary.contains("; MIG device 3g.40gb (GPU instance "), "{summary}");
+    assert!(summary.starts_with("tenant.py (pid 101, ") && !summary.contains("neighbour.py"), "{summary}");
+    let names: Vec<_> = incident["processes"].as_array().unwrap().iter().map(|holder| &holder["name"]).collect();
+    assert_eq!(names, ["tenant.py"]);
+    let allocatable = incident["gpu"]["allocatable_bytes"].as_u64().unwrap();
+    assert!(allocatable < 40 << 30 && incident["peak"]["used_bytes"].as_u64().unwrap() <= allocatable, "{incident}");
+}
+
 #[test]
 fn a_spike_of_a_few_milliseconds_is_in_the_history() {
     let spike = r#"{ kind = "spike", base = "20GiB", peak = "100GiB", hold = "30ms", every = "500ms" }"#;

@@ -5,7 +5,7 @@ use super::super::freeze::freeze;
 use super::super::incident::Incident;
 use super::super::incidents::Incidents;
 use super::*;
-use crate::snapshot::{FailedAllocation, Other, Owner, Process, Workload, WorkloadKind, WorkloadUse};
+use crate::snapshot::{FailedAllocation, Other, Owner, Process, Snapshot, Workload, WorkloadKind, WorkloadUse};
 
 const GIB: u64 = 1 << 30;
 const ALLOCATABLE: u64 = 140 * GIB;
@@ -62,7 +62,8 @@ impl Scene {
             self.incidents.record(trigger, &self.ledger, now, false);
         }
         self.incidents.complete(&self.ledger, now, false);
-        self.ledger.age(now.micros, 16 << 20);
+        self.ledger.age(now.micros);
+        self.ledger.bound(now, 16 << 20);
     }
 
     /// Sets the memory of a process, and starts the process if it is new. The GPU's memory changes first, and the list
@@ -138,6 +139,10 @@ impl Scene {
         let now = self.now();
         self.ledger.settle(now);
         self
+    }
+
+    fn gpu(&self) -> &DeviceHistory {
+        self.ledger.device(&DeviceKey::of(&self.gpu, None)).unwrap()
     }
 
     fn kinds(&self) -> Vec<Kind> {
@@ -280,7 +285,7 @@ fn a_process_that_another_of_the_same_pid_replaces_has_ended() {
     scene.alive.push(Process { used: Some(GIB), peak: Some(GIB), ..next });
     scene.ended.push(Process { alive: false, used: None, ..former });
     scene.sample().list().pass(1_000);
-    let gpu = scene.ledger.gpu("GPU-2").unwrap();
+    let gpu = scene.gpu();
     assert_eq!((gpu.living.len(), gpu.ended.len()), (1, 1));
     assert_eq!((gpu.living[0].peak.unwrap().0, gpu.ended[0].peak.unwrap().0), (GIB, 10 * GIB));
     let gone: Vec<_> =
@@ -319,7 +324,7 @@ fn an_exit_status_belongs_to_one_process_of_a_pid() {
     let started = scene.ledger.take_started();
     assert_eq!(started.iter().map(|process| process.start_ticks).collect::<Vec<_>>(), [Some(5), Some(99)]);
     scene.ledger.add_exits(0, |process| how(if process.start_ticks == Some(99) { 9 } else { 5 }));
-    let gpu = scene.ledger.gpu("GPU-2").unwrap();
+    let gpu = scene.gpu();
     let exits: Vec<_> = gpu.ended.iter().map(|process| (process.id().start_ticks, process.exit.status)).collect();
     assert_eq!(exits, [(Some(5), Some(5)), (Some(99), Some(9))]);
     let events = scene.ledger.events.latest(0, Micros::MAX, 1000, scene.now(), |_| true);
@@ -337,11 +342,11 @@ fn of_processes_with_an_unknown_start_a_list_without_the_pid_separates_two() {
     let unseen = |gib: u64| Process { used: Some(gib * GIB), peak: Some(gib * GIB), ..reused(5, None, "hidden.py") };
     scene.alive.push(unseen(3));
     scene.sample().list().pass(2_000);
-    assert_eq!(scene.ledger.gpu("GPU-2").unwrap().living.len(), 1, "every list contains it: one process");
+    assert_eq!(scene.gpu().living.len(), 1, "every list contains it: one process");
     scene.end(5).pass(1_000);
     scene.alive.push(unseen(1));
     scene.sample().list().pass(1_000);
-    let gpu = scene.ledger.gpu("GPU-2").unwrap();
+    let gpu = scene.gpu();
     let peaks = |processes: Vec<&ProcessHistory>| {
         processes.iter().map(|process| process.peak.unwrap().0 / GIB).collect::<Vec<_>>()
     };
@@ -357,7 +362,7 @@ fn a_process_beyond_a_limited_list_has_not_ended() {
     let cut = scene.alive[1..].to_vec();
     let other = Other { entries: 1, processes: 1, used: Some(10 * GIB) };
     scene.list_of(cut, Some(other));
-    let gpu = scene.ledger.gpu("GPU-2").unwrap();
+    let gpu = scene.gpu();
     assert_eq!((gpu.living.len(), gpu.ended.len()), (2, 0));
     assert_eq!(gpu.living[0].series.last(), None, "its memory is not known");
 }
@@ -373,7 +378,7 @@ fn only_as_many_processes_are_taken_to_be_left_out_as_the_list_says() {
     let other = Other { entries: 2, processes: 1, used: Some(GIB) };
     scene.list_of(vec![keep.clone()], Some(other));
     let counts = |scene: &Scene| {
-        let gpu = scene.ledger.gpu("GPU-2").unwrap();
+        let gpu = scene.gpu();
         (gpu.living.len(), gpu.ended.len())
     };
     assert_eq!(counts(&scene), (2, 2), "the listed process and one more are running");
@@ -394,7 +399,7 @@ fn a_process_that_is_listed_as_ended_is_not_one_of_those_left_out() {
     let ended = Process { alive: false, used: None, ..scene.alive[1].clone() };
     scene.millis += 10;
     scene.list_of(vec![ended], other);
-    let gpu = scene.ledger.gpu("GPU-2").unwrap();
+    let gpu = scene.gpu();
     assert_eq!(gpu.living.iter().map(|process| process.pid).collect::<Vec<_>>(), [1]);
 }
 
@@ -402,7 +407,7 @@ fn a_process_that_is_listed_as_ended_is_not_one_of_those_left_out() {
 fn unknown_memory_leaves_a_gap_and_no_incident_of_its_own() {
     let mut scene = Scene::new();
     scene.hold(1, 50.0).pass(2_000).sample_of(None).pass(2_000);
-    let gpu = scene.ledger.gpu("GPU-2").unwrap();
+    let gpu = scene.gpu();
     assert_eq!(gpu.memory.last(), None);
     assert_eq!(scene.kinds(), []);
 }
@@ -447,10 +452,11 @@ fn a_storm_of_short_processes_stays_within_the_memory_and_counts_what_is_dropped
         scene.ledger.look(&Snapshot::default(), now);
         scene.ledger.take_triggers();
         scene.ledger.take_gone(Micros::MAX);
-        scene.ledger.age(now.micros, LIMIT);
+        scene.ledger.age(now.micros);
+        scene.ledger.bound(now, LIMIT);
         assert!(scene.ledger.bytes() <= LIMIT, "{}", scene.ledger.bytes());
     }
-    let gpu = scene.ledger.gpu("GPU-2").unwrap();
+    let gpu = scene.gpu();
     assert!(gpu.ended.len() > 400, "{}", gpu.ended.len());
     assert!(scene.ledger.dropped() > u64::from(pid) / 2, "{}", scene.ledger.dropped());
     assert_eq!(gpu.ended.back().map(|process| process.pid), Some(pid - 1), "the newest are kept");
@@ -611,8 +617,9 @@ fn an_error_that_repeats_without_a_pause_is_counted_every_ten_seconds() {
     scene.hold(1, 20.0);
     for _ in 0..100 {
         let now = scene.now();
-        let gpu = scene.gpu.key();
-        let xid = Trigger { kind: Kind::MemoryXid, at: now.micros, gpu, process: None, xid: Some(31), failure: None };
+        let device = scene.gpu().key();
+        let xid =
+            Trigger { kind: Kind::MemoryXid, at: now.micros, device, process: None, xid: Some(31), failure: None };
         scene.incidents.record(xid, &scene.ledger, now, false);
         scene.pass(1000);
     }
@@ -661,4 +668,143 @@ fn failed_by(scene: &Scene, pid: u32) -> FailedAllocation {
         reserved: None,
         snapshot_path: None,
     }
+}
+
+/// A GPU that is divided into GPU instances of 10 GiB, with a process on each: pid n on the instance n.
+struct Divided {
+    scene: Scene,
+    /// GiB that each process holds; `None` if it is not there.
+    held: Vec<Option<u64>>,
+}
+
+const INSTANCE: u64 = 10 * GIB;
+
+impl Divided {
+    fn new(instances: u32) -> Self {
+        let mut scene = Scene::new();
+        scene.gpu = Arc::new(Gpu {
+            mig_mode: Some(true),
+            mig: (0..instances).map(|n| mig(n, n, 0)).collect(),
+            ..(*scene.gpu).clone()
+        });
+        Self { scene, held: vec![None; instances as usize] }
+    }
+
+    fn hold(&mut self, n: usize, gib: impl Into<Option<u64>>) -> &mut Self {
+        self.held[n] = gib.into();
+        self.read()
+    }
+
+    fn processes(&self) -> Vec<Process> {
+        let held = self.held.iter().enumerate().filter_map(|(n, held)| Some((n, (*held)? * GIB)));
+        let on = |(n, used): (usize, u64)| {
+            let process = process(n as u32 + 1);
+            Process { mig: Some(self.scene.gpu.mig[n].clone()), used: Some(used), peak: Some(used), ..process }
+        };
+        held.map(on).collect()
+    }
+
+    /// The lanes read everything.
+    fn read(&mut self) -> &mut Self {
+        let (at, gpu) = (self.scene.at(self.scene.millis), self.scene.gpu.clone());
+        let sample = |mig, used, allocatable| MemorySample { gpu: gpu.clone(), mig, at, used: Some(used), allocatable };
+        let all: u64 = self.held.iter().flatten().map(|gib| gib * GIB).sum();
+        self.scene.ledger.sample(&sample(None, all, self.held.len() as u64 * INSTANCE));
+        for (device, held) in std::iter::zip(&gpu.mig, &self.held) {
+            self.scene.ledger.sample(&sample(Some(device.clone()), held.unwrap_or(0) * GIB, INSTANCE));
+        }
+        self.scene.millis += 3;
+        let (at, processes) = (Some(self.scene.at(self.scene.millis)), self.processes());
+        let list = GpuProcesses { gpu, at, processes, ..GpuProcesses::default() };
+        let now = self.scene.now();
+        self.scene.ledger.list(&list, now);
+        self
+    }
+
+    fn pass(&mut self, millis: u64) -> &mut Self {
+        for _ in 0..millis / 250 {
+            self.scene.millis += 247;
+            self.read();
+            self.scene.round();
+        }
+        self
+    }
+}
+
+fn mig(index: u32, gpu_instance: u32, compute_instance: u32) -> Arc<MigDevice> {
+    let uuid = format!("MIG-{gpu_instance}-{compute_instance}");
+    Arc::new(MigDevice { index, uuid, gpu_instance, compute_instance, profile: Some("1g.10gb".into()) })
+}
+
+#[test]
+fn each_full_mig_device_has_its_own_incidents_and_the_gpu_has_none() {
+    let mut divided = Divided::new(7);
+    for n in 0..7 {
+        divided.hold(n, 9).pass(500).hold(n, 10);
+    }
+    divided.pass(1_000);
+    for n in 0..7 {
+        divided.hold(n, None).pass(500);
+    }
+    divided.pass(12_000);
+    let of = |kind: Kind| -> Vec<_> {
+        let incidents = divided.scene.incidents.all().filter(|incident| incident.kind == kind);
+        incidents.map(|incident| incident.gpu.mig_uuid().unwrap_or("none").to_owned()).collect()
+    };
+    let all: Vec<_> = (0..7).map(|n| format!("MIG-{n}-0")).collect();
+    assert_eq!((of(Kind::NearLimit), of(Kind::EndedAtPeak)), (all.clone(), all));
+    let counts: Vec<_> = divided.scene.incidents.counts().collect();
+    assert!(counts.len() == 14 && counts.iter().all(|counted| counted.mig.is_some() && counted.count == 1));
+}
+
+#[test]
+fn an_incident_of_a_mig_device_has_the_figures_of_that_device_alone() {
+    let mut divided = Divided::new(2);
+    divided.hold(0, 10).pass(20_000).hold(1, 5).pass(2_000).hold(1, 10).pass(1_000).hold(1, None).pass(12_000);
+    let incident = divided.scene.incident(Kind::EndedAtPeak);
+    let begins = "job2.py (pid 2, slurm:2) ended within 0.1 s of its highest memory use, 10.00 GiB; MIG device 1g.10gb \
+                  (GPU instance 1) of GPU 2 had 10.00 GiB of 10.00 GiB in use, with 0 B left.";
+    assert!(incident.summary.starts_with(begins), "{}", incident.summary);
+    assert!(!incident.summary.contains("job1.py"), "{}", incident.summary);
+    let pids: Vec<_> = incident.processes.iter().map(|holder| holder.who.pid).collect();
+    assert_eq!((pids, incident.gpu.allocatable_bytes), (vec![2], Some(INSTANCE)));
+    let peak = incident.peak.as_ref().unwrap();
+    assert_eq!((peak.used_bytes, peak.listed_bytes), (INSTANCE, Some(INSTANCE)));
+    assert!(peak.listed_at.is_some());
+    let json = serde_json::to_value(&*incident).unwrap();
+    let gpu = serde_json::json!({ "index": 2, "uuid": "GPU-2", "mig_uuid": "MIG-1-0", "gpu_instance": 1,
+        "compute_instance": 0, "profile": "1g.10gb", "allocatable_bytes": INSTANCE });
+    assert_eq!(json["gpu"], gpu);
+    assert_eq!(serde_json::from_value::<Incident>(json.clone()).unwrap(), *incident);
+    let neighbour = |event: &serde_json::Value| event["mig_uuid"] == "MIG-0-0";
+    assert!(!json["events"].as_array().unwrap().iter().any(neighbour), "{json}");
+    assert!(super::super::text(&incident).contains("MIG-1-0"));
+}
+
+#[test]
+fn compute_instances_of_one_gpu_instance_are_one_device() {
+    let mut divided = Divided::new(2);
+    divided.scene.gpu = Arc::new(Gpu { mig: vec![mig(0, 0, 0), mig(1, 0, 1)], ..(*divided.scene.gpu).clone() });
+    divided.hold(0, 4).hold(1, 6).pass(1_000);
+    let uuids: Vec<_> =
+        divided.scene.ledger.devices.iter().map(|device| (device.uuid(), device.living.len())).collect();
+    assert_eq!(uuids, [("GPU-2", 0), ("MIG-0-0", 2)]);
+}
+
+#[test]
+fn mig_devices_that_are_gone_are_forgotten_after_the_time_that_is_remembered() {
+    let mut divided = Divided::new(2);
+    divided.hold(0, 10).pass(1_000).hold(0, None).pass(12_000);
+    divided.scene.gpu = Arc::new(Gpu { mig: vec![mig(0, 5, 0), mig(1, 6, 0)], ..(*divided.scene.gpu).clone() });
+    divided.pass(1_000);
+    let uuids = |divided: &Divided| -> Vec<String> {
+        divided.scene.ledger.devices.iter().map(|device| device.uuid().to_owned()).collect()
+    };
+    assert_eq!(uuids(&divided), ["GPU-2", "MIG-0-0", "MIG-1-0", "MIG-5-0", "MIG-6-0"]);
+    let gone = divided.scene.ledger.devices[1].memory.last();
+    assert_eq!(gone, None, "nothing is known about it any longer");
+    divided.scene.millis += 7_300_000;
+    divided.read().pass(1_000);
+    assert_eq!(uuids(&divided), ["GPU-2", "MIG-5-0", "MIG-6-0"]);
+    assert!(!divided.scene.ledger.knows_mig("MIG-0-0"));
 }

@@ -22,7 +22,7 @@ const NO_MEMORY: &str = "the driver does not report the memory of its processes"
 /// The use of one device.
 #[derive(Debug)]
 pub(super) struct DeviceUse {
-    /// The position of the GPU in the ledger.
+    /// The position of the GPU among those of the reports.
     pub(super) index: usize,
     gpu: Arc<Gpu>,
     mig: Option<Arc<MigDevice>>,
@@ -118,6 +118,10 @@ impl DeviceUse {
 
     pub(super) fn mig_uuid(&self) -> Option<&str> {
         self.mig.as_ref().map(|device| device.uuid.as_str())
+    }
+
+    pub(super) fn gpu_instance(&self) -> Option<u32> {
+        self.mig.as_ref().map(|device| device.gpu_instance)
     }
 
     /// The UUID under which a process reports about the device.
@@ -301,6 +305,10 @@ impl DeviceUse {
             advice_margin: advised.map(|(_, margin)| margin),
             no_advice: advised.is_none().then(|| NO_MEMORY.to_owned()),
         }
+    }
+
+    pub(super) fn peak(&self) -> Option<u64> {
+        self.peak.map(|(peak, _)| peak)
     }
 
     pub(super) fn bytes(&self) -> usize {

@@ -41,6 +41,11 @@ impl Kept {
         true
     }
 
+    /// Frees the unused capacity.
+    pub(super) fn trim(&mut self) {
+        self.reports.shrink_to(self.reports.len() * 2);
+    }
+
     /// The reports, newest first.
     pub(super) fn newest_first(&self) -> impl Iterator<Item = &Arc<JobReport>> {
         self.reports.iter().rev()

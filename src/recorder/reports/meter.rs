@@ -12,7 +12,7 @@ use crate::snapshot::{MemorySample, MigDevice};
 /// The shares of the allocatable memory for which the time is added up.
 pub(super) const LEVELS: [f64; 3] = [0.9, 0.95, 0.98];
 /// The number of samples that wait for the next process list. Beyond it, the oldest no longer waits.
-const MAX_WAITING: usize = 1024;
+const MAX_WAITING: usize = 256;
 
 /// Time at or above each of [`LEVELS`].
 pub(super) type Near = [Micros; LEVELS.len()];
@@ -85,6 +85,11 @@ impl Meter {
     /// Whether the device's memory has been read at all.
     pub(super) fn is_known(&self) -> bool {
         self.allocatable > 0
+    }
+
+    /// Frees the unused capacity.
+    pub(super) fn trim(&mut self) {
+        self.waiting.shrink_to(self.waiting.len() * 2);
     }
 
     pub(super) fn bytes(&self) -> usize {

@@ -197,6 +197,11 @@ impl Open {
         }
     }
 
+    /// Bytes: the highest memory on any device.
+    pub(super) fn peak(&self) -> u64 {
+        self.devices.iter().filter_map(DeviceUse::peak).max().unwrap_or(0)
+    }
+
     pub(super) fn bytes(&self) -> usize {
         let devices: usize = self.devices.iter().map(DeviceUse::bytes).sum();
         let awaited = self.awaited.capacity() * size_of::<(ProcessId, Micros)>();

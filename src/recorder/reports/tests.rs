@@ -70,7 +70,7 @@ impl Scene {
         let used = self.processes[gpu].iter().filter_map(|process| process.used).sum();
         let (gpu_of, at) = (self.gpus[gpu].clone(), self.at());
         let sample = MemorySample { gpu: gpu_of, mig: None, at, used: Some(used), allocatable: ALLOCATABLE };
-        self.reports.sample(gpu, &sample, self.clock.micros(at));
+        self.reports.sample(&sample, self.clock.micros(at));
     }
 
     /// The list that the process lane would pass on for a GPU.
@@ -109,12 +109,12 @@ impl Scene {
 
     fn list(&mut self, gpu: usize) -> &mut Self {
         let list = self.listed(gpu);
-        self.list_of(gpu, &list)
+        self.list_of(&list)
     }
 
-    fn list_of(&mut self, gpu: usize, list: &GpuProcesses) -> &mut Self {
+    fn list_of(&mut self, list: &GpuProcesses) -> &mut Self {
         let (at, clock, now) = (self.clock.micros(self.at()), self.clock, self.now());
-        self.reports.list(gpu, list, at, clock, now);
+        self.reports.list(list, at, clock, now);
         self
     }
 
@@ -237,17 +237,17 @@ fn the_peak_of_an_earlier_report_is_not_that_of_the_next() {
         GpuProcesses { workloads: workloads.collect(), ..list }
     };
     let mut list = remembered(scene.listed(0), 50);
-    scene.list_of(0, &list);
+    scene.list_of(&list);
     list.workloads[0].peak = Some(60 * GIB);
-    scene.list_of(0, &list);
+    scene.list_of(&list);
     assert_eq!(scene.only().gpus[0].peak_bytes, Some(60 * GIB), "what is read between two lists counts");
     scene.end(0, 5).pass(400_000);
     scene.processes[0].push(Process { used: Some(GIB), ..process(6, &job) });
     let list = remembered(scene.listed(0), 60);
-    scene.list_of(0, &list).pass(1000);
+    scene.list_of(&list).pass(1000);
     assert_eq!(scene.all()[0].gpus[0].peak_bytes, Some(GIB));
     let list = remembered(scene.listed(0), 61);
-    scene.list_of(0, &list);
+    scene.list_of(&list);
     assert_eq!(scene.all()[0].gpus[0].peak_bytes, Some(61 * GIB));
 }
 
@@ -330,14 +330,14 @@ fn a_workload_that_a_list_leaves_out_has_not_ended() {
     let other = Some(Other { entries: 1, processes: 1, used: None });
     let cut = GpuProcesses { processes: vec![], workloads: vec![], other, other_workloads: other, ..scene.listed(0) };
     scene.millis += 1000;
-    scene.list_of(0, &cut);
+    scene.list_of(&cut);
     scene.pass(5000);
     let report = scene.only();
     assert_eq!((report.state, report.processes, report.gpus[0].seconds), (State::Running, 1, 10.0));
     assert_eq!(report.gpus[0].mean_bytes, Some(8 * GIB));
     let ended = Some(Other { entries: 1, processes: 0, used: None });
     let cut = GpuProcesses { processes: vec![], workloads: vec![], other_workloads: ended, ..scene.listed(0) };
-    scene.list_of(0, &cut);
+    scene.list_of(&cut);
     assert_eq!(scene.only().state, State::Left);
 }
 
@@ -405,10 +405,10 @@ fn failures_raise_the_margin_and_allocators_cannot_claim_more_than_the_driver_re
         reserved_bytes: None,
         snapshot_path: None,
     };
-    scene.reports.fail(0, &failure("slurm:4", None));
-    scene.reports.fail(0, &failure("slurm:3", Some("MIG-1")));
+    scene.reports.fail(&scene.gpus[0], &failure("slurm:4", None));
+    scene.reports.fail(&scene.gpus[0], &failure("slurm:3", Some("MIG-1")));
     assert_eq!(scene.only().gpus[0].out_of_memory, 0);
-    scene.reports.fail(0, &failure("slurm:3", None));
+    scene.reports.fail(&scene.gpus[0], &failure("slurm:3", None));
     let gpu = scene.only().gpus[0].clone();
     assert_eq!((gpu.out_of_memory, gpu.advice_bytes, gpu.advice_margin), (1, Some(20 * GIB), Some(0.25)));
 }
@@ -428,7 +428,7 @@ fn the_lowest_limit_is_the_budget_and_time_at_it_is_added_up() {
         let mut list = scene.listed(0);
         list.workloads[0].limits = limits.iter().map(|&(source, gib)| limit(source, gib)).collect();
         list.workloads[0].used = Some(used * GIB);
-        scene.list_of(0, &list);
+        scene.list_of(&list);
         scene.millis += 1000;
         scene.only().gpus[0].clone()
     };
@@ -453,7 +453,7 @@ fn mig_devices_are_reported_apart() {
     for (n, used) in [(1, 19), (2, 1)] {
         let (gpu, mig) = (scene.gpus[0].clone(), Some(device(n)));
         let sample = MemorySample { gpu, mig, at, used: Some(used * GIB), allocatable: 20 * GIB };
-        scene.reports.sample(0, &sample, micros);
+        scene.reports.sample(&sample, micros);
     }
     let on = |n: u32, used: u64| WorkloadUse {
         workload: job.clone(),
@@ -471,7 +471,7 @@ fn mig_devices_are_reported_apart() {
             Process { mig: Some(device(2)), ..process(6, &job) },
         ];
         let list = GpuProcesses { processes, workloads: vec![on(1, 19), on(2, 1)], ..scene.listed(0) };
-        scene.list_of(0, &list);
+        scene.list_of(&list);
     }
     let report = scene.only();
     let found: Vec<_> = report.gpus.iter().map(|gpu| (gpu.mig_uuid.as_deref(), gpu.seconds_at_95_percent)).collect();
@@ -512,7 +512,8 @@ fn ten_thousand_jobs_are_bounded_and_all_reach_the_file() {
     scene.reports.stop(now);
     written += scene.reports.take_complete().len();
     assert_eq!(written, 10_000);
-    scene.reports.age(1 << 20);
+    let now = scene.now();
+    scene.reports.bound(now, 256 << 10);
     assert!(scene.reports.bytes() <= 1 << 18 && !scene.all().is_empty());
     // More workloads than can be followed at once: the rest is counted, and those that are followed stay.
     let dropped = scene.reports.dropped();

@@ -186,7 +186,13 @@ pub(crate) fn budget(source: BudgetSource, amount: BudgetAmount, place: BudgetPl
 
 pub(crate) fn incidents(gpu: &Gpu) -> IncidentCount {
     let (uuid, last_id) = (gpu.uuid.clone(), Some(INCIDENT.to_owned()));
-    IncidentCount { gpu: gpu.index, uuid, kind: "near_limit", count: 2, last: 1_700_000_000.5, last_id }
+    IncidentCount { gpu: gpu.index, uuid, mig: None, kind: "near_limit", count: 2, last: 1_700_000_000.5, last_id }
+}
+
+/// Those of the first MIG device of a GPU.
+pub(crate) fn mig_incidents(gpu: &Gpu) -> IncidentCount {
+    let mig = gpu.mig.first().map(|device| (**device).clone());
+    IncidentCount { mig, kind: "ended_at_peak", last_id: None, ..incidents(gpu) }
 }
 
 pub(crate) fn device(device: DeviceName, replica: Option<&str>) -> Device {
@@ -296,7 +302,7 @@ pub(crate) fn everything() -> Machine {
         counted_since: since(),
         bytes: 4096,
         dropped: 3,
-        incidents: vec![incidents(&machine.driver.gpus[0])],
+        incidents: vec![incidents(&machine.driver.gpus[0]), mig_incidents(&machine.driver.gpus[1])],
     };
     machine.driver.driver_version = Some("580.159.04".to_owned());
     machine.driver.cuda_version = Some("13.0".to_owned());

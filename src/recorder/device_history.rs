@@ -1,14 +1,19 @@
-//! One GPU over time: its memory, its MIG devices, its processes and its workloads.
+//! One device over time: its memory, its processes and its workloads. A device is a GPU, or a GPU instance of MIG, which is
+//! identified by its first MIG device.
+//!
+//! Invariant: a GPU that is divided by MIG reaches no level and has no new peak, because no process can fill it: its
+//! GPU instances do.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::clock::Now;
+use super::device_list::{DeviceKey, DeviceList, Unfollowed};
 use super::event::{Held, What};
-use super::heap_use::allocation;
+use super::heap_use::{HeapUse as _, allocation};
 use super::process_history::ProcessHistory;
 use super::series::{FINE, Micros, SECOND, Series};
-use crate::snapshot::{Gpu, GpuProcesses, GpuState, MemorySample, MigDevice, Workload};
+use crate::snapshot::{Gpu, GpuState, MemorySample, MigDevice, Workload};
 
 /// Reaching one of these shares of the allocatable memory is an event.
 pub(super) const LEVELS: [f64; 3] = [0.9, 0.95, 0.98];
@@ -21,24 +26,36 @@ const SETTLED: Micros = SECOND;
 const PEAK_STEP: u64 = 16 << 20;
 /// The maximum number of lists whose times are kept.
 const MAX_LISTS: usize = 12_000;
+/// The number of lists whose times are kept if there is little memory.
+const LEAST_LISTS: usize = 32;
+/// A process whose memory has not changed for this long is idle.
+const IDLE: Micros = 60 * SECOND;
 /// The maximum number of processes that a new peak names.
 const HOLDERS: usize = 5;
 
-/// A GPU.
+/// A GPU or a GPU instance.
 #[derive(Debug)]
-pub(super) struct GpuHistory {
+pub(super) struct DeviceHistory {
     pub(super) gpu: Arc<Gpu>,
+    /// The first MIG device of the GPU instance; `None` for the GPU itself.
+    pub(super) mig: Option<Arc<MigDevice>>,
+    /// When the lanes last passed something on about it.
+    pub(super) seen: Micros,
     /// Bytes: total minus reserved memory; 0 while unknown.
     pub(super) allocatable: u64,
     pub(super) memory: Series,
-    pub(super) mig: Vec<(Arc<MigDevice>, Series)>,
-    /// The processes on the GPU.
+    /// The processes on the device.
     pub(super) living: Vec<ProcessHistory>,
+    /// The processes on the device that are not followed, because there was no room. Sorted.
+    unfollowed: Vec<Unfollowed>,
     /// The processes that have ended, in the order in which they ended. Each is boxed, because a long list that grows
     /// would otherwise leave large holes in the heap.
     pub(super) ended: VecDeque<Box<ProcessHistory>>,
     pub(super) workloads: VecDeque<Box<WorkloadHistory>>,
-    /// The times at which the lists of the last two minutes were read, oldest first.
+    /// The number of workloads for which there was room.
+    pub(super) most_workloads: usize,
+    /// The times at which the lists of the last two minutes were read, oldest first; empty for a GPU instance, which has
+    /// those of its GPU.
     lists: VecDeque<Micros>,
     pub(super) state: GpuState,
     /// For each of [`LEVELS`], whether memory use has reached it and has not fallen far below it since.
@@ -62,22 +79,25 @@ pub(super) struct WorkloadHistory {
 /// How many processes appeared and how many ended, according to a new list.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Changed {
-    /// The number of processes that appeared: they are the last ones in [`GpuHistory::living`].
+    /// The number of processes that appeared: they are the last ones in [`DeviceHistory::living`].
     pub(super) started: usize,
-    /// The number of processes that ended: they are the last ones in [`GpuHistory::ended`].
+    /// The number of processes that ended: they are the last ones in [`DeviceHistory::ended`].
     pub(super) ended: usize,
 }
 
-impl GpuHistory {
-    pub(super) fn new(gpu: Arc<Gpu>) -> Self {
+impl DeviceHistory {
+    pub(super) fn new(gpu: Arc<Gpu>, mig: Option<Arc<MigDevice>>, seen: Micros) -> Self {
         Self {
             gpu,
+            mig,
+            seen,
             allocatable: 0,
             memory: Series::default(),
-            mig: Vec::new(),
             living: Vec::new(),
+            unfollowed: Vec::new(),
             ended: VecDeque::new(),
             workloads: VecDeque::new(),
+            most_workloads: usize::MAX,
             lists: VecDeque::new(),
             state: GpuState::Unsampled,
             reached: [false; LEVELS.len()],
@@ -88,16 +108,8 @@ impl GpuHistory {
 
     /// Records a sample from the memory lane. Returns the levels that it reached.
     pub(super) fn sample(&mut self, sample: &MemorySample, at: Micros) -> Vec<f64> {
-        if let Some(device) = &sample.mig {
-            let known = self.mig.iter().position(|(known, _)| known.uuid == device.uuid);
-            let index = known.unwrap_or_else(|| {
-                self.mig.push((device.clone(), Series::default()));
-                self.mig.len() - 1
-            });
-            self.mig[index].1.see(at, sample.used);
-            return Vec::new();
-        }
         self.gpu.clone_from(&sample.gpu);
+        self.seen = self.seen.max(at);
         self.memory.see(at, sample.used);
         let Some(used) = sample.used else { return Vec::new() };
         self.allocatable = sample.allocatable;
@@ -105,6 +117,9 @@ impl GpuHistory {
             self.highest = (used, at);
         }
         let mut crossed = Vec::new();
+        if self.is_divided() {
+            return crossed;
+        }
         for (level, reached) in LEVELS.into_iter().zip(&mut self.reached) {
             let ratio = used as f64 / self.allocatable.max(1) as f64;
             if ratio >= level && !std::mem::replace(reached, true) {
@@ -116,10 +131,32 @@ impl GpuHistory {
         crossed
     }
 
+    /// Whether it is a GPU whose memory is divided among GPU instances.
+    pub(super) fn is_divided(&self) -> bool {
+        self.mig.is_none() && self.gpu.mig_mode == Some(true)
+    }
+
+    /// What identifies it.
+    pub(super) fn key(&self) -> DeviceKey {
+        DeviceKey::of(&self.gpu, self.mig.as_deref())
+    }
+
+    /// The UUID of the MIG device, or of the GPU.
+    pub(super) fn uuid(&self) -> &str {
+        self.mig.as_ref().map_or(&self.gpu.uuid, |device| &device.uuid)
+    }
+
+    pub(super) fn mig_uuid(&self) -> Option<&str> {
+        self.mig.as_ref().map(|device| device.uuid.as_str())
+    }
+
     /// The new peak, once it has settled, with the processes that held the most at that time.
     pub(super) fn new_peak(&mut self, now: Micros) -> Option<(Micros, What)> {
         let (used_bytes, at) = self.highest;
-        if used_bytes < self.announced.saturating_add(PEAK_STEP) || now.saturating_sub(at) < SETTLED {
+        if used_bytes < self.announced.saturating_add(PEAK_STEP)
+            || now.saturating_sub(at) < SETTLED
+            || self.is_divided()
+        {
             return None;
         }
         self.announced = used_bytes;
@@ -131,7 +168,7 @@ impl GpuHistory {
             .collect();
         holders.sort_by_key(|held| std::cmp::Reverse(held.used_bytes));
         holders.truncate(HOLDERS);
-        Some((at, What::NewPeak { used_bytes, holders }))
+        Some((at, What::NewPeak { used_bytes, holders, mig_uuid: self.mig_uuid().map(str::to_owned) }))
     }
 
     /// The moment at which the memory use of the processes matches the memory use that the GPU had at `at`. This moment
@@ -153,14 +190,23 @@ impl GpuHistory {
         after.checked_sub(1).map(|index| self.lists[index])
     }
 
-    /// Records a list from the process lane.
-    pub(super) fn list(&mut self, list: &GpuProcesses, at: Micros, now: Now) -> Changed {
+    /// Records the part of a list from the process lane that concerns the device.
+    pub(super) fn list(&mut self, list: &mut DeviceList<'_>, at: Micros, now: Now) -> Changed {
         let mut changed = Changed::default();
-        self.lists.push_back(at);
+        self.seen = self.seen.max(at);
+        if self.mig.is_none() {
+            self.lists.push_back(at);
+        }
         while self.lists.len() > MAX_LISTS || self.lists.front().is_some_and(|oldest| oldest + FINE < at) {
             self.lists.pop_front();
         }
+        let unfollowed = std::mem::take(&mut self.unfollowed);
         for process in list.processes.iter().filter(|process| process.alive) {
+            let key = Unfollowed::of(process.id(), process.mig.as_deref());
+            if unfollowed.binary_search(&key).is_ok() {
+                self.unfollowed.push(key);
+                continue;
+            }
             let known = self.living.iter().position(|known| known.is(process, now));
             let index = known.unwrap_or_else(|| {
                 changed.started += 1;
@@ -169,12 +215,13 @@ impl GpuHistory {
             });
             self.living[index].see(process, at);
         }
-        let last_state =
-            |known: &ProcessHistory| known.last_state(list.processes.iter().filter(|process| !process.alive));
+        self.unfollowed.sort_unstable();
+        let ended = || list.processes.iter().copied().filter(|process| !process.alive);
+        let last_state = |known: &ProcessHistory| known.last_state(ended());
         // A truncated list contains the number of running processes that it leaves out. Of the processes that are
         // missing from such a list, those seen most recently are assumed to be the left-out ones. The others have
         // ended.
-        let mut left_out = list.other.map_or(0, |other| usize::try_from(other.processes).unwrap_or(usize::MAX));
+        let mut left_out = list.left_out;
         let mut seen: Vec<Micros> = match left_out {
             0 => Vec::new(),
             _ => {
@@ -200,16 +247,20 @@ impl GpuHistory {
             changed.ended += 1;
             self.ended.push_back(Box::new(known));
         }
+        list.left_out = left_out;
         self.list_workloads(list, at);
         changed
     }
 
-    fn list_workloads(&mut self, list: &GpuProcesses, at: Micros) {
+    fn list_workloads(&mut self, list: &DeviceList<'_>, at: Micros) {
         let device = |mig: &Option<Arc<MigDevice>>| mig.as_ref().map(|device| device.uuid.clone());
         for workload in list.workloads.iter().filter(|workload| workload.processes > 0) {
             let mut known = self.workloads.iter();
             let known = known
                 .position(|known| known.workload == workload.workload && device(&known.mig) == device(&workload.mig));
+            if known.is_none() && self.workloads.len() >= self.most_workloads {
+                continue;
+            }
             let index = known.unwrap_or_else(|| {
                 let (workload, mig) = (workload.workload.clone(), workload.mig.clone());
                 let known = WorkloadHistory { workload, mig, series: Series::default(), seen: at };
@@ -219,44 +270,77 @@ impl GpuHistory {
             self.workloads[index].series.see(at, workload.used);
             self.workloads[index].seen = at;
         }
-        let was_cut = list.other_workloads.is_some();
         for known in self.workloads.iter_mut().filter(|known| known.seen != at) {
-            known.series.see(at, (!was_cut).then_some(0));
+            known.series.see(at, (!list.cuts_workloads).then_some(0));
         }
     }
 
-    /// Records that nothing is known about the GPU from this moment on.
+    /// Records that nothing is known about the device from this moment on.
     pub(super) fn lose(&mut self, at: Micros) {
         self.memory.see(at, None);
-        self.mig.iter_mut().for_each(|(_, series)| series.see(at, None));
         self.living.iter_mut().for_each(|process| process.series.see(at, None));
         self.workloads.iter_mut().for_each(|workload| workload.series.see(at, None));
     }
 
-    /// All series of the GPU.
+    /// Stops following that many running processes: idle ones first, then those with the least memory. Nothing is recorded
+    /// about them any longer, also not their ends. Returns their number.
+    pub(super) fn unfollow(&mut self, count: usize) -> usize {
+        let now = self.seen;
+        self.living.sort_by_key(|process| {
+            let is_idle = process.series.last_change().is_none_or(|at| now.saturating_sub(at) >= IDLE);
+            std::cmp::Reverse((!is_idle, process.series.last()))
+        });
+        let kept = self.living.len().saturating_sub(count);
+        let given_up = self.living.drain(kept..);
+        self.unfollowed.extend(given_up.map(|process| Unfollowed::of(process.id(), process.mig.as_deref())));
+        self.unfollowed.sort_unstable();
+        self.unfollowed.shrink_to_fit();
+        self.living.shrink_to(kept * 2);
+        count
+    }
+
+    /// Gives up the older parts of the device's own history until it uses at most `bytes`, or is short.
+    pub(super) fn bound_own(&mut self, bytes: usize) {
+        while self.memory.bytes() > bytes && self.memory.halve() {}
+        while self.lists.capacity() * size_of::<Micros>() > bytes && self.lists.len() > LEAST_LISTS {
+            self.lists.drain(..self.lists.len() / 2);
+            self.lists.shrink_to_fit();
+        }
+    }
+
+    /// The series of its processes and workloads.
+    pub(super) fn holders_series(&mut self) -> impl Iterator<Item = &mut Series> {
+        let processes = self.living.iter_mut().map(|process| &mut process.series);
+        processes.chain(self.workloads.iter_mut().map(|workload| &mut workload.series))
+    }
+
+    /// All series of the device.
     pub(super) fn series(&mut self) -> impl Iterator<Item = &mut Series> {
         let processes = self.living.iter_mut().chain(self.ended.iter_mut().map(|process| &mut **process));
         std::iter::once(&mut self.memory)
-            .chain(self.mig.iter_mut().map(|(_, series)| series))
             .chain(processes.map(|process| &mut process.series))
             .chain(self.workloads.iter_mut().map(|workload| &mut workload.series))
     }
 
     /// The memory that the history uses.
     pub(super) fn bytes(&self) -> usize {
-        let mig: usize = self.mig.iter().map(|(_, series)| series.bytes() + size_of::<Series>()).sum();
         let lists = self.lists.capacity() * size_of::<Micros>();
         let boxes = self.ended.capacity() + self.workloads.capacity();
         let processes: usize = self.processes().map(ProcessHistory::bytes).sum();
         let workloads: usize = self.workloads.iter().map(|workload| workload.bytes()).sum();
-        let own = size_of::<Self>() + self.memory.bytes() + lists + mig;
-        own + boxes * size_of::<usize>() + processes + workloads
+        let own = size_of::<Self>() + self.memory.bytes() + lists;
+        let unused = (self.living.capacity() - self.living.len()) * size_of::<ProcessHistory>();
+        let unfollowed = allocation(self.unfollowed.capacity() * size_of::<Unfollowed>());
+        own + boxes * size_of::<usize>() + processes + workloads + unused + unfollowed
     }
 }
 
 impl WorkloadHistory {
     fn bytes(&self) -> usize {
-        allocation(size_of::<Self>()) + self.series.bytes()
+        allocation(size_of::<Self>())
+            + self.series.bytes()
+            + allocation(size_of::<Workload>())
+            + self.workload.heap_use()
     }
 
     /// Whether none of its processes is on the GPU.

@@ -1,0 +1,73 @@
+//! Which device something is about, and the part of a process list that concerns a device.
+//!
+//! Invariant: the compute instances of a GPU instance share its memory, so all of them have the key of the first.
+
+use std::sync::Arc;
+
+use crate::snapshot::{Gpu, GpuProcesses, MigDevice, Process, ProcessId, WorkloadUse};
+
+/// What identifies a device.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct DeviceKey {
+    /// [`Gpu::key`].
+    pub(super) gpu: String,
+    /// The UUID of the first MIG device of the GPU instance; `None` for the GPU itself.
+    pub(super) mig: Option<String>,
+}
+
+impl DeviceKey {
+    /// `mig`: any MIG device of the GPU instance. Its compute instances share its memory.
+    pub(super) fn of(gpu: &Gpu, mig: Option<&MigDevice>) -> Self {
+        Self { gpu: gpu.key(), mig: mig.map(|mig| first_of_instance(gpu, mig).uuid.clone()) }
+    }
+}
+
+/// The first MIG device of the GPU instance to which a MIG device belongs.
+pub(super) fn first_of_instance<'a>(gpu: &'a Gpu, device: &'a MigDevice) -> &'a MigDevice {
+    let is_listed = gpu.mig.iter().any(|other| other.uuid == device.uuid);
+    let mut instance = gpu.mig.iter().filter(|other| is_listed && other.gpu_instance == device.gpu_instance);
+    instance.next().map_or(device, |first| first)
+}
+
+/// A process that is not followed: a [`ProcessId`] and a compute instance in as few bytes as possible.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Unfollowed {
+    /// `u64::MAX` if it is unknown.
+    start_ticks: u64,
+    pid: u32,
+    /// `u32::MAX` without MIG.
+    compute_instance: u32,
+}
+
+impl Unfollowed {
+    pub(super) fn of(process: ProcessId, mig: Option<&MigDevice>) -> Self {
+        Self {
+            start_ticks: process.start_ticks.unwrap_or(u64::MAX),
+            pid: process.pid,
+            compute_instance: mig.map_or(u32::MAX, |device| device.compute_instance),
+        }
+    }
+}
+
+/// The part of a list that concerns one device.
+#[derive(Debug)]
+pub(super) struct DeviceList<'l> {
+    pub(super) processes: Vec<&'l Process>,
+    pub(super) workloads: Vec<&'l WorkloadUse>,
+    /// The number of running processes on the GPU that the list leaves out, and that are not yet assumed to be on a
+    /// device.
+    pub(super) left_out: usize,
+    pub(super) cuts_workloads: bool,
+}
+
+impl<'l> DeviceList<'l> {
+    pub(super) fn of(list: &'l GpuProcesses, key: &DeviceKey, left_out: usize) -> Self {
+        let is_here = |mig: &Option<Arc<MigDevice>>| DeviceKey::of(&list.gpu, mig.as_deref()).mig == key.mig;
+        Self {
+            processes: list.processes.iter().filter(|process| is_here(&process.mig)).collect(),
+            workloads: list.workloads.iter().filter(|workload| is_here(&workload.mig)).collect(),
+            left_out,
+            cuts_workloads: list.other_workloads.is_some(),
+        }
+    }
+}

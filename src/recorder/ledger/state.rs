@@ -1,0 +1,69 @@
+//! What the ledger learns from the snapshot: the state of the driver and of the GPUs, and their Xids.
+
+use super::{Ledger, Trigger};
+use crate::recorder::clock::Now;
+use crate::recorder::event::{Recorded, What};
+use crate::recorder::incident::Kind;
+use crate::recorder::series::Micros;
+use crate::snapshot::{GpuState, Snapshot};
+
+/// The Xids that concern memory, according to NVIDIA's catalogue: a page fault, ECC errors, retired pages and remapped
+/// rows.
+const MEMORY_XIDS: [u64; 8] = [31, 48, 63, 64, 92, 94, 95, 140];
+
+impl Ledger {
+    /// Compares the snapshot with the last known state of the driver, the GPUs and their errors.
+    pub(in crate::recorder) fn look(&mut self, snapshot: &Snapshot, now: Now) {
+        self.reports.look(snapshot);
+        let driver = snapshot.driver.load();
+        let is_known = driver.up || driver.problem.is_some();
+        if is_known && self.driver_up != Some(driver.up) {
+            let what = match driver.up {
+                true => What::DriverOpened { version: driver.driver_version.clone() },
+                false => What::DriverClosed { problem: driver.problem.clone() },
+            };
+            self.events.add(Recorded { at: now.micros, gpu: None, mig: None, process: None, what });
+            if !driver.up {
+                self.devices.iter_mut().for_each(|gpu| gpu.lose(now.micros));
+            }
+            self.driver_up = Some(driver.up);
+        }
+        for memory in &snapshot.memory.load().gpus {
+            let index = self.device_index(&memory.gpu, None, now.micros);
+            self.see_state(index, memory.state, now.micros);
+        }
+        for part in &snapshot.xids.load().gpus {
+            for (&xid, &count) in part.errors.iter().flatten() {
+                let before = self.xids.insert((part.gpu.key(), xid), count).unwrap_or(0);
+                if count > before {
+                    let index = self.device_index(&part.gpu, None, now.micros);
+                    self.note(now.micros, index, What::Xid { xid, count: count - before });
+                    if MEMORY_XIDS.contains(&xid) {
+                        let moment = self.moment(Kind::MemoryXid, now.micros, index);
+                        self.trigger(Trigger { xid: Some(xid), ..moment });
+                    }
+                }
+            }
+        }
+        for index in 0..self.devices.len() {
+            if let Some((at, what)) = self.devices[index].new_peak(now.micros) {
+                self.note(at, index, what);
+            }
+        }
+    }
+
+    pub(super) fn see_state(&mut self, index: usize, state: GpuState, at: Micros) {
+        let before = std::mem::replace(&mut self.devices[index].state, state);
+        match (before, state) {
+            (before, state) if before == state => {}
+            (_, GpuState::Unsampled) => self.devices[index].state = before,
+            (GpuState::Unsampled, GpuState::Up) => {}
+            (_, GpuState::Up) => self.note(at, index, What::GpuBack),
+            (_, GpuState::Stalled) => self.note(at, index, What::GpuStalled),
+            (_, GpuState::Unreadable) => {
+                self.note(at, index, What::GpuLost);
+                self.trigger(self.moment(Kind::GpuLost, at, index));
+            }
+        }
+    }
+}
