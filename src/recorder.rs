@@ -24,7 +24,6 @@ mod failures;
 mod freeze;
 mod handle;
 mod heap_use;
-mod history;
 mod incident;
 mod incidents;
 mod ledger;
@@ -43,8 +42,7 @@ mod words;
 pub use answers::{HistoryHead, HistoryQuery, HistorySeries, Of};
 pub use event::{Event, Failure, Held, What, Who};
 pub use exit_status::Exit;
-pub use handle::{PERIOD, Recorder, Settings};
-pub use history::History;
+pub use handle::{History, PERIOD, Recorder, Settings};
 pub use incident::{
     Between, Chart, ChartPoint, Growth, Holder, Incident, IncidentGpu, IncidentMig, Kind, Peak, VERSION,
 };

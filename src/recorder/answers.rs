@@ -7,7 +7,8 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::clock::unix;
-use super::device_history::{DeviceHistory, DeviceKey};
+use super::device_history::DeviceHistory;
+use super::device_list::DeviceKey;
 use super::event::{Event, Who};
 use super::freeze::chart;
 use super::incident::Chart;

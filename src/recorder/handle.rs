@@ -1,5 +1,7 @@
 //! The running recorder: its thread, and the requests that it serves.
 
+mod history;
+
 use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
@@ -9,12 +11,12 @@ use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
 
+pub use self::history::History;
 use super::answers::{self, HistoryQuery};
 use super::disk::DiskWriter;
 use super::ended_log::EndedLog;
 use super::event::Event;
 use super::exit_status::ExitWatch;
-use super::history::History;
 use super::incident::Incident;
 use super::incidents::{Incidents, Moment};
 use super::ledger::Ledger;

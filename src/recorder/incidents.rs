@@ -115,8 +115,8 @@ impl Incidents {
     /// Records a moment. Returns `None` if the GPU is no longer known.
     pub(super) fn record(&mut self, trigger: Trigger, ledger: &Ledger, now: Now, simulated: bool) -> Option<Moment> {
         let subject = Subject::of(ledger, &trigger);
-        if let Some(kept) = self.in_progress(&trigger, &subject) {
-            return Some(Moment::Part(kept.incident.clone()));
+        if let Some(index) = self.in_progress(&trigger, &subject) {
+            return Some(Moment::Part(self.kept[index].take_subject(subject)));
         }
         if let Some(index) = self.repeated(&trigger, &subject) {
             let kept = &mut self.kept[index];
@@ -147,23 +147,24 @@ impl Incidents {
         Some(Moment::New(self.push(Kept::new(Some(trigger), Some(moments), incident))))
     }
 
-    /// The incident in progress to which a moment belongs.
-    fn in_progress(&self, trigger: &Trigger, subject: &Subject) -> Option<&Kept> {
-        let is_alike = |kept: &&Kept| {
+    /// The position of the incident in progress to which a moment belongs.
+    fn in_progress(&self, trigger: &Trigger, subject: &Subject) -> Option<usize> {
+        let is_alike = |&(_, kept): &(usize, &Kept)| {
             kept.trigger.as_ref().is_some_and(|other| other.kind == trigger.kind && other.device == trigger.device)
         };
-        let mut alike = self.kept.iter().filter(is_alike);
-        if alike.clone().count() >= IN_PROGRESS {
-            return alike.next();
-        }
-        alike.find(|kept| {
+        let mut alike = self.kept.iter().enumerate().filter(is_alike);
+        let belongs = |(_, kept): &(usize, &Kept)| {
             let other = kept.moments.as_ref().map(|moments| &moments.subject);
             other.is_some_and(|other| match trigger.kind {
                 // Each workload that ran out of memory has its own report.
                 Kind::OutOfMemory => other == subject,
+                // A device can fill before the first list that contains its holder.
+                Kind::NearLimit if other.tenant.is_none() => true,
                 _ => other.tenant == subject.tenant,
             })
-        })
+        };
+        let found = if alike.clone().count() >= IN_PROGRESS { alike.next() } else { alike.find(belongs) };
+        found.map(|(index, _)| index)
     }
 
     /// The position of the latest incident that a moment repeats.
@@ -276,6 +277,18 @@ impl Kept {
     fn new(trigger: Option<Trigger>, moments: Option<Moments>, incident: Incident) -> Self {
         let claim = claim(&incident);
         Self { trigger, moments, incident: Arc::new(incident), claim }
+    }
+
+    /// Adopts the subject of a later part of the same moment if its own was unknown. Returns the incident.
+    fn take_subject(&mut self, subject: Subject) -> Arc<Incident> {
+        if let Some(moments) = self.moments.as_mut().filter(|moments| moments.subject == Subject::default()) {
+            let incident = Arc::make_mut(&mut self.incident);
+            incident.workload.clone_from(&subject.workload);
+            incident.tenant.clone_from(&subject.tenant);
+            moments.subject = subject;
+            self.claim = claim(&self.incident);
+        }
+        self.incident.clone()
     }
 
     /// Replaces an incident in progress with what is known now, and ends its recording.

@@ -156,8 +156,6 @@ impl Reports {
         self.gpus[index].forget_meters(&list.gpu, &used);
     }
 
-    /// Forgets the meters of MIG devices that are gone, once no report uses them.
-
     /// Begins the report about a workload that a list contains, if there is none and there is room for another one.
     fn make_open(&mut self, workload: &Arc<Workload>, at: Micros, seen_from_start: bool, now: Now) {
         if self.open.contains_key(workload) {

@@ -10,7 +10,6 @@ use crate::web::{Answer, LIMITS, Served, ask, deaf, gunzip, process};
 use vram_exporter::http::Limits;
 use vram_exporter::snapshot::*;
 
-
 // ---- metrics
 // ---------------------------------------------------------------------------------------------------------
 

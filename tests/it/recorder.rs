@@ -187,7 +187,7 @@ fn an_incident_of_a_reused_pid_names_the_process_that_ended() {
 
 /// Seven full GPU instances of 10 GiB, whose jobs end one after the other.
 fn full_instances() -> String {
-    let devices = vec!["\"1g.10gb\""; 7].join(", ");
+    let devices = ["\"1g.10gb\""; 7].join(", ");
     let job = |n: u32| {
         let (pid, end) = (900 + n, 6_000 + 400 * n);
         format!(

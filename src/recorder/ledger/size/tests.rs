@@ -58,7 +58,7 @@ fn process(storm: Storm, gpu: &Gpu, n: u32, round: u64) -> Process {
         workload: Some(Arc::new(Workload { name, kind: WorkloadKind::Slurm, pod: None })),
         ..Owner::default()
     };
-    let used = Some(u64::from(n) * 1000 + if n % 2 == 0 { round } else { 0 });
+    let used = Some(u64::from(n) * 1000 + if n.is_multiple_of(2) { round } else { 0 });
     let mig = (storm.instances > 0).then(|| gpu.mig[(n % storm.instances) as usize].clone());
     Process { used, peak: used, mig, ..Process::for_tests(1 + n, owner) }
 }

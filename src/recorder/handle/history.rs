@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 
-use super::answers::{self, Drawn, HistoryHead, HistoryQuery, HistorySeries, Plan};
-use super::handle::Shared;
+use super::super::answers::{self, Drawn, HistoryHead, HistoryQuery, HistorySeries, Plan};
+use super::Shared;
 
 /// The answer to a [`HistoryQuery`]: an iterator over its series. Each one is drawn when it is asked for.
 #[derive(Debug)]
