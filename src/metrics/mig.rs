@@ -3,8 +3,9 @@
 use super::exposition::Exposition;
 use super::family::{Family, Section, Unit, When};
 use super::label::Labels;
+use super::openmetrics::Counted;
 use super::view::GpuView;
-use crate::snapshot::{MemoryFigures, MigDevice};
+use crate::snapshot::{MemoryFigures, MigDevice, PRESSURE_RATIOS};
 
 pub(super) const MIG: &[&str] = &["gpu", "uuid", "mig_uuid", "gpu_instance", "compute_instance", "profile"];
 
@@ -51,6 +52,13 @@ static PEAK: Family = Family::gauge(
     "Highest used memory of the MIG device in bytes since the exporter started. Includes reserved memory where gpu_mig_memory_reserved_bytes is absent.",
 );
 
+static PRESSURE: Family = Family::counter(
+    "gpu_mig_memory_pressure_seconds_total",
+    Unit::Seconds,
+    When::MemoryLane,
+    &["gpu", "uuid", "mig_uuid", "gpu_instance", "compute_instance", "profile", "ratio"],
+    "Seconds spent with used / (total - reserved) of the MIG device at or above the ratio, weighted by real time. The ratios are nested: do not sum over them. Where gpu_mig_memory_reserved_bytes is absent, reserved memory counts as used.",
+);
 static UNATTRIBUTED: Family = Family::gauge(
     "gpu_mig_memory_unattributed_bytes",
     Unit::Bytes,
@@ -64,7 +72,7 @@ pub(super) static SECTION: Section = Section {
     intro: "One series for each GPU instance. `uuid` is the parent GPU's, `mig_uuid` the MIG device's own. Compute instances \
             of one GPU instance share its memory, which is shown once, for the first of them. The parent GPU keeps its own \
             families where the driver reports them.",
-    families: &[&TOTAL, &RESERVED, &USED, &FREE, &UNATTRIBUTED, &WINDOW_PEAK, &PEAK],
+    families: &[&TOTAL, &RESERVED, &USED, &FREE, &UNATTRIBUTED, &WINDOW_PEAK, &PEAK, &PRESSURE],
 };
 
 /// A family and how to read its value.
@@ -85,11 +93,18 @@ pub(super) fn collect(gpus: &[GpuView<'_>], out: &mut Exposition<'_>) {
         .flat_map(|gpu| {
             gpu.mig().filter(|mig| gpu.gpu.is_first_of_its_instance(&mig.device)).map(move |mig| (gpu, mig))
         })
-        .filter_map(|(gpu, mig)| Some((labels(gpu, &mig.device), mig.figures?)))
+        .filter_map(|(gpu, mig)| Some((labels(gpu, &mig.device), mig.figures?, mig)))
         .collect();
     for (family, read) in &FIGURES {
-        out.add(family, devices.iter().filter_map(|(labels, f)| Some((labels, read(f)? as f64))));
+        out.add(family, devices.iter().filter_map(|(labels, f, _)| Some((labels, read(f)? as f64))));
     }
+    let pressure = devices.iter().flat_map(|(labels, _, mig)| {
+        PRESSURE_RATIOS.iter().zip(mig.pressure_seconds).map(|(ratio, seconds)| {
+            let labels = labels.with_room(1).and("ratio", &ratio.to_string());
+            (labels, Counted::since(mig.counted_since, seconds))
+        })
+    });
+    out.add(&PRESSURE, pressure);
     let unattributed = gpus.iter().flat_map(|gpu| {
         let known = gpu.processes.map_or(&[][..], |part| &part.mig_unattributed);
         known.iter().map(move |(device, bytes)| (labels(gpu, device), *bytes as f64))

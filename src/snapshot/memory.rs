@@ -55,7 +55,7 @@ pub struct GpuMemory {
 impl GpuMemory {
     /// A GPU that has not been sampled yet.
     pub fn unsampled(gpu: Arc<Gpu>) -> Self {
-        let mig = gpu.mig.iter().map(|device| MigMemory { device: device.clone(), at: None, figures: None }).collect();
+        let mig = gpu.mig.iter().map(|device| MigMemory::unsampled(device.clone())).collect();
         Self {
             gpu,
             state: GpuState::Unsampled,
@@ -79,6 +79,18 @@ pub struct MigMemory {
     pub at: Option<Instant>,
     /// `None` before the first good sample.
     pub figures: Option<MemoryFigures>,
+    /// When the seconds were 0; `None` before the first good sample.
+    pub counted_since: Option<SystemTime>,
+    /// Seconds spent at or above each of [`PRESSURE_RATIOS`] of the memory that can be allocated on the device.
+    pub pressure_seconds: [f64; PRESSURE_RATIOS.len()],
+}
+
+impl MigMemory {
+    /// A MIG device that has not been sampled yet.
+    pub fn unsampled(device: Arc<MigDevice>) -> Self {
+        let pressure_seconds = [0.0; PRESSURE_RATIOS.len()];
+        Self { device, at: None, figures: None, counted_since: None, pressure_seconds }
+    }
 }
 
 /// Bytes of device memory.

@@ -16,8 +16,9 @@ pub(crate) const SCENARIOS: [&str; 6] =
     ["idle-h200", "busy-h200", "mig-a100", "old-driver", "unified-memory", "hostile-names"];
 
 /// Families whose values differ between two runs.
-const MOVING: [&str; 13] = [
+const MOVING: [&str; 14] = [
     "gpu_memory_pressure_seconds_total",
+    "gpu_mig_memory_pressure_seconds_total",
     "gpu_memory_increase_bytes_total",
     "gpu_memory_decrease_bytes_total",
     "gpu_process_start_time_seconds",

@@ -652,7 +652,11 @@ fn compute_instances_of_one_gpu_instance_show_its_memory_once() {
     let devices = [device(0), device(1)];
     let sliced = Gpu { mig_mode: Some(true), mig: devices.to_vec(), ..(*gpu(0)).clone() };
     let mut machine = Machine::of(&[Arc::new(sliced)]);
-    let shown = |device: &Arc<MigDevice>| MigMemory { device: device.clone(), at: ago(0.0), figures: Some(figures(5)) };
+    let shown = |device: &Arc<MigDevice>| MigMemory {
+        at: ago(0.0),
+        figures: Some(figures(5)),
+        ..MigMemory::unsampled(device.clone())
+    };
     machine.memory[0].mig = devices.iter().map(shown).collect();
     let scrape = machine.scrape();
     assert_eq!(scrape.count("gpu_mig_memory_used_bytes"), 1);

@@ -219,6 +219,9 @@ fn the_ends_of_jobs_on_seven_full_mig_devices_are_seven_incidents() {
     for uuid in devices {
         let labels = [("mig_uuid", uuid.as_str()), ("kind", "ended_at_peak"), ("profile", "1g.10gb")];
         assert_eq!(scrape.value("gpu_memory_incidents_total", &labels), Some(1.0), "{uuid}");
+        let full = [("mig_uuid", uuid.as_str()), ("ratio", "0.95")];
+        let seconds = scrape.value("gpu_mig_memory_pressure_seconds_total", &full);
+        assert!(seconds.is_some_and(|seconds| seconds > 0.0), "{uuid}: {seconds:?}");
     }
 }
 

@@ -11,7 +11,7 @@ use crate::snapshot::{Gpu, GpuMemory, GpuState, MemoryFigures, MigMemory, PRESSU
 #[derive(Debug)]
 pub(super) struct GpuAccumulator {
     peaks: Peaks,
-    mig: Vec<(String, Peaks)>,
+    mig: Vec<MigAccumulator>,
     run: Option<Run>,
     window: Duration,
     /// The values to be published, kept up to date.
@@ -23,6 +23,21 @@ pub(super) struct GpuAccumulator {
     /// MIG devices that are not responding, by position, and when to query each again.
     silent: Vec<(usize, Instant)>,
 }
+
+/// What is accumulated for one MIG device.
+#[derive(Debug)]
+struct MigAccumulator {
+    uuid: String,
+    peaks: Peaks,
+    since: SystemTime,
+    pressure_seconds: Pressure,
+    /// When the last sample was taken, and `used` as a share of the memory that can be allocated. `None` while the device
+    /// does not respond.
+    last: Option<(Instant, f64)>,
+}
+
+/// Seconds at or above each of [`PRESSURE_RATIOS`].
+type Pressure = [f64; PRESSURE_RATIOS.len()];
 
 /// The result of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -70,7 +85,8 @@ impl GpuAccumulator {
         self.shown.pressure_seconds = before.pressure_seconds;
         self.shown.increase = before.increase;
         self.shown.decrease = before.decrease;
-        self.mig.retain(|(uuid, _)| !layout_known || gpu.mig.iter().any(|device| device.uuid == *uuid));
+        self.mig.retain(|mig| !layout_known || gpu.mig.iter().any(|device| device.uuid == mig.uuid));
+        self.mig.iter_mut().for_each(|mig| mig.last = None);
         self.run = None;
         self.retry_at = None;
         self.lost = false;
@@ -90,14 +106,17 @@ impl GpuAccumulator {
             return Sampled::Same;
         }
         self.flush_run();
-        let usable = reading.total.saturating_sub(reading.reserved.unwrap_or(0)).max(1);
-        let ratio = reading.used as f64 / usable as f64;
+        let ratio = ratio(reading);
         let before = self.run.replace(Run { reading, ratio, flushed: None, latest: at });
         if let Some(before) = before {
             self.shown.increase += reading.used.saturating_sub(before.reading.used);
             self.shown.decrease += before.reading.used.saturating_sub(reading.used);
             if unbroken {
-                self.add_pressure(before.ratio, at.saturating_duration_since(before.latest));
+                add_pressure(
+                    &mut self.shown.pressure_seconds,
+                    before.ratio,
+                    at.saturating_duration_since(before.latest),
+                );
             }
         }
         self.answered(at);
@@ -121,14 +140,8 @@ impl GpuAccumulator {
             Some(MemoryFigures { total, reserved, used, free, window_peak, peak: self.peaks.highest() });
         self.shown.at = Some(latest);
         if let Some(flushed) = flushed {
-            self.add_pressure(ratio, latest.saturating_duration_since(flushed));
+            add_pressure(&mut self.shown.pressure_seconds, ratio, latest.saturating_duration_since(flushed));
         }
-    }
-
-    /// Adds a period during which memory was at this ratio.
-    fn add_pressure(&mut self, ratio: f64, time: Duration) {
-        let seconds = self.shown.pressure_seconds.iter_mut().zip(PRESSURE_RATIOS);
-        seconds.filter(|(_, threshold)| ratio >= *threshold).for_each(|(s, _)| *s += time.as_secs_f64());
     }
 
     fn answered(&mut self, at: Instant) {
@@ -163,6 +176,8 @@ impl GpuAccumulator {
     pub(super) fn lose_mig(&mut self, position: usize, retry_at: Instant) -> bool {
         if let Some(device) = self.shown.mig.get_mut(position) {
             device.figures = None;
+            let lost = self.mig.iter_mut().filter(|mig| mig.uuid == device.device.uuid);
+            lost.for_each(|mig| mig.last = None);
         }
         if let Some(known) = self.silent.iter_mut().find(|(silent, _)| *silent == position) {
             known.1 = retry_at;
@@ -172,15 +187,23 @@ impl GpuAccumulator {
         true
     }
 
-    /// Records a good sample of a MIG device.
-    pub(super) fn sample_mig(&mut self, position: usize, reading: MemoryReading, at: Instant) -> Sampled {
+    /// Records a good sample of a MIG device. `gap` is the longest time between two samples for which pressure is counted.
+    pub(super) fn sample_mig(
+        &mut self,
+        position: usize,
+        reading: MemoryReading,
+        at: Instant,
+        gap: Duration,
+    ) -> Sampled {
         let Some(shown) = self.shown.mig.get_mut(position) else { return Sampled::Same };
-        let known = self.mig.iter().position(|(uuid, _)| *uuid == shown.device.uuid);
+        let known = self.mig.iter().position(|mig| mig.uuid == shown.device.uuid);
         let index = known.unwrap_or_else(|| {
-            self.mig.push((shown.device.uuid.clone(), Peaks::with_room(self.window)));
+            self.mig.push(MigAccumulator::new(&shown.device.uuid, self.window));
             self.mig.len() - 1
         });
-        let peaks = &mut self.mig[index].1;
+        let mig = &mut self.mig[index];
+        mig.pass(ratio(reading), at, gap);
+        let peaks = &mut mig.peaks;
         let MemoryReading { total, reserved, used, free } = reading;
         let moved = shown.figures.is_none_or(|before| before.used != used);
         self.silent.retain(|&(silent, _)| silent != position);
@@ -190,6 +213,8 @@ impl GpuAccumulator {
             device: shown.device.clone(),
             at: Some(at),
             figures: Some(MemoryFigures { total, reserved, used, free, window_peak, peak: peaks.highest() }),
+            counted_since: Some(mig.since),
+            pressure_seconds: mig.pressure_seconds,
         };
         if moved { Sampled::Moved } else { Sampled::Same }
     }
@@ -201,9 +226,44 @@ impl GpuAccumulator {
         self.shown.state = state;
         self.shown.figures = None;
         self.shown.mig.iter_mut().for_each(|device| device.figures = None);
+        self.mig.iter_mut().for_each(|mig| mig.last = None);
         self.run = None;
         sampled
     }
+}
+
+impl MigAccumulator {
+    fn new(uuid: &str, window: Duration) -> Self {
+        Self {
+            uuid: uuid.to_owned(),
+            peaks: Peaks::with_room(window),
+            since: SystemTime::now(),
+            pressure_seconds: Pressure::default(),
+            last: None,
+        }
+    }
+
+    /// Adds the time since the last sample, and goes on at this ratio.
+    fn pass(&mut self, ratio: f64, at: Instant, gap: Duration) {
+        if let Some((last, before)) = self.last.replace((at, ratio)) {
+            let passed = at.saturating_duration_since(last);
+            if passed <= gap {
+                add_pressure(&mut self.pressure_seconds, before, passed);
+            }
+        }
+    }
+}
+
+/// `used` as a share of the memory that can be allocated.
+fn ratio(reading: MemoryReading) -> f64 {
+    let usable = reading.total.saturating_sub(reading.reserved.unwrap_or(0)).max(1);
+    reading.used as f64 / usable as f64
+}
+
+/// Adds a period during which memory was at this ratio.
+fn add_pressure(seconds: &mut Pressure, ratio: f64, time: Duration) {
+    let reached = seconds.iter_mut().zip(PRESSURE_RATIOS).filter(|(_, threshold)| ratio >= *threshold);
+    reached.for_each(|(seconds, _)| *seconds += time.as_secs_f64());
 }
 
 #[cfg(test)]
@@ -241,6 +301,27 @@ mod tests {
     }
 
     #[test]
+    fn the_pressure_of_a_mig_device_is_that_of_its_own_memory_while_it_responds() {
+        let start = Instant::now();
+        let device = Arc::new(crate::snapshot::MigDevice { uuid: "a".into(), ..Default::default() });
+        let gpu = Arc::new(Gpu { mig: vec![device], ..Gpu::default() });
+        let mut accumulator = GpuAccumulator::new(gpu, Duration::from_secs(60));
+        let at = |seconds| start + Duration::from_secs(seconds);
+        // The parent has room; the device is full for two seconds, is lost, and after a gap is full for another one.
+        for seconds in 0..3 {
+            accumulator.sample(reading(10 * GIB), at(seconds), GAP);
+            accumulator.sample_mig(0, reading(99 * GIB), at(seconds), GAP);
+        }
+        accumulator.lose_mig(0, at(3));
+        for seconds in [4, 5, 100] {
+            accumulator.sample_mig(0, reading(99 * GIB), at(seconds), GAP);
+        }
+        let device = &accumulator.shown.mig[0];
+        assert_eq!(device.pressure_seconds, [3.0; PRESSURE_RATIOS.len()]);
+        assert!(device.counted_since.is_some() && accumulator.shown.pressure_seconds == [0.0; PRESSURE_RATIOS.len()]);
+    }
+
+    #[test]
     fn a_gap_counts_no_pressure() {
         let start = Instant::now();
         let mut accumulator = accumulator();
@@ -269,10 +350,10 @@ mod tests {
         let cut = |uuids: &[&str]| Arc::new(Gpu { mig: uuids.iter().copied().map(device).collect(), ..Gpu::default() });
         let mut accumulator = GpuAccumulator::new(cut(&["a", "b"]), Duration::from_secs(60));
         for slot in 0..2 {
-            accumulator.sample_mig(slot, reading(32 * GIB), start);
+            accumulator.sample_mig(slot, reading(32 * GIB), start, GAP);
         }
         let peak_of_a = |accumulator: &mut GpuAccumulator| {
-            accumulator.sample_mig(0, reading(GIB), start);
+            accumulator.sample_mig(0, reading(GIB), start, GAP);
             accumulator.shown.mig[0].figures.unwrap().peak
         };
         accumulator.resume(&cut(&[]), false);

@@ -51,7 +51,7 @@ impl Sampler {
                 continue;
             }
             let mig_sampled = match mig_device.call(|device| device.memory()) {
-                Ok(reading) => accumulator.lock().sample_mig(index, reading, Instant::now()),
+                Ok(reading) => accumulator.lock().sample_mig(index, reading, Instant::now(), self.stale_after),
                 Err(error) => self.mig_refused(&device, accumulator, index, &error.refusal()?),
             };
             sampled = sampled.max(mig_sampled);

@@ -308,7 +308,12 @@ pub(crate) fn everything() -> Machine {
     machine.driver.cuda_version = Some("13.0".to_owned());
     machine.driver.nvml_version = Some("13.580.159.04".to_owned());
     machine.driver.simulated = true;
-    machine.memory[1].mig = vec![MigMemory { device: mig.clone(), at: ago(0.0), figures: Some(figures(5)) }];
+    machine.memory[1].mig = vec![MigMemory {
+        at: ago(0.0),
+        figures: Some(figures(5)),
+        counted_since: since(),
+        ..MigMemory::unsampled(mig.clone())
+    }];
     machine.profiling[1].mig = vec![MigProfiling { device: mig.clone(), at: ago(0.0), figures: profiling_figures() }];
     machine.processes[1].mig_unattributed = vec![(mig.clone(), 3 << 20)];
     let mut inside = process(300, "vllm");

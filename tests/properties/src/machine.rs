@@ -133,7 +133,7 @@ fn figures(names: &mut Names<'_>) -> MemoryFigures {
 fn memory(names: &mut Names<'_>, gpu: &Arc<Gpu>) -> GpuMemory {
     let mig = gpu.mig.iter().map(|device| {
         let figures = Some(figures(names));
-        MigMemory { device: device.clone(), at: Some(Instant::now()), figures }
+        MigMemory { at: Some(Instant::now()), figures, ..MigMemory::unsampled(device.clone()) }
     });
     let mig = mig.collect();
     let (at, figures) = (Some(Instant::now()), Some(figures(names)));

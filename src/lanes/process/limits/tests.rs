@@ -27,7 +27,7 @@ fn machine(known: bool) -> (Arc<Snapshot>, Arc<Gpu>, Arc<MigDevice>) {
     let mig = Arc::new(MigDevice { uuid: "MIG-1".to_owned(), ..MigDevice::default() });
     let gpu = Arc::new(Gpu { uuid: "GPU-1".to_owned(), mig: vec![mig.clone()], ..Gpu::default() });
     let figures = |total: u64| known.then(|| MemoryFigures { total: total * GIB, ..MemoryFigures::default() });
-    let slice = MigMemory { device: mig.clone(), at: None, figures: figures(10) };
+    let slice = MigMemory { figures: figures(10), ..MigMemory::unsampled(mig.clone()) };
     let memory = GpuMemory { figures: figures(80), mig: vec![slice], ..GpuMemory::unsampled(gpu.clone()) };
     let snapshot = Snapshot::new();
     snapshot.memory.store(Arc::new(MemoryPart { gpus: vec![memory] }));
