@@ -132,7 +132,11 @@ fn what_the_python_client_reports_is_complete_although_the_command_ends_at_once(
     let listener = UnixListener::bind(&exporter).unwrap();
     let job = machine.folder.path().join("job.py");
     fs::write(&job, JOB).unwrap();
-    let body = format!("listed() {{ :; }}; {python} {} & wait $!; exit $?", job.display());
+    // The driver is opened beside the command. Before it is open, no index of a GPU is known.
+    let body = format!(
+        "listed() {{ :; }}; while [ ! -e \"$NVML_SIM_PROCFS/stat\" ]; do sleep 0.01; done; {python} {} & wait $!; exit $?",
+        job.display()
+    );
     let mut command = machine.run(&["--format=json"], &body);
     command.env("PYTHONPATH", format!("{}:{}", bootstrap.display(), standin.display()));
     command.env("STANDIN_WAIT_FOR_CLIENT", "1").env("VRAM_EXPORTER_SOCKET", &exporter);
