@@ -99,12 +99,17 @@ async fn long(
     Ok(sent(StatusCode::OK, content_type, long::body(writer, write)))
 }
 
-/// A value as JSON. `held`: the bytes that the value uses.
-async fn long_json(allowance: &Allowance, held: usize, value: impl Serialize + Send + 'static) -> Answer {
-    if held <= SHORT {
-        return Ok(json(StatusCode::OK, &value));
+/// The value that `make` returns, as JSON. `most`: the bytes that the value uses at most. A long value is made only when the
+/// response has its share.
+async fn long_json<T: Serialize>(
+    allowance: &Allowance,
+    most: usize,
+    make: impl FnOnce() -> T + Send + 'static,
+) -> Answer {
+    if most <= SHORT {
+        return Ok(json(StatusCode::OK, &make()));
     }
-    long(allowance, held, JSON, move |out| Ok(serde_json::to_writer(out, &value)?)).await
+    long(allowance, most, JSON, move |out| Ok(serde_json::to_writer(out, &make())?)).await
 }
 
 fn recorder(state: &HttpState) -> Result<&Arc<Recorder>, Problem> {
@@ -124,9 +129,12 @@ async fn processes(
 ) -> Answer {
     let most = limit(query.as_deref())?;
     let parts = Parts::load(&state.snapshot);
-    let visits = state.recorder.as_ref().map(|recorder| recorder.visits()).unwrap_or_default();
-    let found = machine::processes(&parts, state.metrics.settings(), &visits, most);
-    long_json(&allowance, found.content.processes.len() * ENTRY, found).await
+    let listed: usize = state.snapshot.processes.load().gpus.iter().map(|gpu| gpu.processes.len()).sum();
+    let found = move || {
+        let visits = state.recorder.as_ref().map(|recorder| recorder.visits()).unwrap_or_default();
+        machine::processes(&parts, state.metrics.settings(), &visits, most)
+    };
+    long_json(&allowance, listed.min(most) * ENTRY, found).await
 }
 
 async fn workloads(
@@ -135,8 +143,10 @@ async fn workloads(
     RawQuery(query): RawQuery,
 ) -> Answer {
     let most = limit(query.as_deref())?;
-    let found = machine::workloads(&Parts::load(&state.snapshot), state.metrics.settings(), most);
-    long_json(&allowance, found.content.workloads.len() * ENTRY, found).await
+    let parts = Parts::load(&state.snapshot);
+    let listed: usize = state.snapshot.processes.load().gpus.iter().map(|gpu| gpu.workloads.len()).sum();
+    let found = move || machine::workloads(&parts, state.metrics.settings(), most);
+    long_json(&allowance, listed.min(most) * ENTRY, found).await
 }
 
 /// The parameter `limit`, the only one that is accepted.
@@ -195,13 +205,12 @@ async fn events(
     struct Events {
         events: Vec<recorder::Event>,
     }
-    let recorder = recorder(&state)?;
+    let recorder = recorder(&state)?.clone();
     let mut given = Parameters::read(query.as_deref())?;
     let (from, to) = (given.time("from")?, given.time("to")?);
     let limit = given.number("limit", 1.0, MAX_EVENTS as f64)?.map_or(DEFAULT_EVENTS, |limit| limit as usize);
     given.end(&["from", "to", "limit"])?;
-    let events = recorder.events(from, to, limit);
-    long_json(&allowance, events.len() * ENTRY, Events { events }).await
+    long_json(&allowance, limit * ENTRY, move || Events { events: recorder.events(from, to, limit) }).await
 }
 
 /// An incident in the list of incidents.

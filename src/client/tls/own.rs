@@ -1,7 +1,7 @@
 //! Trusts a server that presents one of the configured certificates itself.
 //!
-//! Invariant: such a certificate is accepted only within its period of validity and for its own names. Everything else is decided by
-//! the usual verifier.
+//! Invariant: this module accepts such a certificate only within its period of validity and for its own names. Everything else is
+//! decided by the usual verifier, for which each configured certificate is an authority too: its key can sign for any name.
 
 use std::sync::Arc;
 
