@@ -316,8 +316,11 @@ impl User {
         }
     }
 
+    /// Whether no limit affects the user any longer. A read that hangs keeps the user's permit after its connection has ended:
+    /// a user that was forgotten would get another one.
     fn is_rested(&self, now: Instant) -> bool {
-        [&self.opened, &self.messages, &self.failures].iter().all(|bucket| bucket.is_full(now))
+        self.identifying.available_permits() == 1
+            && [&self.opened, &self.messages, &self.failures].iter().all(|bucket| bucket.is_full(now))
     }
 }
 
