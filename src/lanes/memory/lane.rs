@@ -191,7 +191,13 @@ impl LaneTask for MemoryLane {
         let mut state = self.begin(session);
         let earlier = self.tickers.lock().get(&caller.role()).cloned();
         let mut ticker = earlier.unwrap_or_else(|| Ticker::starting(self.settings.period, Instant::now()));
-        while !session.ending() && !caller.gives_back() {
+        while !session.ending() {
+            let role = caller.role();
+            if caller.gives_back() {
+                // From here on, the shared thread takes the GPU's readings: a later thread must not count them as missed.
+                self.tickers.lock().remove(&role);
+                break;
+            }
             let Some(began) = self.wait(caller, &mut ticker, &state.idle) else { break };
             self.tick(caller, &mut state, began)?;
         }

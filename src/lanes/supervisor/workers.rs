@@ -91,12 +91,17 @@ impl Supervisor {
     /// Abandons the threads that still are in a slow call for their own slots, if no other thread is left and the session is
     /// to be replaced: the next session must not wait for one GPU. Returns the threads that are left.
     pub(super) fn abandon_slow(&mut self, session: &Session, workers: Vec<Worker>) -> Vec<Worker> {
-        if workers.iter().any(|worker| worker.role == Role::Shared) || self.is_full() {
+        if workers.iter().any(|worker| worker.role == Role::Shared) {
             return workers;
         }
         let mut left = Vec::new();
         for worker in workers {
-            match worker.check(Duration::ZERO, Slow::Kept) {
+            if self.is_full() {
+                left.push(worker);
+                continue;
+            }
+            // A thread in a usual call ends by itself.
+            match worker.check(self.slow_after(), Slow::Kept) {
                 WorkerStatus::Hung(slot, thread) => {
                     session.mark_stalled(slot);
                     self.detached.add_stuck(thread);
