@@ -79,20 +79,20 @@ def exporter_labels():
 
 
 def jobs():
-    """Name, target labels and honor_labels of each way to scrape the exporter in a cluster."""
+    """Name, target labels, honor_labels and what it must be, of each way to scrape the exporter in a cluster."""
     config = yaml.safe_load((FOLDER / "kubernetes.yml").read_text())
     [job] = config["scrape_configs"]
     [discovery] = job["kubernetes_sd_configs"]
     if discovery["role"] != "pod":
         raise SystemExit("kubernetes.yml: the labels below are those of the role pod")
-    yield "kubernetes.yml", target_labels(job["job_name"], job["relabel_configs"]), job["honor_labels"]
+    yield "kubernetes.yml", target_labels(job["job_name"], job["relabel_configs"]), job["honor_labels"], False
     everything = (scenarios.kustomizations() or []) + list(scenarios.releases())
     for scenario in everything:
         for item, endpoint, before in monitors(scenario):
             if not item["metadata"]["name"].endswith("-dcgm"):
                 relabelings = before + [snake(entry) for entry in endpoint["relabelings"]]
                 labels = target_labels("monitor", relabelings)
-                yield f"{scenario.name}, {item['kind']}", labels, endpoint["honorLabels"]
+                yield f"{scenario.name}, {item['kind']}", labels, endpoint["honorLabels"], scenario.monitor.get("honorLabels", False)
 
 
 def monitors(scenario):
@@ -117,8 +117,8 @@ def dcgm_problems():
             print(f"{scenario.name}, {item['kind']} of dcgm-exporter's families: {labels}")
             if not {"namespace", "pod", "container"} <= set(labels) or labels.get("instance") != "gpu-node-1":
                 yield f"{scenario.name}: labels of the monitor of dcgm-exporter's families: {labels}"
-            named = scenario.name.endswith("everything-values.yaml")
-            if (labels["job"] == "dcgm-exporter") is not named or endpoint["honorLabels"] is not named:
+            named, honored = scenario.dcgm.get("job") == "dcgm-exporter", scenario.dcgm.get("honorLabels", False)
+            if (labels["job"] == "dcgm-exporter") is not named or endpoint["honorLabels"] is not honored:
                 yield f"{scenario.name}: job {labels['job']}, honorLabels {endpoint['honorLabels']}"
     if kinds != set(MONITORS):
         yield f"monitors of dcgm-exporter's families: only {sorted(kinds)}"
@@ -150,7 +150,7 @@ def main():
     own = exporter_labels()
     found = [*static_problems(), *dcgm_problems()]
     shapes = set()
-    for name, labels, honor in jobs():
+    for name, labels, honor, wanted in jobs():
         print(f"{name}: {labels}")
         if "Monitor" in name:
             shapes.add(frozenset(labels))
@@ -159,8 +159,8 @@ def main():
             found.append(f"{name}: {sorted(collisions)} would be renamed to exported_…")
         if labels.get("instance") != "gpu-node-1" or labels.get("node") != "gpu-node-1":
             found.append(f"{name}: instance and node are not the node's name")
-        if honor is not False:
-            found.append(f"{name}: honor_labels is {honor}")
+        if honor is not wanted:
+            found.append(f"{name}: honor_labels is {honor}, not {wanted}")
     if len(shapes) != 1:
         found.append(f"PodMonitor and ServiceMonitor give different labels: {sorted(map(sorted, shapes))}")
     for problem in found:

@@ -36,6 +36,8 @@ class Scenario:
     monitors: dict = field(default_factory=dict)
     # The chart's values of these monitors, and the exporter's scheme and peak window as the values have them.
     monitor: dict = field(default_factory=dict)
+    # The chart's values of the DCGM port.
+    dcgm: dict = field(default_factory=dict)
     scheme: str = "http"
     window: str = "60s"
     # The annotations of the pods, except that of kubectl, and of the Service of the DCGM port.
@@ -197,6 +199,7 @@ def releases():
                 if value(values, key, "enabled")
             },
             monitor=next((values[key] for key in ("podMonitor", "serviceMonitor") if value(values, key, "enabled")), {}),
+            dcgm=values.get("dcgm", {}),
             scheme=scheme,
             window=values.get("config", {}).get("memory.peak-window", "60s"),
             annotations=own | values.get("podAnnotations", {}),
