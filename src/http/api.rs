@@ -4,6 +4,7 @@
 //! Invariants: every response is bounded in size, and a long one is written while it is being sent; a value that is not known is absent or null, never 0; the API changes
 //! nothing, except that a client that had to authenticate can request an incident.
 
+mod listed;
 mod parameters;
 
 use std::io::{self, Write as _};
@@ -16,6 +17,7 @@ use axum::routing::get;
 use axum::{Extension, Router};
 use serde::Serialize;
 
+use self::listed::Listed;
 use self::parameters::Parameters;
 use super::allowance::{Admission, Allowance};
 use super::long::{self, Chunks};
@@ -23,7 +25,7 @@ use super::machine;
 use super::response::overloaded;
 use super::state::HttpState;
 use crate::metrics::Parts;
-use crate::recorder::{self, History, HistoryQuery, Incident, JobReport, Kind, Of, Recorder};
+use crate::recorder::{self, History, HistoryQuery, JobReport, Of, Recorder};
 
 const JSON: &str = "application/json";
 const TEXT: &str = "text/plain; charset=utf-8";
@@ -211,42 +213,6 @@ async fn events(
     let limit = given.number("limit", 1.0, MAX_EVENTS as f64)?.map_or(DEFAULT_EVENTS, |limit| limit as usize);
     given.end(&["from", "to", "limit"])?;
     long_json(&allowance, limit * ENTRY, move || Events { events: recorder.events(from, to, limit) }).await
-}
-
-/// An incident in the list of incidents.
-#[derive(Serialize)]
-struct Listed<'i> {
-    id: &'i str,
-    kind: Kind,
-    at: f64,
-    count: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    last_at: Option<f64>,
-    complete: bool,
-    gpu: u32,
-    uuid: &'i str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    mig_uuid: Option<&'i str>,
-    summary: &'i str,
-}
-
-impl<'i> Listed<'i> {
-    fn of(incident: &'i Incident) -> Self {
-        let Incident { id, kind, at, count, last_at, complete, gpu, summary, .. } = incident;
-        let (kind, at, count, last_at, complete) = (*kind, *at, *count, *last_at, *complete);
-        Self {
-            id,
-            kind,
-            at,
-            count,
-            last_at,
-            complete,
-            gpu: gpu.index,
-            uuid: &gpu.uuid,
-            mig_uuid: gpu.mig_uuid(),
-            summary,
-        }
-    }
 }
 
 async fn incidents(State(state): State<Arc<HttpState>>) -> Answer {
