@@ -46,6 +46,17 @@ command = ["python3", "serve.py"]
 user = "bob"
 memory = [{ kind = "constant", value = "20GiB", for = "3s" }, { kind = "ramp", from = "20GiB", to = "60GiB", for = "2s" }]
 """
+# A process that fills a MIG device again and again.
+SWINGING = """
+[[gpu]]
+model = "H100"
+mig = ["3g.40gb"]
+
+[[process]]
+mig = 0
+command = ["python3", "swing.py"]
+memory = [{ kind = "spike", base = "36GiB", peak = "39200MiB", hold = "1s", every = "2s" }]
+"""
 # Properties that these machines do not have. For example, the recorder does not run long enough to determine the growth in 10 s, and no
 # simulated process has an exit status.
 ELSEWHERE = {"10s", "60s", "exit_status", "mig_index", "no_advice", "problem", "processes_invisible", "processes_left_out", "signal"}
@@ -188,6 +199,26 @@ def judge_incident(judge, exporter):
     judge.answer(exporter, "GET", "/api/v1/gpus", "/api/v1/gpus?x=1", 400)
 
 
+def judge_repeats(judge, program, folder):
+    """An incident on a MIG device whose recording the exporter's end cuts off, and one that repeats."""
+    path = "/api/v1/incidents"
+    scenario, kept = os.path.join(folder, "swinging.toml"), os.path.join(folder, "swinging")
+    Path(scenario).write_text(SWINGING)
+    os.mkdir(kept)
+    with Exporter(program, scenario, kept) as exporter:
+        exporter.until(lambda: list(Path(kept).glob("incident-*.json")), "an incident on disk")
+        exporter.process.kill()
+    with Exporter(program, scenario, kept) as exporter:
+
+        def listed():
+            return judge.answer(exporter, "GET", path, path, 200)["incidents"]
+
+        for name, field in (("a restored incident", "id"), ("a repeat", "last_at")):
+            exporter.until(lambda: any(field in found for found in listed()), name)
+            one = next(found["id"] for found in listed() if field in found)
+            judge.answer(exporter, "GET", f"{path}/{{id}}", f"{path}/{one}", 200)
+
+
 def timeless(report):
     """A report without its Unix times: until it is final, each answer converts them from the monotonic clock, and the two clocks drift."""
     gpus = [{key: value for key, value in gpu.items() if key != "peak_at"} for gpu in report["gpus"]]
@@ -262,6 +293,7 @@ def main():
             # Judged again, now that a process has ended.
             judge_machine(judge, exporter)
         judge_reports(judge, options.exporter, folder)
+        judge_repeats(judge, options.exporter, folder)
         for name in options.scenario.split(","):
             with Exporter(options.exporter, name, folder) as exporter:
                 judge_machine(judge, exporter)
