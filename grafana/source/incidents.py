@@ -47,7 +47,7 @@ ACTIONS = {
     "VramExporterNvmlDown": "Load the driver",
     "VramExporterKubernetesApiDown": "Check the role and the network",
     "VramExporterPodResourcesDown": "Check the kubelet's socket",
-    "VramExporterMissedTicks": "Look at the GPU, or give the exporter more CPU",
+    "VramExporterMissedTicks": "Look at the GPU or the exporter's CPU",
     "VramExporterProcessesInvisible": "Give it the host's pid namespace",
     "VramExporterPeakWindowTooShort": "Scrape more often",
 }
