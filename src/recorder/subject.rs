@@ -1,4 +1,4 @@
-//! Whom an incident is about: which moments are repeats of one, and whose share of the kept incidents it uses.
+//! The workload and the tenant of an incident: which moments are repeats of one, and whose share of the kept incidents it uses.
 
 use super::incident::Kind;
 use super::ledger::{Ledger, Trigger};

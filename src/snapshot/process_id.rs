@@ -1,7 +1,7 @@
 //! What identifies a process.
 //!
 //! Invariant: two processes with the same pid are told apart by their start times, and only by these. Where a start time
-//! is unknown, they are told apart by the lists: a process that one list does not contain has ended, so a later list that
+//! is unknown, the lists tell them apart: a process that one list does not contain has ended, so a later list that
 //! contains the pid again shows another process.
 
 use std::time::{Duration, SystemTime};

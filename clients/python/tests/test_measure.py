@@ -258,7 +258,7 @@ class Measure(support.Case):
             def reading(ordinal):
                 if not results:
                     results.append(None)
-                    lock, allocators._lock = allocators._lock, None  # Whoever waits for it fails.
+                    lock, allocators._lock = allocators._lock, None  # Waiting for it is an error.
                     with measure("inner") as inner: pass
                     allocators._lock = lock
                     results.append(inner.problem)
