@@ -250,7 +250,7 @@ fn prometheus_stores_the_same_series_in_both_formats() {
     };
     let config: String = jobs.iter().map(jobs_of).collect();
     let config = format!("global:\n  scrape_interval: 1s\n  scrape_timeout: 1s\nscrape_configs:\n{config}");
-    let prometheus = Prometheus::start(&config, &[], 1);
+    let prometheus = Prometheus::start(&config, &[]);
     for (job, _) in jobs {
         // All series have been stored after the second good scrape.
         let good =

@@ -4,20 +4,18 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::scale;
+use super::shipped::File;
 use crate::harness::{PATIENCE, eventually};
 
 /// The programs, by the names that Debian gives them.
 pub(crate) const PROMETHEUS: &str = "prometheus";
 pub(crate) const ALERTMANAGER: &str = "prometheus-alertmanager";
-pub(crate) const PROMTOOL: &str = "promtool";
 
 /// Whether a program is on the `PATH`.
 pub(crate) fn is_there(program: &str) -> bool {
@@ -123,7 +121,7 @@ pub(crate) struct Prometheus {
 
 impl Prometheus {
     /// Starts it with this configuration and with these rule files, which are put into the `rules` folder.
-    pub(crate) fn start(config: &str, rules: &[scale::File], factor: u32) -> Self {
+    pub(crate) fn start(config: &str, rules: &[File]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("rules")).unwrap();
         for (name, content) in rules {
@@ -133,7 +131,6 @@ impl Prometheus {
         let mut command = Command::new(PROMETHEUS);
         command.current_dir(folder.path());
         command.args(["--config.file=prometheus.yml", "--storage.tsdb.path=data"]);
-        command.arg(format!("--query.lookback-delta={}", scale::lookback(factor)));
         Self { server: Server::start(command), _folder: folder }
     }
 
@@ -145,11 +142,6 @@ impl Prometheus {
         let (status, body) = get(self.server.address, path).expect("Prometheus answers");
         assert_eq!(status, 200, "{path}: {body}");
         serde_json::from_str::<Value>(&body).unwrap()["data"].clone()
-    }
-
-    /// All rule groups, as Prometheus loaded them.
-    pub(crate) fn groups(&self) -> Vec<Value> {
-        self.api("/api/v1/rules")["groups"].as_array().unwrap().clone()
     }
 
     /// The samples of a range vector of at most one series: Unix time and value, in order.
@@ -165,15 +157,4 @@ impl Prometheus {
         let pair = |pair: &Value| (pair[0].as_f64().unwrap(), pair[1].as_str().unwrap().parse().unwrap());
         values.iter().map(pair).collect()
     }
-
-    pub(crate) fn log(&self) -> String {
-        self.server.log.lock().unwrap().clone()
-    }
-}
-
-/// Checks a rule file with promtool. Returns its output if it finds an error.
-pub(crate) fn check_rules(file: &Path) -> Result<(), String> {
-    let output = Command::new(PROMTOOL).args(["check", "rules"]).arg(file).output().unwrap();
-    let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    output.status.success().then_some(()).ok_or_else(|| said(&output.stdout) + &said(&output.stderr))
 }
