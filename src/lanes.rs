@@ -15,6 +15,7 @@
 //! accumulated values (peaks, counters) belong to the lane and outlive sessions and threads.
 
 mod apart;
+mod bell;
 mod control;
 mod detached;
 mod guarded;

@@ -159,7 +159,7 @@ const OTHERS: &[Key] = &[
     },
     Key {
         name: "profiling.interval",
-        default: Some("1s"),
+        default: Some("10s"),
         kind: Kind::Duration { min: Duration::from_millis(500), max: Duration::from_secs(60) },
         set: |c, s| c.profiling.interval = s.duration(),
         help: "Interval between two samples of the profiling counters. Below the minimum, the values would be too low.",

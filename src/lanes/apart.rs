@@ -26,6 +26,8 @@ pub(super) struct Apart {
     demanded: AtomicU32,
     /// When it last came back.
     back_at: Mutex<Option<Instant>>,
+    /// The threads of earlier sessions that are in a slow call of the lane for the GPU.
+    outlived: AtomicU32,
 }
 
 impl Apart {
@@ -34,23 +36,37 @@ impl Apart {
         self.is_apart.load(Ordering::Acquire)
     }
 
-    /// Leaves the GPU to a thread of its own.
-    pub(super) fn leave(&self, now: Instant) {
+    /// Leaves the GPU to a thread of its own. Returns whether that is new.
+    pub(super) fn leave(&self, now: Instant) -> bool {
         let is_again = self.back_at.lock().is_some_and(|at| now.saturating_duration_since(at) < FORGIVEN_AFTER);
         let demanded = if is_again { self.demanded.load(Ordering::Relaxed) * 2 } else { FIRST_CALLS };
         self.demanded.store(demanded.min(MOST_CALLS), Ordering::Relaxed);
-        self.is_apart.store(true, Ordering::Release);
+        !self.is_apart.swap(true, Ordering::AcqRel)
     }
 
-    /// Whether this many quick calls in a row are enough to come back.
-    pub(super) fn is_quick(&self, calls: u32) -> bool {
-        calls >= self.demanded.load(Ordering::Relaxed).max(FIRST_CALLS)
+    /// Gives the GPU back to the thread that serves the others, if it has made enough quick calls in a row. Returns whether it
+    /// came back.
+    pub(super) fn come_back(&self, quick_calls: u32, now: Instant) -> bool {
+        let is_quick = quick_calls >= self.demanded.load(Ordering::Relaxed).max(FIRST_CALLS);
+        if is_quick {
+            *self.back_at.lock() = Some(now);
+        }
+        is_quick && self.is_apart.swap(false, Ordering::AcqRel)
     }
 
-    /// Gives the GPU back to the thread that serves the others.
-    pub(super) fn come_back(&self, now: Instant) {
-        *self.back_at.lock() = Some(now);
-        self.is_apart.store(false, Ordering::Release);
+    /// Records that a session was replaced during a slow call.
+    pub(super) fn mark_outlived(&self) {
+        self.outlived.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Records that a call that outlived its session has returned.
+    pub(super) fn mark_returned(&self) {
+        self.outlived.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Whether a call of an earlier session is still under way.
+    pub(super) fn waits(&self) -> bool {
+        self.outlived.load(Ordering::Relaxed) > 0
     }
 }
 
@@ -64,13 +80,11 @@ mod tests {
         let begin = Instant::now();
         let mut demanded = Vec::new();
         for episode in 0..9 {
-            apart.leave(begin + Duration::from_secs(episode));
-            assert!(apart.is_apart());
+            let now = begin + Duration::from_secs(episode);
+            assert!(apart.leave(now));
             demanded.push(apart.demanded.load(Ordering::Relaxed));
-            assert!(!apart.is_quick(demanded[demanded.len() - 1] - 1));
-            assert!(apart.is_quick(demanded[demanded.len() - 1]));
-            apart.come_back(begin + Duration::from_secs(episode));
-            assert!(!apart.is_apart());
+            assert!(apart.is_apart() && !apart.come_back(demanded[demanded.len() - 1] - 1, now));
+            assert!(apart.come_back(demanded[demanded.len() - 1], now) && !apart.is_apart());
         }
         assert_eq!(demanded, [100, 200, 400, 800, 1600, 3200, 6400, 6400, 6400]);
         apart.leave(begin + Duration::from_secs(8) + FORGIVEN_AFTER);

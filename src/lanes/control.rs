@@ -1,30 +1,36 @@
 //! Controls the lanes from outside: stops them, releases the driver for a while, and reacquires it.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
-use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use super::bell::Bell;
+
 /// The requests that are currently in effect.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Control {
     stop: AtomicBool,
     released_until: Mutex<Option<Instant>>,
-    /// The thread to wake on each request.
-    supervisor: OnceLock<Thread>,
+    /// Rings on each request.
+    bell: Arc<Bell>,
 }
 
 impl Control {
-    /// Sets the thread that each request wakes. Only the first call has an effect.
-    pub(super) fn wakes(&self, supervisor: Thread) {
-        let _ = self.supervisor.set(supervisor);
+    /// Without a request.
+    pub(super) fn new(bell: Bell) -> Self {
+        Self { stop: AtomicBool::new(false), released_until: Mutex::new(None), bell: Arc::new(bell) }
+    }
+
+    /// The supervisor's bell.
+    pub(super) fn bell(&self) -> &Arc<Bell> {
+        &self.bell
     }
 
     pub(super) fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
-        self.wake();
+        self.bell.ring();
     }
 
     pub(super) fn stopped(&self) -> bool {
@@ -43,13 +49,7 @@ impl Control {
 
     fn set_released_until(&self, until: Option<Instant>) {
         *self.released_until.lock() = until;
-        self.wake();
-    }
-
-    fn wake(&self) {
-        if let Some(supervisor) = self.supervisor.get() {
-            supervisor.unpark();
-        }
+        self.bell.ring();
     }
 }
 
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn a_release_ends_by_itself_or_on_request() {
-        let control = Arc::new(Control::default());
+        let control = Arc::new(Control::new(Bell::new().unwrap()));
         let lease = DriverLease::new(control.clone());
         let now = Instant::now();
         assert_eq!(control.released_for(now), None);

@@ -11,6 +11,9 @@ use crate::faults::{Faults, Source};
 use crate::nvml::{Device, Driver, Error, Severity};
 use crate::snapshot::Gpu;
 
+/// A quick call for the driver itself counts as so many, when it is decided whether the driver's calls are quick again.
+const DRIVER_CALL: u32 = 50;
+
 /// One thread of a lane, as a caller of the driver.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Caller<'s> {
@@ -35,6 +38,8 @@ pub(super) type GuardedDevice<'s> = Guarded<'s, Device<'s>>;
 pub(super) enum Unavailable {
     /// Another thread is hanging in a call to it.
     Stalled,
+    /// A thread of an earlier session is in a slow call of the same lane to it.
+    Busy,
     /// This session could not open it.
     NotOpened,
 }
@@ -53,6 +58,16 @@ impl<'s> Caller<'s> {
         Self { session, watch }
     }
 
+    /// [`Watch::begin_round`].
+    pub(super) fn begin_round(self) {
+        self.watch.begin_round();
+    }
+
+    /// [`Watch::rest`].
+    pub(super) fn rest(self) {
+        self.watch.rest();
+    }
+
     /// What the thread serves.
     pub(super) fn role(self) -> Role {
         self.watch.role()
@@ -61,7 +76,7 @@ impl<'s> Caller<'s> {
     /// Whether the thread makes the lane's calls for the slot.
     pub(super) fn serves(self, slot: usize) -> bool {
         match self.role() {
-            Role::Shared => !self.session.apart(self.watch.lane(), slot).is_apart(),
+            Role::Shared => !self.session.is_apart(self.watch.lane(), slot),
             Role::Own(own) => own == slot,
         }
     }
@@ -88,19 +103,19 @@ impl<'s> Caller<'s> {
     /// whether it was given back: the thread then has nothing left to do.
     pub(super) fn gives_back(self) -> bool {
         let Role::Own(slot) = self.role() else { return false };
-        let apart = self.session.apart(self.watch.lane(), slot);
-        // A lane makes too few calls for the driver itself to tell when these are quick again.
-        let is_quick = slot == self.session.driver_slot() || apart.is_quick(self.watch.quick_calls());
-        if is_quick {
-            apart.come_back(Instant::now());
-        }
-        is_quick
+        // A lane makes few calls for the driver itself: one in each slow round.
+        let weight = if slot == self.session.driver_slot() { DRIVER_CALL } else { 1 };
+        let quick_calls = self.watch.quick_calls().saturating_mul(weight);
+        self.session.come_back(self.watch.lane(), slot, quick_calls, Instant::now())
     }
 
     /// The GPU at a position.
     pub(super) fn device(self, position: usize) -> Result<GuardedDevice<'s>, Unavailable> {
         if self.session.stalled(position) {
             return Err(Unavailable::Stalled);
+        }
+        if self.is_busy(position) {
+            return Err(Unavailable::Busy);
         }
         let target = self.session.driver.device(position).ok_or(Unavailable::NotOpened)?;
         Ok(Guarded { session: self.session, watch: self.watch, slot: position, target })
@@ -118,7 +133,13 @@ impl<'s> Caller<'s> {
 
     fn driver_in(self, slot: usize) -> Option<Guarded<'s, &'s Driver>> {
         let Self { session, watch } = self;
-        (!session.stalled(slot)).then_some(Guarded { session, watch, slot, target: &session.driver })
+        let is_free = !session.stalled(slot) && !self.is_busy(slot);
+        is_free.then_some(Guarded { session, watch, slot, target: &session.driver })
+    }
+
+    /// Whether a slow call of the lane that began in an earlier session is still under way.
+    fn is_busy(self, slot: usize) -> bool {
+        self.session.waits(self.watch.lane(), slot)
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::worker::UnparkOnDrop;
+use super::bell::{Bell, RingOnDrop};
 use crate::nvml::{self, Discovery, Driver, Library, OpenError};
 use crate::snapshot;
 
@@ -51,17 +51,17 @@ pub(super) enum Progress {
 }
 
 impl Opening {
-    /// Starts a thread that opens the driver and unparks the calling thread when it ends.
+    /// Starts a thread that opens the driver. The bell rings when it ends.
     ///
     /// # Errors
     /// When the system cannot create a thread.
-    pub(super) fn begin(library: Library, discovery: Discovery) -> std::io::Result<Self> {
+    pub(super) fn begin(library: Library, discovery: Discovery, bell: &Arc<Bell>) -> std::io::Result<Self> {
         let (send, result) = mpsc::channel();
-        let unpark = UnparkOnDrop::current();
+        let ring = RingOnDrop(bell.clone());
         let discovery = Arc::new(discovery);
         let shared = discovery.clone();
         let thread = thread::Builder::new().name("driver-open".into()).spawn(move || {
-            let _unpark = unpark;
+            let _ring = ring;
             // The receiver is gone if the exporter is shutting down or the attempt has been abandoned.
             let _ = send.send(open(&library, &shared));
         })?;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
+use super::bell::Bell;
 use super::control::{Control, DriverLease};
 use super::memory::{Link, MemoryLane};
 use super::process::ProcessLane;
@@ -24,14 +25,14 @@ impl Lanes {
     /// Starts the supervisor, which starts everything else. Returns at once, with or without a driver.
     ///
     /// # Errors
-    /// When the system cannot create a thread.
+    /// When the system has no thread or no file descriptor left.
     pub fn start(
         settings: Settings,
         attribution: Attribution,
         snapshot: Arc<Snapshot>,
         faults: Arc<Faults>,
     ) -> std::io::Result<Self> {
-        let control = Arc::new(Control::default());
+        let control = Arc::new(Control::new(Bell::new()?));
         let link = Arc::new(Link::default());
         let memory = MemoryLane::new(settings.memory.clone(), snapshot.clone(), faults.clone(), link.clone());
         let process =
@@ -42,7 +43,6 @@ impl Lanes {
             [(Lane::Memory, Arc::new(memory)), (Lane::Process, Arc::new(process)), (Lane::Telemetry, Arc::new(xids))];
         let supervisor = Supervisor::new(settings, tasks, link, snapshot, faults, control.clone());
         let supervisor = thread::Builder::new().name("supervisor".into()).spawn(move || supervisor.run())?;
-        control.wakes(supervisor.thread().clone());
         Ok(Self { control, supervisor })
     }
 

@@ -35,9 +35,9 @@ const REST: u32 = 2;
 /// long.
 const LONGEST_REST: Duration = Duration::from_millis(50);
 
-/// While a GPU does nothing, the work of its processes is read only in every fifth fast round, because the call holds
+/// While a GPU does nothing, the work of its processes is read only in every tenth fast round, because the call holds
 /// the driver's lock for 1 to 2 ms, and the driver keeps the samples until the next call.
-pub(super) const IDLE_STRIDE: u32 = 5;
+pub(super) const IDLE_STRIDE: u32 = 10;
 
 /// A reading that a GPU does not provide is tried again after this many slow rounds, because a permission may have been
 /// granted, or the refusal may have been temporary.

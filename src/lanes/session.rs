@@ -2,11 +2,12 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Instant;
 
 use parking_lot::Mutex;
 
 use super::apart::Apart;
-use super::stalls::{Calls, Stalls};
+use super::stalls::{SessionCalls, Stalls};
 use crate::nvml::Driver;
 use crate::snapshot::{Gpu, Lane};
 
@@ -15,8 +16,7 @@ use crate::snapshot::{Gpu, Lane};
 pub(super) struct Session {
     /// Closed when the last lane drops the session.
     pub(super) driver: Driver,
-    /// The calls by slot: one slot for each GPU, one for the driver itself, and one for the events of each GPU.
-    calls: Vec<Arc<Calls>>,
+    calls: SessionCalls,
     /// Why the session is ending; unset while it continues.
     end_reason: OnceLock<String>,
     /// Why another session should replace this one, which continues until then.
@@ -59,27 +59,81 @@ impl Session {
 
     /// Whether a thread is hanging in a call for the slot. If so, no other thread may make a call for it.
     pub(super) fn stalled(&self, slot: usize) -> bool {
-        self.calls[slot].hanging.load(Ordering::Relaxed) > 0
+        self.is_troubled() && self.calls.slots[slot].hanging.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether any call hangs, or any slot is apart.
+    fn is_troubled(&self) -> bool {
+        self.calls.trouble.load(Ordering::Acquire) > 0
+    }
+
+    fn add_trouble(&self) {
+        self.calls.trouble.fetch_add(1, Ordering::Release);
+    }
+
+    fn end_trouble(&self) {
+        self.calls.trouble.fetch_sub(1, Ordering::Release);
     }
 
     /// Records that a call for the slot is hanging.
     pub(super) fn mark_stalled(&self, slot: usize) {
-        self.calls[slot].hanging.fetch_add(1, Ordering::Relaxed);
+        self.calls.slots[slot].hanging.fetch_add(1, Ordering::Relaxed);
+        self.add_trouble();
     }
 
     /// Records that a call that hung has returned.
     pub(super) fn mark_recovered(&self, slot: usize) {
-        self.calls[slot].hanging.fetch_sub(1, Ordering::Relaxed);
+        self.calls.slots[slot].hanging.fetch_sub(1, Ordering::Relaxed);
+        self.end_trouble();
+    }
+
+    /// Leaves a slot to a thread of the lane that serves it alone.
+    pub(super) fn leave(&self, lane: Lane, slot: usize, now: Instant) {
+        if self.apart(lane, slot).leave(now) {
+            self.add_trouble();
+        }
+    }
+
+    /// Gives a slot back to the thread of the lane that serves the others, after this many quick calls in a row, if they are
+    /// enough. Returns whether it was given back.
+    pub(super) fn come_back(&self, lane: Lane, slot: usize, quick_calls: u32, now: Instant) -> bool {
+        let comes = self.apart(lane, slot).come_back(quick_calls, now);
+        if comes {
+            self.end_trouble();
+        }
+        comes
+    }
+
+    /// Records that the session was replaced during a slow call of the lane for the slot.
+    pub(super) fn mark_outlived(&self, lane: Lane, slot: usize) {
+        self.apart(lane, slot).mark_outlived();
+        self.add_trouble();
+    }
+
+    /// Records that a call that outlived its session has returned.
+    pub(super) fn mark_returned(&self, lane: Lane, slot: usize) {
+        self.apart(lane, slot).mark_returned();
+        self.end_trouble();
     }
 
     /// Whether a thread of the lane serves the slot alone.
-    pub(super) fn apart(&self, lane: Lane, slot: usize) -> &Apart {
-        &self.calls[slot].apart[lane as usize]
+    pub(super) fn is_apart(&self, lane: Lane, slot: usize) -> bool {
+        self.is_troubled() && self.apart(lane, slot).is_apart()
+    }
+
+    /// Whether a call of the lane for the slot, which began in an earlier session, is still under way.
+    pub(super) fn waits(&self, lane: Lane, slot: usize) -> bool {
+        self.is_troubled() && self.apart(lane, slot).waits()
     }
 
     /// The slots that each have a thread of the lane for themselves.
     pub(super) fn slots_apart(&self, lane: Lane) -> impl Iterator<Item = usize> {
-        (0..self.calls.len()).filter(move |&slot| self.apart(lane, slot).is_apart())
+        let slots = if self.is_troubled() { self.calls.slots.len() } else { 0 };
+        (0..slots).filter(move |&slot| self.apart(lane, slot).is_apart())
+    }
+
+    fn apart(&self, lane: Lane, slot: usize) -> &Apart {
+        &self.calls.slots[slot].apart[lane as usize]
     }
 
     /// Signals every lane to drop the session. If called more than once, only the first reason is kept.

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use super::apart::Apart;
 use crate::nvml::Driver;
@@ -23,24 +23,38 @@ pub(super) struct Calls {
 
 /// The calls by target.
 #[derive(Debug, Default)]
-pub(super) struct Stalls(HashMap<String, Arc<Calls>>);
+pub(super) struct Stalls {
+    calls: HashMap<String, Arc<Calls>>,
+    trouble: Arc<AtomicUsize>,
+}
+
+/// What all sessions share about the calls of one of them.
+#[derive(Debug)]
+pub(super) struct SessionCalls {
+    /// By slot: one for each GPU, one for the driver itself, and one for the events of each GPU.
+    pub(super) slots: Vec<Arc<Calls>>,
+    /// How many calls hang or have outlived their session, and how many slots are apart. While it is 0, which is nearly
+    /// always, a tick need not look at the slots, whose memory would not be in a cache.
+    pub(super) trouble: Arc<AtomicUsize>,
+}
 
 impl Stalls {
-    /// What all sessions share: one entry for each GPU, one for the driver itself, and one for the events of each GPU.
-    pub(super) fn of(&mut self, driver: &Driver) -> Vec<Arc<Calls>> {
+    /// The calls of a session.
+    pub(super) fn of(&mut self, driver: &Driver) -> SessionCalls {
         let gpus = driver.gpus().map(|gpu| gpu.key());
         let events = driver.gpus().map(|gpu| format!("events of {}", gpu.key()));
         let keys = gpus.chain(["driver".to_owned()]).chain(events);
-        keys.map(|key| self.0.entry(key).or_default().clone()).collect()
+        let slots = keys.map(|key| self.calls.entry(key).or_default().clone()).collect();
+        SessionCalls { slots, trouble: self.trouble.clone() }
     }
 
     /// Whether a call to the GPU is hanging.
     pub(super) fn is_stalled(&self, gpu: &Gpu) -> bool {
-        self.0.get(&gpu.key()).is_some_and(|calls| calls.hanging.load(Ordering::Relaxed) > 0)
+        self.calls.get(&gpu.key()).is_some_and(|calls| calls.hanging.load(Ordering::Relaxed) > 0)
     }
 
-    /// Drops the entries that no session and no thread uses any longer.
+    /// Drops the entries that no session and no thread uses any longer. A GPU that is slow is so in the next session, too.
     pub(super) fn remove_unused(&mut self) {
-        self.0.retain(|_, calls| Arc::strong_count(calls) > 1);
+        self.calls.retain(|_, calls| Arc::strong_count(calls) > 1 || calls.apart.iter().any(Apart::is_apart));
     }
 }

@@ -12,6 +12,7 @@ mod starvation;
 mod tests;
 mod workers;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::control::Control;
@@ -19,6 +20,7 @@ use super::detached::DetachedThreads;
 use super::memory::Link;
 use super::settings::Settings;
 use super::stalls::Stalls;
+use super::watch::Role;
 use super::worker::LaneTask;
 use crate::backoff::Backoff;
 use crate::faults::Faults;
@@ -43,8 +45,8 @@ pub(super) struct Supervisor {
     /// The pauses between attempts to open the driver.
     backoff: Backoff,
     reopening: Reopening,
-    /// Indexed by lane.
-    restarts: [RestartPolicy; Lane::ALL.len()],
+    /// Of the threads that have panicked: a GPU's own thread does not delay that of the others.
+    restarts: HashMap<(Lane, Role), RestartPolicy>,
     stalls: Stalls,
     starvation: Starvation,
     detached: DetachedThreads,
@@ -71,7 +73,7 @@ impl Supervisor {
             known: Vec::new(),
             backoff: Backoff::new(restart::FIRST_PAUSE, restart::LONGEST_PAUSE),
             reopening: Reopening::new(),
-            restarts: [RestartPolicy::new(); Lane::ALL.len()],
+            restarts: HashMap::new(),
             stalls: Stalls::default(),
             starvation: Starvation::default(),
             detached: DetachedThreads::default(),

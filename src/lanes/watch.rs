@@ -4,19 +4,25 @@
 //! Invariant: the supervisor and the thread agree on each call: it returned in time, it was left to its thread, or its
 //! thread was superseded.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use super::bell::Bell;
 use crate::snapshot::Lane;
 
 /// No call is under way.
 const IDLE: u64 = 0;
-/// The thread was abandoned, and another continues in its place.
+/// The thread was abandoned because its call hangs, and another continues in its place.
 const SUPERSEDED: u64 = 1;
+/// The thread was abandoned in a slow call, because the session was replaced.
+const OUTLIVED: u64 = 2;
 /// Added to the time at which a call began when its slot is left to the thread.
 const LEFT: u64 = 1 << 63;
 /// The thread has no slot of its own.
 const SHARED: usize = usize::MAX;
+/// How long after its limit a call is looked at, because it must have exceeded the limit.
+pub(super) const LATE: Duration = Duration::from_millis(1);
 
 /// Which slots a thread of a lane serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -34,22 +40,33 @@ pub(super) struct Watch {
     /// A call that takes longer than this is slow.
     slow_after: Duration,
     base: Instant,
-    /// [`IDLE`], [`SUPERSEDED`], or the time at which the current call began, in nanoseconds after `base`, possibly
-    /// with [`LEFT`].
+    /// [`IDLE`], [`SUPERSEDED`], [`OUTLIVED`], or the time at which the current call began, in nanoseconds after `base`,
+    /// possibly with [`LEFT`].
     state: AtomicU64,
     slot: AtomicUsize,
     /// The thread's own slot, or [`SHARED`]. Written by the thread alone.
     own: AtomicUsize,
     /// The number of calls for the own slot since the last slow one.
     quick: AtomicU32,
+    /// Wakes the supervisor; `None` if there is none.
+    bell: Option<Arc<Bell>>,
 }
 
-/// Another thread took over because the call of this thread did not return within its limit, so this thread must end
-/// without touching anything.
+/// Another thread took over during a call of this thread, so this thread must end without touching anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Superseded {
-    /// The slot of the call that hung.
+    /// The slot of the call.
     pub(super) slot: usize,
+    pub(super) why: Why,
+}
+
+/// Why another thread took over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Why {
+    /// The call did not return within its limit.
+    Hung,
+    /// The session was replaced during a slow call.
+    Outlived,
 }
 
 impl Watch {
@@ -66,7 +83,33 @@ impl Watch {
             slot: AtomicUsize::new(0),
             own: AtomicUsize::new(own),
             quick: AtomicU32::new(0),
+            bell: None,
         }
+    }
+
+    /// The watch whose rounds set the lane's alarm.
+    pub(super) fn ringing(self, bell: Arc<Bell>) -> Self {
+        Self { bell: Some(bell), ..self }
+    }
+
+    /// Begins a round of calls. Unless another begins, or the thread rests, before a call can be slow, the supervisor looks at
+    /// the thread.
+    pub(super) fn begin_round(&self) {
+        if let Some(bell) = self.shared_bell() {
+            bell.ring_after(self.lane, self.slow_after + LATE);
+        }
+    }
+
+    /// Ends a round that no other follows soon.
+    pub(super) fn rest(&self) {
+        if let Some(bell) = self.shared_bell() {
+            bell.stop_alarm(self.lane);
+        }
+    }
+
+    /// The bell, if slow calls of the thread delay other GPUs.
+    fn shared_bell(&self) -> Option<&Bell> {
+        self.bell.as_deref().filter(|_| self.role() == Role::Shared)
     }
 
     pub(super) fn lane(&self) -> Lane {
@@ -100,7 +143,8 @@ impl Watch {
             return Ok(answer);
         }
         if !ended(began | LEFT) {
-            return Err(Superseded { slot });
+            let is_outlived = self.state.load(Ordering::Acquire) == OUTLIVED;
+            return Err(Superseded { slot, why: if is_outlived { Why::Outlived } else { Why::Hung } });
         }
         self.own.store(slot, Ordering::Relaxed);
         Ok(answer)
@@ -119,6 +163,12 @@ impl Watch {
         self.settle(state, SUPERSEDED)
     }
 
+    /// Supersedes the thread if it is in a slow call, because the session is replaced, and returns the call's slot.
+    pub(super) fn outlive_slow(&self) -> Option<usize> {
+        let state = self.under_way_for(self.slow_after)?;
+        self.settle(state, OUTLIVED)
+    }
+
     /// Leaves a slow call's slot to the thread, which serves nothing else from then on, and returns the slot. `None` if
     /// the thread is in no slow call.
     pub(super) fn leave_slow(&self) -> Option<usize> {
@@ -129,7 +179,7 @@ impl Watch {
     /// How much longer the current call may take before it is slow; `None` if no call is under way.
     pub(super) fn until_slow(&self) -> Option<Duration> {
         let state = self.state.load(Ordering::Acquire);
-        (state > SUPERSEDED && state & LEFT == 0).then(|| self.slow_after.saturating_sub(self.since(state)))
+        (state > OUTLIVED && state & LEFT == 0).then(|| self.slow_after.saturating_sub(self.since(state)))
     }
 
     /// How much longer than its limit the current call has taken; `None` if it is not slow.
@@ -141,7 +191,7 @@ impl Watch {
     /// The state, if a call has been under way for longer than the limit.
     fn under_way_for(&self, limit: Duration) -> Option<u64> {
         let state = self.state.load(Ordering::Acquire);
-        (state > SUPERSEDED && self.since(state) > limit).then_some(state)
+        (state > OUTLIVED && self.since(state) > limit).then_some(state)
     }
 
     /// Replaces the state of the current call, unless the call has returned, and returns the call's slot.
@@ -155,7 +205,7 @@ impl Watch {
     }
 
     fn now(&self) -> u64 {
-        u64::try_from(self.base.elapsed().as_nanos()).unwrap_or(u64::MAX).max(SUPERSEDED + 1)
+        u64::try_from(self.base.elapsed().as_nanos()).unwrap_or(u64::MAX).max(OUTLIVED + 1)
     }
 }
 
@@ -195,11 +245,22 @@ mod tests {
         assert_eq!(slow_call(&watch, || (watch.leave_slow(), watch.leave_slow())), Ok((Some(4), None)));
         assert_eq!(watch.role(), Role::Own(4));
         // The thread may still hang in a later call, or in the one that it was left in.
-        assert_eq!(slow_call(&watch, || watch.give_up_after(Duration::ZERO)), Err(Superseded { slot: 4 }));
+        let hung = Superseded { slot: 4, why: Why::Hung };
+        assert_eq!(slow_call(&watch, || watch.give_up_after(Duration::ZERO)), Err(hung));
         let watch = shared(Duration::from_nanos(1));
         let hangs = slow_call(&watch, || (watch.leave_slow(), watch.give_up_after(Duration::ZERO)));
-        assert_eq!(hangs, Err(Superseded { slot: 4 }));
+        assert_eq!(hangs, Err(hung));
         assert_eq!(watch.role(), Role::Shared, "a superseded thread owns nothing");
+    }
+
+    #[test]
+    fn a_session_that_is_replaced_abandons_slow_calls_alone() {
+        let watch = shared(Duration::from_nanos(1));
+        let outlived = slow_call(&watch, || (watch.leave_slow(), watch.outlive_slow(), watch.outlive_slow()));
+        assert_eq!(outlived, Err(Superseded { slot: 4, why: Why::Outlived }));
+        assert_eq!((watch.outlive_slow(), watch.give_up_after(Duration::ZERO), watch.until_slow()), (None, None, None));
+        let watch = shared(MINUTE);
+        assert_eq!(watch.call(3, || watch.outlive_slow()), Ok(None));
     }
 
     #[test]
@@ -223,7 +284,7 @@ mod tests {
             assert_eq!(given_up.flatten().next(), Some(5));
             assert_eq!(watch.give_up_after(Duration::ZERO), None);
             release.send(()).unwrap();
-            assert_eq!(stuck.join().unwrap(), Err(Superseded { slot: 5 }));
+            assert_eq!(stuck.join().unwrap(), Err(Superseded { slot: 5, why: Why::Hung }));
         });
     }
 }

@@ -1,11 +1,12 @@
 //! One thread of a lane, as its supervisor sees it: working, in a slow driver call, hung in one, finished or panicked.
 
 use std::sync::{Arc, OnceLock};
-use std::thread::{self, JoinHandle, Thread};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use super::bell::{Bell, RingOnDrop};
 use super::session::Session;
-use super::watch::{Role, Superseded, Watch};
+use super::watch::{Role, Superseded, Watch, Why};
 use crate::snapshot::Lane;
 
 /// The work of a lane. It outlives the lane's threads and sessions.
@@ -51,8 +52,8 @@ pub(super) enum WorkerStatus {
 }
 
 impl Worker {
-    /// Starts a thread that runs the task in a role. A call that takes longer than `slow_after` is slow. When that
-    /// thread ends, it unparks the calling thread.
+    /// Starts a thread that runs the task in a role. A call that takes longer than `slow_after` is slow. The bell rings when
+    /// the thread ends, and when it should be looked at.
     ///
     /// # Errors
     /// When the system cannot create a thread.
@@ -61,20 +62,25 @@ impl Worker {
         task: Arc<dyn LaneTask>,
         session: Arc<Session>,
         slow_after: Duration,
+        bell: &Arc<Bell>,
     ) -> std::io::Result<Self> {
-        let watch = Arc::new(Watch::new(lane, role, slow_after));
-        let (watched, unpark) = (watch.clone(), UnparkOnDrop::current());
+        let watch = Arc::new(Watch::new(lane, role, slow_after).ringing(bell.clone()));
+        let (watched, ring) = (watch.clone(), RingOnDrop(bell.clone()));
         let path = Arc::new(OnceLock::new());
         let own_path = path.clone();
         let thread = thread::Builder::new().name(thread_name(lane).to_owned()).spawn(move || {
-            let _unpark = unpark;
+            let _ring = ring;
             if let Ok(own) = std::fs::read_link("/proc/thread-self") {
                 let _ = own_path.set(format!("/proc/{}", own.display()));
             }
-            if let Err(Superseded { slot }) = task.run(&session, &watched) {
-                // The hung call has returned after all, so the thread that took over may make calls for the slot again.
-                session.mark_recovered(slot);
-                tracing::info!(thread = thread_name(lane), slot, "driver call returned after its limit");
+            // The call has returned after all, so the thread that took over may make calls for the slot again.
+            match task.run(&session, &watched) {
+                Ok(()) => {}
+                Err(Superseded { slot, why: Why::Hung }) => {
+                    session.mark_recovered(slot);
+                    tracing::info!(thread = thread_name(lane), slot, "driver call returned after its limit");
+                }
+                Err(Superseded { slot, why: Why::Outlived }) => session.mark_returned(lane, slot),
             }
         })?;
         Ok(Self { lane, role, watch, path, thread })
@@ -103,6 +109,18 @@ impl Worker {
     /// The thread's folder in `/proc`.
     pub(super) fn thread_path(&self) -> Option<&str> {
         self.path.get().map(String::as_str)
+    }
+
+    /// Supersedes the thread if it is in a slow call, because its session is replaced, and returns the call's slot and the
+    /// thread; otherwise returns the worker.
+    ///
+    /// # Errors
+    /// The worker, if its thread is in no slow call.
+    pub(super) fn outlive_slow(self) -> Result<(usize, JoinHandle<()>), Self> {
+        match self.watch.outlive_slow().filter(|_| !self.thread.is_finished()) {
+            Some(slot) => Ok((slot, self.thread)),
+            None => Err(self),
+        }
     }
 
     /// Checks the thread. `limit` is the time after which a driver call counts as hanging.
@@ -135,21 +153,5 @@ pub(super) fn thread_name(lane: Lane) -> &'static str {
         Lane::Memory => "memory-lane",
         Lane::Process => "process-lane",
         Lane::Telemetry => "xid-watch",
-    }
-}
-
-/// Unparks a thread when dropped, that is, when the thread that owns this guard ends or panics.
-pub(super) struct UnparkOnDrop(Thread);
-
-impl UnparkOnDrop {
-    /// Creates a guard that unparks the calling thread.
-    pub(super) fn current() -> Self {
-        Self(thread::current())
-    }
-}
-
-impl Drop for UnparkOnDrop {
-    fn drop(&mut self) {
-        self.0.unpark();
     }
 }

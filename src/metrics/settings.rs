@@ -51,7 +51,7 @@ impl Settings {
             pod_resources_interval: Duration::from_secs(10),
             telemetry_interval: Duration::from_secs(1),
             telemetry_slow_interval: Duration::from_secs(15),
-            profiling_interval: Duration::from_secs(1),
+            profiling_interval: Duration::from_secs(10),
             selection: Selection::default(),
             exporter_metrics: true,
             otlp: true,

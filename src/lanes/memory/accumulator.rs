@@ -76,8 +76,9 @@ impl GpuAccumulator {
         }
     }
 
-    /// Prepares for a new session: the identity and the MIG layout may have changed, and the figures must be read
-    /// again. The peaks of removed MIG devices are forgotten if the layout could be read (`layout_known`).
+    /// Prepares for a new session: the identity and the MIG layout may have changed. What a GPU that responded showed stays,
+    /// with its time, until it is read again, which takes long if its calls are slow. The peaks of removed MIG devices are
+    /// forgotten if the layout could be read (`layout_known`).
     pub(super) fn resume(&mut self, gpu: &Arc<Gpu>, layout_known: bool) {
         self.flush_run();
         let before = std::mem::replace(&mut self.shown, GpuMemory::unsampled(gpu.clone()));
@@ -85,6 +86,15 @@ impl GpuAccumulator {
         self.shown.pressure_seconds = before.pressure_seconds;
         self.shown.increase = before.increase;
         self.shown.decrease = before.decrease;
+        if before.state == GpuState::Up {
+            (self.shown.state, self.shown.at, self.shown.figures) = (before.state, before.at, before.figures);
+            for mig in &mut self.shown.mig {
+                // A device whose GPU does not tell its layout will not be read.
+                let known = before.mig.iter().find(|known| layout_known && known.device.uuid == mig.device.uuid);
+                *mig = known
+                    .map_or_else(|| mig.clone(), |known| MigMemory { device: mig.device.clone(), ..known.clone() });
+            }
+        }
         self.mig.retain(|mig| !layout_known || gpu.mig.iter().any(|device| device.uuid == mig.uuid));
         self.mig.iter_mut().for_each(|mig| mig.last = None);
         self.run = None;

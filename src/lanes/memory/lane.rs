@@ -45,7 +45,40 @@ pub(crate) struct MemoryLane {
     publisher: Mutex<Publisher<MemoryPart>>,
     /// The ticks of the session. A thread that takes over continues with those of the thread before it, so that what was
     /// missed in between is counted.
-    tickers: Mutex<HashMap<Role, Ticker>>,
+    tickers: Mutex<Tickers>,
+}
+
+/// The ticks of the threads of a session. That of the shared thread is at hand without hashing, because it is kept at every
+/// tick.
+#[derive(Debug, Default)]
+struct Tickers {
+    shared: Option<Ticker>,
+    own: HashMap<usize, Ticker>,
+}
+
+impl Tickers {
+    fn keep(&mut self, role: Role, ticker: &Ticker) {
+        match role {
+            Role::Shared => self.shared = Some(ticker.clone()),
+            Role::Own(slot) => {
+                self.own.insert(slot, ticker.clone());
+            }
+        }
+    }
+
+    fn of(&self, role: Role) -> Option<Ticker> {
+        match role {
+            Role::Shared => self.shared.clone(),
+            Role::Own(slot) => self.own.get(&slot).cloned(),
+        }
+    }
+
+    /// Forgets the ticks of a GPU that has come back.
+    fn forget(&mut self, role: Role) {
+        if let Role::Own(slot) = role {
+            self.own.remove(&slot);
+        }
+    }
 }
 
 type SharedAccumulator = Arc<Mutex<GpuAccumulator>>;
@@ -113,8 +146,8 @@ impl MemoryLane {
         let idle = policy.is_idle(self.link.processes.load(Ordering::Relaxed), now);
         ticker.set_period(policy.period(idle), now);
         let (role, woken_by) = (caller.role(), caller.wake_bits());
-        if role == Role::Shared {
-            self.link.is_busy.store(!idle, Ordering::Relaxed);
+        if idle {
+            caller.rest();
         }
         loop {
             let woken = self.link.awake.wait_until(woken_by, ticker.next().min(now + HEARTBEAT)) != 0;
@@ -134,7 +167,8 @@ impl MemoryLane {
                     let gpus = caller.served_gpus();
                     gpus.for_each(|gpu| self.snapshot.vitals.add_missed(Lane::Memory, gpu.index, missed));
                 }
-                self.tickers.lock().insert(role, ticker.clone());
+                self.tickers.lock().keep(role, ticker);
+                caller.begin_round();
                 return Some(now);
             }
         }
@@ -180,7 +214,7 @@ impl MemoryLane {
 impl LaneTask for MemoryLane {
     /// Continues with the accumulated values of the GPUs.
     fn resume(&self, session: &Session) {
-        self.tickers.lock().clear();
+        *self.tickers.lock() = Tickers::default();
         for (position, gpu) in session.driver.gpus().enumerate() {
             self.accumulator(gpu).lock().resume(gpu, session.driver.knows_mig_layout(position));
         }
@@ -189,13 +223,13 @@ impl LaneTask for MemoryLane {
     fn run(&self, session: &Session, watch: &Watch) -> Result<(), Superseded> {
         let caller = Caller::new(session, watch);
         let mut state = self.begin(session);
-        let earlier = self.tickers.lock().get(&caller.role()).cloned();
+        let earlier = self.tickers.lock().of(caller.role());
         let mut ticker = earlier.unwrap_or_else(|| Ticker::starting(self.settings.period, Instant::now()));
         while !session.ending() {
             let role = caller.role();
             if caller.gives_back() {
                 // From here on, the shared thread takes the GPU's readings: a later thread must not count them as missed.
-                self.tickers.lock().remove(&role);
+                self.tickers.lock().forget(role);
                 break;
             }
             let Some(began) = self.wait(caller, &mut ticker, &state.idle) else { break };

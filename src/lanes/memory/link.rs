@@ -1,6 +1,6 @@
 //! How the threads of a session wake each other.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::AtomicUsize;
 
 use crate::lanes::wake::WakeBits;
 
@@ -15,8 +15,6 @@ pub(crate) struct Link {
     pub(crate) ended: WakeBits,
     /// The number of visible processes on all GPUs.
     pub(crate) processes: AtomicUsize,
-    /// Whether the memory lane runs at its full rate, so that a slow call would soon cost a reading.
-    pub(crate) is_busy: AtomicBool,
 }
 
 impl Link {

@@ -32,7 +32,12 @@ impl Sampler {
     ) -> Result<Sampled, Superseded> {
         let device = match caller.device(position) {
             Ok(device) => device,
-            Err(Unavailable::Stalled) => return Ok(accumulator.lock().lose(GpuState::Stalled)),
+            Err(Unavailable::Busy)
+                if accumulator.lock().shown.at.is_some_and(|at| at.elapsed() <= self.stale_after) =>
+            {
+                return Ok(Sampled::Same);
+            }
+            Err(Unavailable::Stalled | Unavailable::Busy) => return Ok(accumulator.lock().lose(GpuState::Stalled)),
             Err(Unavailable::NotOpened) => {
                 let mut accumulator = accumulator.lock();
                 accumulator.lost = true;

@@ -95,9 +95,10 @@ impl ProcessLane {
         let mut heartbeat = Ticker::starting(self.settings.interval, rested);
         while !session.ending() && !caller.gives_back() {
             let now = Instant::now();
-            let deadline = heartbeat.next().min(telemetry.next()).min(now + HEARTBEAT);
-            if now < rested && deadline > now {
-                std::thread::sleep(deadline.min(rested) - now);
+            let deadline = heartbeat.next().min(telemetry.next(now)).min(now + HEARTBEAT);
+            if deadline > now {
+                caller.rest();
+                std::thread::sleep(deadline.min(rested).saturating_duration_since(now));
             }
             // While the lane rests, wake-ups from the memory lane stay pending.
             let moved =
@@ -105,6 +106,7 @@ impl ProcessLane {
             if session.ending() {
                 break;
             }
+            caller.begin_round();
             let began = Instant::now();
             if caller.role() == Role::Shared {
                 self.snapshot.vitals.beat(Lane::Process, began);
@@ -143,7 +145,8 @@ impl ProcessLane {
                 state.fold_work(&work);
                 self.publish(&state);
             }
-            if caller.session.ending() || began.elapsed() >= time || telemetry.next() > Instant::now() {
+            let now = Instant::now();
+            if caller.session.ending() || now.duration_since(began) >= time || telemetry.next(now) > now {
                 return Ok(());
             }
         }

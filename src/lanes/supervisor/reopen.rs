@@ -135,7 +135,11 @@ impl Supervisor {
     pub(super) fn begin_opening(&self, without: Option<u32>) -> Option<Opening> {
         let skipped = self.detached.hung_openings().chain(without).collect();
         let stalled = self.known.iter().filter(|gpu| self.stalls.is_stalled(gpu)).cloned().collect();
-        let begun = Opening::begin(self.settings.library.clone(), Discovery::new(self.known.clone(), stalled, skipped));
+        let begun = Opening::begin(
+            self.settings.library.clone(),
+            Discovery::new(self.known.clone(), stalled, skipped),
+            self.control.bell(),
+        );
         begun.inspect_err(|error| self.faults.report(Source::Library, Reason::Panicked, None, error)).ok()
     }
 }

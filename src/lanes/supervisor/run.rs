@@ -1,6 +1,5 @@
 //! The supervisor's loop: the steps from one phase to the next.
 
-use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use super::Supervisor;
@@ -25,7 +24,7 @@ impl Supervisor {
                     Phase::Open { workers, .. } => self.pause(workers),
                     phase => phase.pause(),
                 };
-                thread::park_timeout(pause);
+                self.control.bell().wait(pause);
             }
         }
         self.shutdown(phase);

@@ -1,7 +1,6 @@
 //! The end of the exporter: the session ends and the driver is closed, within a bounded time.
 
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use super::Supervisor;
@@ -17,9 +16,10 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(800);
 impl Supervisor {
     pub(super) fn shutdown(&mut self, phase: Phase) {
         let deadline = Instant::now() + SHUTDOWN_TIMEOUT;
+        let bell = self.control.bell().clone();
         let in_time = |done: &dyn Fn() -> bool| {
             while !done() && Instant::now() < deadline {
-                thread::park_timeout(FAST_POLL);
+                bell.wait(FAST_POLL);
             }
             done()
         };

@@ -9,6 +9,7 @@ use super::phase::{AfterEnding, Phase};
 use super::*;
 use crate::attribution::{self, Attribution};
 use crate::faults::{Reason, Source};
+use crate::lanes::bell::Bell;
 use crate::lanes::memory::MemoryLane;
 use crate::lanes::process::ProcessLane;
 use crate::lanes::session::Session;
@@ -91,8 +92,8 @@ fn supervisor(panics: u32) -> (Supervisor, Stage) {
     let xids = XidWatch::new(telemetry, snapshot.clone(), faults.clone(), link.clone());
     let tasks: LaneTasks =
         [(Lane::Memory, Arc::new(memory)), (Lane::Process, Arc::new(process)), (Lane::Telemetry, Arc::new(xids))];
-    let stage =
-        Stage { snapshot: snapshot.clone(), faults: faults.clone(), control: Arc::default(), link: link.clone() };
+    let control = Arc::new(Control::new(Bell::new().unwrap()));
+    let stage = Stage { snapshot: snapshot.clone(), faults: faults.clone(), control, link: link.clone() };
     (Supervisor::new(settings, tasks, link, snapshot, faults, stage.control.clone()), stage)
 }
 
@@ -113,7 +114,6 @@ fn is_sampled(snapshot: &Snapshot) -> bool {
 fn a_lane_that_panics_is_counted_and_restarted_beside_the_others() {
     let (supervisor, stage) = supervisor(2);
     let handle = thread::spawn(move || supervisor.run());
-    stage.control.wakes(handle.thread().clone());
     let panics = || stage.faults.count(Source::Memory, Reason::Panicked);
     wait_until("the first panic", || panics() == 1);
     let lists = || stage.snapshot.vitals.durations(Lane::Process).buckets.iter().sum::<u64>();
@@ -131,7 +131,6 @@ fn a_lane_that_panics_is_counted_and_restarted_beside_the_others() {
 fn a_lane_that_always_panics_becomes_silent_for_health() {
     let (supervisor, stage) = supervisor(u32::MAX);
     let handle = thread::spawn(move || supervisor.run());
-    stage.control.wakes(handle.thread().clone());
     wait_until("two panics", || stage.faults.count(Source::Memory, Reason::Panicked) >= 2);
     // Neither the supervisor nor the other lane sends heartbeats for a lane that is down.
     let silence = || stage.snapshot.vitals.since_beat(Lane::Memory);
@@ -145,7 +144,6 @@ fn a_lane_that_always_panics_becomes_silent_for_health() {
 fn the_memory_lane_knows_the_number_of_living_processes() {
     let (supervisor, stage) = supervisor(0);
     let handle = thread::spawn(move || supervisor.run());
-    stage.control.wakes(handle.thread().clone());
     let living = || {
         let part = stage.snapshot.processes.load();
         part.gpus.iter().flat_map(|gpu| &gpu.processes).filter(|process| process.alive).count()
@@ -181,8 +179,10 @@ fn repeated_panics_restart_a_lane_ever_later_in_any_session() {
         assert!(begin.elapsed() < TIMEOUT, "the lane does not panic");
         thread::sleep(Duration::from_millis(5));
     }
-    let restarts = |lane: Lane| supervisor.restarts[lane as usize].backoff.failures();
-    assert_eq!((restarts(Lane::Memory), restarts(Lane::Process)), (3, 0), "each lane has its own policy");
+    let restarts = |lane, role| supervisor.restarts.get(&(lane, role)).map(|policy| policy.backoff.failures());
+    assert_eq!(restarts(Lane::Memory, Role::Shared), Some(3));
+    let others = [(Lane::Process, Role::Shared), (Lane::Memory, Role::Own(0))];
+    assert_eq!(others.map(|(lane, role)| restarts(lane, role)), [None, None], "each thread has its own policy");
     let Phase::Open { session, workers, .. } = phase else { panic!("the session ended") };
     assert_eq!(stage.faults.count(Source::Memory, Reason::Stalled), 0);
     // While the session ends, the supervisor does not send heartbeats for lanes that are still working.
@@ -268,7 +268,8 @@ fn no_more_threads_are_abandoned_than_may_hang() {
         let entered = Arc::new(AtomicBool::new(false));
         let hanging = Arc::new(Hanging(wait.clone(), entered.clone()));
         let lane = (Lane::Memory, Role::Shared);
-        let worker = Worker::start(lane, hanging, session.clone(), Duration::from_secs(60)).unwrap();
+        let worker =
+            Worker::start(lane, hanging, session.clone(), Duration::from_secs(60), stage.control.bell()).unwrap();
         wait_until("the call", || entered.load(Ordering::Relaxed));
         thread::sleep(Duration::from_millis(5));
         let working = supervisor.check_workers(&session, vec![worker]).len();

@@ -2,24 +2,21 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::Supervisor;
 use super::phase::{AfterEnding, POLL, Phase};
-use super::restart::LONGEST_PAUSE;
+use super::restart::{LONGEST_PAUSE, RestartPolicy};
 use crate::faults::{Reason, Source};
 use crate::lanes::opening::OpenedDriver;
 use crate::lanes::session::Session;
-use crate::lanes::watch::Role;
+use crate::lanes::watch::{LATE, Role};
 use crate::lanes::worker::{LaneTask, Slow, Worker, WorkerStatus, thread_name};
 use crate::nvml;
 use crate::snapshot::Lane;
 
 /// A call that takes longer than this many periods of the memory lane, and at least [`SLOW_AT_LEAST`], is slow.
 const SLOW_PERIODS: u32 = 5;
-/// How long after its limit a call is looked at, because it must have exceeded the limit.
-const LATE: Duration = Duration::from_millis(1);
 /// A single reading may wait 10 to 24 ms while the driver itself allocates memory; that is not slow.
 const SLOW_AT_LEAST: Duration = Duration::from_millis(50);
 
@@ -59,16 +56,22 @@ impl Supervisor {
         task: &Arc<dyn LaneTask>,
         session: &Arc<Session>,
     ) -> Option<Worker> {
-        let worker = Worker::start((lane, role), task.clone(), session.clone(), self.slow_after());
+        let worker = Worker::start((lane, role), task.clone(), session.clone(), self.slow_after(), self.control.bell());
         worker.inspect_err(|error| self.faults.report(source(lane), Reason::Panicked, None, error)).ok()
     }
 
-    /// Starts the threads that are missing in the lanes that `may_start`: one that serves all GPUs, and one for each GPU
-    /// that is served alone.
-    fn start_missing(&self, session: &Arc<Session>, workers: &mut Vec<Worker>, may_start: impl Fn(Lane) -> bool) {
-        for (lane, task) in self.tasks.iter().filter(|(lane, _)| may_start(*lane)) {
+    /// Starts the threads that are missing and `may_start`: in each lane one that serves all GPUs, and one for each GPU that
+    /// is served alone.
+    fn start_missing(
+        &self,
+        session: &Arc<Session>,
+        workers: &mut Vec<Worker>,
+        may_start: impl Fn((Lane, Role)) -> bool,
+    ) {
+        for (lane, task) in &self.tasks {
             for role in std::iter::once(Role::Shared).chain(session.slots_apart(*lane).map(Role::Own)) {
-                if !workers.iter().any(|worker| (worker.lane, worker.role) == (*lane, role)) {
+                let is_running = workers.iter().any(|worker| (worker.lane, worker.role) == (*lane, role));
+                if !is_running && may_start((*lane, role)) {
                     workers.extend(self.start((*lane, role), task, session));
                 }
             }
@@ -80,12 +83,11 @@ impl Supervisor {
         (self.settings.memory.period * SLOW_PERIODS).max(SLOW_AT_LEAST)
     }
 
-    /// How long the supervisor may sleep while the lanes run: no longer than until a call that is under way, or that begins
-    /// in the meantime, is slow. While nothing uses a GPU, a slow call costs no reading, and the machine is left asleep.
+    /// How long the supervisor may sleep while the lanes run: no longer than until a call that is under way is slow. For calls
+    /// that begin later, the lanes set an alarm.
     pub(super) fn pause(&self, workers: &[Worker]) -> Duration {
-        let longest = if self.link.is_busy.load(Ordering::Relaxed) { self.slow_after().min(POLL) } else { POLL };
         let under_way = workers.iter().filter_map(Worker::until_slow).min();
-        under_way.map_or(longest, |left| longest.min(left + LATE))
+        under_way.map_or(POLL, |left| POLL.min(left + LATE))
     }
 
     /// Abandons the threads that still are in a slow call for their own slots, if no other thread is left and the session is
@@ -100,14 +102,14 @@ impl Supervisor {
                 left.push(worker);
                 continue;
             }
-            // A thread in a usual call ends by itself.
-            match worker.check(self.slow_after(), Slow::Kept) {
-                WorkerStatus::Hung(slot, thread) => {
-                    session.mark_stalled(slot);
+            let lane = worker.lane;
+            match worker.outlive_slow() {
+                Ok((slot, thread)) => {
+                    session.mark_outlived(lane, slot);
                     self.detached.add_stuck(thread);
                 }
-                WorkerStatus::Working(worker) | WorkerStatus::Slow(_, worker) => left.push(worker),
-                WorkerStatus::Finished | WorkerStatus::Panicked => {}
+                // A thread in a usual call ends by itself.
+                Err(worker) => left.push(worker),
             }
         }
         left
@@ -117,7 +119,9 @@ impl Supervisor {
     pub(super) fn supervise(&mut self, session: Arc<Session>, since: Instant, workers: Vec<Worker>) -> Phase {
         let mut workers = self.check_workers(&session, workers);
         if !session.ending() {
-            self.start_missing(&session, &mut workers, |lane| self.restarts[lane as usize].is_due());
+            self.start_missing(&session, &mut workers, |thread| {
+                self.restarts.get(&thread).is_none_or(RestartPolicy::is_due)
+            });
         }
         if self.control.released_for(Instant::now()).is_some() {
             session.end("the driver is released on request");
@@ -154,13 +158,13 @@ impl Supervisor {
         let may_leave = if self.starvation.may_explain(&workers, self.slow_after()) { Slow::Kept } else { Slow::Left };
         let mut working = Vec::new();
         for worker in workers {
-            let lane = worker.lane;
+            let (lane, role) = (worker.lane, worker.role);
             // At the limit a thread that hangs is not replaced, so its lane goes silent, which the health check
             // reports.
             match worker.check(if self.is_full() { Duration::MAX } else { limit }, may_leave) {
                 WorkerStatus::Working(worker) => working.push(worker),
                 WorkerStatus::Slow(slot, worker) => {
-                    session.apart(lane, slot).leave(Instant::now());
+                    session.leave(lane, slot, Instant::now());
                     let gpu = session.gpu_of_slot(slot).map(|gpu| gpu.index);
                     let after = self.slow_after();
                     let error =
@@ -179,7 +183,7 @@ impl Supervisor {
                 WorkerStatus::Panicked => {
                     let error = io::Error::other(format!("the thread {} panicked", thread_name(lane)));
                     self.faults.report(source(lane), Reason::Panicked, None, &error);
-                    self.restarts[lane as usize].postpone();
+                    self.restarts.entry((lane, role)).or_insert_with(RestartPolicy::new).postpone();
                 }
             }
         }

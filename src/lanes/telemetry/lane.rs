@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use super::gpu::{GpuReadings, Work};
 use super::profiling::{Profiler, Totals};
-use super::queue::{Queue, Step};
+use super::queue::{ProfilingRounds, Queue, Step};
 use crate::faults::{Faults, Source};
 use crate::lanes::guarded::Caller;
 use crate::lanes::schedule::Ticker;
@@ -53,6 +53,7 @@ impl<'s> Telemetry<'s> {
         let now = Instant::now();
         let Settings { interval, slow_interval, energy, profiling_interval } = *settings;
         let ticker = |period| Ticker::starting(period, now);
+        let rounds = profiling_interval.map(|interval| ProfilingRounds::starting(interval, now));
         let profiler = profiling_interval.map(|interval| Profiler::new(interval, snapshot, faults, totals, session));
         let readings =
             |(position, gpu): (usize, &Arc<Gpu>)| GpuReadings::new(gpu.clone(), session.driver.lacks_uuid(position));
@@ -61,14 +62,14 @@ impl<'s> Telemetry<'s> {
             faults,
             gpus: session.driver.gpus().enumerate().map(readings).collect(),
             profiler,
-            queue: Queue::new(ticker(interval), ticker(slow_interval), profiling_interval.map(ticker), energy),
+            queue: Queue::new(ticker(interval), ticker(slow_interval), rounds, energy),
             spent: Duration::ZERO,
         }
     }
 
-    /// When the next step is due.
-    pub(crate) fn next(&self) -> Instant {
-        self.queue.next()
+    /// When the next step is due: `now`, or later.
+    pub(crate) fn next(&self, now: Instant) -> Instant {
+        self.queue.next(now)
     }
 
     /// Takes one step if one is due, and publishes after the last one in a round. Returns the work of the processes, if
@@ -112,6 +113,7 @@ impl<'s> Telemetry<'s> {
             Step::Read(position, reading) => {
                 self.gpus[position].read(reading, caller.device(position), self.faults)?;
             }
+            Step::Work(position) if self.is_unused(position) => return Ok(Some(self.gpus[position].no_work())),
             Step::Work(position) => {
                 let Ok(device) = caller.device(position) else { return Ok(None) };
                 return self.gpus[position].read_work(device, self.faults).map(Some);
@@ -138,6 +140,15 @@ impl<'s> Telemetry<'s> {
             Step::MigLayout(position) => self.check_mig_layout(position, caller)?,
         }
         Ok(None)
+    }
+
+    /// Whether the last list of the GPU shows no process, running or ended, that could have worked.
+    fn is_unused(&self, position: usize) -> bool {
+        let processes = self.snapshot.processes.load();
+        processes.gpus.get(position).is_some_and(|list| {
+            let is_listed = list.at.is_some() && Arc::ptr_eq(&list.gpu, &self.gpus[position].shown.gpu);
+            is_listed && list.processes.is_empty() && list.other.is_none()
+        })
     }
 
     fn count_gpus(&self, caller: Caller<'_>) -> Result<(), Superseded> {

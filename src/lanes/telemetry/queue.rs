@@ -1,7 +1,7 @@
 //! Which readings are due, and in which order.
 
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::gpu::GpuReadings;
 use super::profiling::Profiler;
@@ -45,6 +45,34 @@ impl Step {
     }
 }
 
+/// The longest time between the first two rounds of profiling samples: a figure needs two samples, and a thread that takes
+/// over begins with the first.
+const FIRST_INTERVAL: Duration = Duration::from_secs(1);
+
+/// When the profiling samples are due.
+#[derive(Debug)]
+pub(super) struct ProfilingRounds {
+    ticker: Ticker,
+    interval: Duration,
+    has_begun: bool,
+}
+
+impl ProfilingRounds {
+    /// Rounds of which the first is due at once.
+    pub(super) fn starting(interval: Duration, now: Instant) -> Self {
+        Self { ticker: Ticker::starting(interval.min(FIRST_INTERVAL), now), interval, has_begun: false }
+    }
+
+    /// Takes the round that is due, if any.
+    fn take(&mut self, now: Instant) -> bool {
+        let is_due = self.ticker.take(now).is_some();
+        if is_due && std::mem::replace(&mut self.has_begun, true) {
+            self.ticker.set_period(self.interval, now);
+        }
+        is_due
+    }
+}
+
 /// The steps of the current round, and when the next round is due.
 #[derive(Debug)]
 pub(super) struct Queue {
@@ -52,24 +80,25 @@ pub(super) struct Queue {
     fast: Ticker,
     slow: Ticker,
     /// `None` if the profiling counters are not read.
-    profiling: Option<Ticker>,
+    profiling: Option<ProfilingRounds>,
     fast_round: u32,
     slow_round: u32,
     energy: bool,
 }
 
 impl Queue {
-    pub(super) fn new(fast: Ticker, slow: Ticker, profiling: Option<Ticker>, energy: bool) -> Self {
+    pub(super) fn new(fast: Ticker, slow: Ticker, profiling: Option<ProfilingRounds>, energy: bool) -> Self {
         Self { steps: VecDeque::new(), fast, slow, profiling, fast_round: 0, slow_round: 0, energy }
     }
 
-    /// When the next step is due: now, if any steps are queued.
-    pub(super) fn next(&self) -> Instant {
+    /// When the next step is due: `now`, if any steps are queued. (The caller's own `now`: a moment later, it would sleep
+    /// until then, once for each step.)
+    pub(super) fn next(&self, now: Instant) -> Instant {
         if !self.steps.is_empty() {
-            return Instant::now();
+            return now;
         }
         let next = self.fast.next().min(self.slow.next());
-        self.profiling.as_ref().map_or(next, |profiling| next.min(profiling.next()))
+        self.profiling.as_ref().map_or(next, |profiling| next.min(profiling.ticker.next()))
     }
 
     /// Queues the rounds that are due, and returns how many fast rounds were missed. If a round is not done when the
@@ -91,8 +120,8 @@ impl Queue {
         if !busy && self.slow.take(now).is_some() {
             self.queue_slow(gpus, profiler.as_deref_mut(), caller);
         }
-        let profiling = self.profiling.as_mut().filter(|_| !busy).and_then(|ticker| ticker.take(now));
-        if let (Some(_), Some(profiler)) = (profiling, profiler) {
+        let is_due = !busy && self.profiling.as_mut().is_some_and(|rounds| rounds.take(now));
+        if let Some(profiler) = profiler.filter(|_| is_due) {
             self.steps.extend(profiler.due(caller).map(|(position, slot)| Step::Profile(position, slot)));
             self.steps.push_back(Step::ProfileDone);
         }
@@ -140,5 +169,35 @@ impl Queue {
         let wanted = readings.iter().filter(|&&reading| reading != Reading::Energy || energy);
         let given = wanted.filter(|&&reading| gpu.gives(reading));
         self.steps.extend(given.map(|&reading| Step::Read(position, reading)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_second_profiling_sample_is_taken_soon_and_the_others_in_each_interval() {
+        let (start, minute) = (Instant::now(), Duration::from_secs(60));
+        let due = |interval: Duration| {
+            let mut rounds = ProfilingRounds::starting(interval, start);
+            let mut seconds = (0..2 * 60 * 2).map(|half| start + Duration::from_millis(500) * half);
+            let mut taken = Vec::new();
+            seconds.by_ref().filter(|&now| rounds.take(now)).for_each(|now| taken.push((now - start).as_secs_f64()));
+            taken.truncate(4);
+            taken
+        };
+        assert_eq!(due(minute), [0.0, 1.0, 61.0]);
+        assert_eq!(due(Duration::from_secs(5)), [0.0, 1.0, 6.0, 11.0]);
+        assert_eq!(due(Duration::from_millis(500)), [0.0, 0.5, 1.0, 1.5]);
+    }
+
+    #[test]
+    fn queued_steps_are_due_now_and_not_a_moment_later() {
+        let now = Instant::now();
+        let ticker = || Ticker::starting(Duration::from_secs(1), now);
+        let mut queue = Queue::new(ticker(), ticker(), None, false);
+        queue.steps.push_back(Step::GpuCount);
+        assert_eq!(queue.next(now), now);
     }
 }

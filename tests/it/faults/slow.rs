@@ -193,6 +193,28 @@ fn a_session_is_replaced_although_a_gpu_is_in_a_slow_call() {
 }
 
 #[test]
+fn a_slow_gpu_stays_up_while_the_session_is_replaced() {
+    let machine = Machine::new(&SPIKY.replace("count = 2", "count = 3"));
+    let slow_call = slow(MEMORY, "400ms");
+    let often = ["--telemetry.interval=100ms", "--telemetry.slow-interval=200ms"];
+    let (exporter, _) =
+        slowed(&machine, &[&[NEVER_HANGS, "--memory.stale-after=1m"], &often[..]].concat(), &slow_call, "memory");
+    for gpus in [2, 3, 2, 3] {
+        let absent = if gpus == 2 { "[[fault]]\ngpu = 2\nkind = \"absent\"\n" } else { "" };
+        machine.control(&format!("{slow_call}{absent}"));
+        exporter.scrape_until("the next session", |s| {
+            let used = s.value("gpu_memory_used_bytes", &[("gpu", "0")]);
+            assert_eq!((up(s, "0"), used.is_some()), (Some(1.0), true), "{gpus} GPUs: {}", s.text);
+            s.all("gpu_info").count() == gpus && values(s, "1") > 0
+        });
+    }
+    let age = |s: &Scrape| s.value("vram_exporter_sample_age_seconds", &[("gpu", "0"), ("lane", "memory")]).unwrap();
+    let oldest = age(&exporter.scrape());
+    exporter.scrape_until("a reading of the slow GPU in the last session", |s| age(s) < oldest);
+    assert_eq!(faults(&exporter.scrape(), "memory", "stalled"), 0.0);
+}
+
+#[test]
 fn the_driver_is_released_and_the_exporter_ends_while_a_gpu_is_slow() {
     let machine = Machine::new(TWO);
     let control = slow("\"*\"", "700ms");
