@@ -22,6 +22,7 @@ mod event;
 mod exit_status;
 mod failures;
 mod freeze;
+mod growth;
 mod handle;
 mod heap_use;
 mod incident;

@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 use super::clock::{Now, unix};
 use super::device_history::DeviceHistory;
 use super::event::{Event, Recorded};
+use super::growth;
 use super::incident::{Between, Chart, Growth, Holder, Incident, IncidentGpu, IncidentMig, Kind, Peak, VERSION};
 use super::ledger::{Ledger, Trigger};
 use super::process_history::ProcessHistory;
@@ -88,6 +89,7 @@ pub(super) fn freeze(
         out_of_memory: trigger.failure.as_deref().cloned(),
         peak: peak.map(|(at, used_bytes)| Peak {
             at: now.unix(at),
+            until: gpu.memory.last_at_least(used_bytes, peak_by).map(|until| now.unix(until)),
             used_bytes,
             left_bytes: (gpu.allocatable > 0).then(|| gpu.allocatable.saturating_sub(used_bytes)),
             listed_at: ledger.listed_at(gpu, moment).map(|at| now.unix(at)),
@@ -110,11 +112,7 @@ fn holder(
     moment: Micros,
     now: Now,
 ) -> Holder {
-    let held = |at: Micros| match at < process.first {
-        // If the GPU was already being sampled at that time, the process was not on it and held nothing.
-        true => gpu.memory.begin().filter(|&begin| begin <= at).map(|_| 0),
-        false => process.series.at(at),
-    };
+    let held = |at: Micros| growth::held(process, gpu, at);
     let grew = |span: Micros| {
         let (after, before) = (held(moment)?, held(moment.checked_sub(span)?)?);
         i64::try_from(i128::from(after) - i128::from(before)).ok()

@@ -15,7 +15,8 @@ const INTERRUPTED: &str = "The exporter ended less than ten seconds later, so th
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// A process ended within 5 s after its memory use was last at its own peak, while its GPU was at least 95 % full.
+    /// A process ended within 5 s after its memory use was last at its own peak, while its GPU was at least 95 % full, and
+    /// a process on the GPU had grown in the 10 s before by more than was left.
     EndedAtPeak,
     /// A process reported that a framework in it could not allocate memory.
     OutOfMemory,
@@ -191,6 +192,9 @@ impl IncidentGpu {
 pub struct Peak {
     /// When it was first reached.
     pub at: f64,
+    /// The last time, up to the incident, at which as much was in use; absent in files of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<f64>,
     /// Used memory.
     pub used_bytes: u64,
     /// The memory that could still be allocated.

@@ -15,6 +15,7 @@ use super::device_list::{DeviceKey, DeviceList, first_of_instance};
 use super::event::{Events, Failure, Recorded, What, Who};
 use super::exit_status::Exit;
 use super::failures::{Failures, Settled};
+use super::growth;
 use super::incident::{Incident, IncidentGpu, Kind};
 use super::process_history::{Holding, ProcessHistory};
 use super::reports::Reports;
@@ -24,11 +25,15 @@ use crate::snapshot::{FailedAllocation, Gpu, GpuProcesses, MemorySample, MigDevi
 /// If a process ends within this time after its memory use was last at its own peak, it counts as having ended at its
 /// peak.
 const AT_PEAK: Micros = 5 * SECOND;
+/// The end of a process at its peak is an incident only if it, or another process on the device, has grown within this time
+/// by more than was left: who needs no more memory has no reason to end for lack of it.
+const GROWN_WITHIN: Micros = 10 * SECOND;
 /// The end of a process at its peak is an incident if the GPU's memory use reached this share of the allocatable
 /// memory.
 const NEARLY_FULL: f64 = 0.95;
 /// Reaching this share of the allocatable memory is an incident.
 const FULL: f64 = 0.98;
+
 /// What is remembered.
 #[derive(Debug)]
 pub(super) struct Ledger {
@@ -202,11 +207,13 @@ impl Ledger {
         let limit = gpu.allocatable as f64 * NEARLY_FULL;
         let was_full =
             gpu.allocatable > 0 && !gpu.is_divided() && highest.is_some_and(|(_, used)| used as f64 >= limit);
+        let left = gpu.allocatable.saturating_sub(highest.map_or(0, |(_, used)| used));
+        let has_grown_more_than_left = growth::highest(gpu, at.saturating_sub(GROWN_WITHIN), at) > left;
         let who = process.who();
         self.note_process(at, index, id, what);
         // If the process itself reported a failure, that report describes the same end in more detail.
         let reported = self.failures.is_recent(&self.devices[index].ended[position], at);
-        if was_at_peak && was_full && !reported {
+        if was_at_peak && was_full && has_grown_more_than_left && !reported {
             self.trigger(Trigger { process: Some(holding), ..self.moment(Kind::EndedAtPeak, at, index) });
         }
         let remains = self.devices.iter().any(|gpu| gpu.living.iter().any(|process| process.id().may_be(id)));

@@ -15,6 +15,8 @@ use crate::text::printable;
 const LONGEST_NAME: usize = 80;
 /// Growth below this number of bytes is not worth a sentence.
 const GREW: i64 = 256 << 20;
+/// Readings that are closer than this, in seconds, are of one moment.
+const SAME_MOMENT: f64 = 0.05;
 /// The sentence stating that the numbers in an incident do not include allocations that the driver refused.
 const REFUSED: &str = "An allocation that the driver refused is never held, so no number here contains it.";
 
@@ -79,11 +81,13 @@ pub(super) fn summary(incident: &Incident, trigger: &Trigger, roles: Roles) -> S
             let within = holder.ended.zip(holder.at_peak_until).map(|(ended, until)| ended.by - until);
             let within = within.map_or_else(String::new, |seconds| format!(" within {:.1} s", seconds.max(0.1)));
             let (who, exit) = (process(&holder.who), holder.exit.suffix());
-            write!(text, "{who} ended{within} of its highest memory use, {peak}{exit}; {gpu}{level}.")
+            let grew = grew(holder).map_or_else(String::new, |by| format!(", after growing by {} in 10 s", bytes(by)));
+            write!(text, "{who} ended{within} of its highest memory use, {peak}{grew}{exit}; {gpu}{level}.")
         }
         (Kind::EndedAtPeak, None) => write!(text, "A process ended at its highest memory use; {gpu}{level}."),
         (Kind::OutOfMemory, _) => match &incident.out_of_memory {
-            Some(failed) => write!(text, "{}; {gpu}{level}.", failure(failed)),
+            // The framework's figures are of the failure itself, those of the GPU of the time that the sentence names.
+            Some(failed) => write!(text, "{}. {gpu}{level}.", failure(failed)),
             None => write!(text, "A process could not allocate memory; {gpu}{level}."),
         },
         (Kind::NearLimit, _) => write!(text, "{gpu} became nearly full: it{level}."),
@@ -96,9 +100,14 @@ pub(super) fn summary(incident: &Incident, trigger: &Trigger, roles: Roles) -> S
     if let Some(most) = incident.processes.first().filter(|_| roles.cause != Some(0))
         && let Some(used) = most.used_bytes
     {
-        let _ = write!(text, " {} held the most, {}.", process(&most.who), bytes(used));
+        let listed = incident.peak.as_ref().and_then(|peak| when(incident, peak.listed_at?));
+        let listed = listed.map_or_else(String::new, |when| format!(" (listed{when})"));
+        let _ = write!(text, " {} held the most, {}{listed}.", process(&most.who), bytes(used));
     }
-    if let Some((grower, by)) = roles.grower.and_then(at).and_then(grew) {
+    let is_cause = incident.kind == Kind::EndedAtPeak && roles.grower == roles.cause;
+    if let Some(grower) = roles.grower.and_then(at).filter(|_| !is_cause)
+        && let Some(by) = grew(grower)
+    {
         let _ = write!(text, " {} grew the most in the 10 s before, by {}.", process(&grower.who), bytes(by));
     }
     if incident.kind == Kind::EndedAtPeak {
@@ -114,20 +123,28 @@ pub(super) fn device(gpu: &IncidentGpu) -> String {
     format!("MIG device{profile} (GPU instance {}) of GPU {}", mig.gpu_instance, gpu.index)
 }
 
-/// ` had 138.5 GiB of 140.0 GiB in use, with 1.48 GiB left`.
+/// ` had 138.5 GiB of 140.0 GiB in use 0.4 s before, with 1.48 GiB left`: all of one reading.
 fn level(incident: &Incident) -> String {
     let Some(peak) = &incident.peak else { return " had an unknown amount of memory in use".to_owned() };
+    let when = when(incident, peak.until.unwrap_or(peak.at)).unwrap_or_default();
     match (peak.left_bytes, incident.gpu.allocatable_bytes) {
         (Some(left), Some(allocatable)) => {
-            format!(" had {} of {} in use, with {} left", bytes(peak.used_bytes), bytes(allocatable), bytes(left))
+            format!(" had {} of {} in use{when}, with {} left", bytes(peak.used_bytes), bytes(allocatable), bytes(left))
         }
-        _ => format!(" had {} in use", bytes(peak.used_bytes)),
+        _ => format!(" had {} in use{when}", bytes(peak.used_bytes)),
     }
 }
 
-fn grew(holder: &Holder) -> Option<(&Holder, u64)> {
-    let by = holder.grew.ten_seconds.filter(|by| *by >= GREW)?;
-    Some((holder, by.unsigned_abs()))
+/// ` 0.4 s before` or ` 0.4 s later`: when a reading was taken, counted from the incident; `None` if at the same moment.
+fn when(incident: &Incident, at: f64) -> Option<String> {
+    let before = incident.at - at;
+    let direction = if before > 0.0 { "before" } else { "later" };
+    (before.abs() >= SAME_MOMENT).then(|| format!(" {:.1} s {direction}", before.abs()))
+}
+
+/// Bytes by which a process grew in ten seconds, if that is worth a sentence.
+fn grew(holder: &Holder) -> Option<u64> {
+    holder.grew.ten_seconds.filter(|by| *by >= GREW).map(i64::unsigned_abs)
 }
 
 #[cfg(test)]

@@ -252,6 +252,31 @@ fn a_process_that_ends_at_its_peak_on_a_gpu_with_room_is_no_incident() {
 }
 
 #[test]
+fn what_did_not_grow_by_more_than_was_left_ended_for_another_reason() {
+    // A server that fills 98.6 %, beside which a small process of constant size comes and goes, and ends itself.
+    let mut scene = Scene::new();
+    scene.hold(1, 137.9).pass(60_000);
+    for pid in 2..12 {
+        scene.hold(pid, 0.2).pass(2_000).end(pid).pass(4_000);
+    }
+    scene.end(1).pass(11_000);
+    assert_eq!(scene.kinds(), [Kind::NearLimit]);
+    // The same process takes more than is left, at once or in steps.
+    for steps in [1, 4] {
+        let mut scene = Scene::new();
+        scene.hold(1, 137.9).pass(60_000);
+        (1..=steps).for_each(|step| {
+            scene.hold(2, 1.2 * f64::from(step) / f64::from(steps)).pass(200);
+        });
+        scene.end(2).pass(11_000);
+        assert_eq!(scene.kinds(), [Kind::NearLimit, Kind::EndedAtPeak], "{steps}");
+        let summary = &scene.incident(Kind::EndedAtPeak).summary;
+        assert!(summary.contains("1.20 GiB, after growing by 1.20 GiB in 10 s; GPU 2 had"), "{summary}");
+        assert!(!summary.contains("grew the most"), "{summary}");
+    }
+}
+
+#[test]
 fn several_ends_within_ten_seconds_are_one_incident() {
     let mut scene = Scene::new();
     for pid in 1..=7 {
@@ -465,6 +490,7 @@ fn a_storm_of_short_processes_stays_within_the_memory_and_counts_what_is_dropped
 #[test]
 fn only_so_many_incidents_are_kept_and_requests_displace_few() {
     let mut scene = Scene::new();
+    scene.sample();
     for pid in 2..42 {
         scene.pass(12_000).hold(pid, 139.0).pass(300).end(pid);
     }
@@ -524,7 +550,7 @@ fn a_failed_allocation_is_an_incident_with_the_words_of_the_process() {
     let failure = incident.out_of_memory.clone().unwrap();
     assert_eq!((failure.who.pid, failure.requested_bytes, failure.free_bytes), (1, 80 * GIB, Some(61 * GIB)));
     let expected = "job1.py (pid 1, slurm:1) could not allocate 80.00 GiB: pytorch reports 61.00 GiB free, 60.00 GiB allocated, \
-                    70.00 GiB reserved; GPU 2 had 78.51 GiB of 140.0 GiB in use";
+                    70.00 GiB reserved. GPU 2 had 78.51 GiB of 140.0 GiB in use, with 61.49 GiB left.";
     assert!(incident.summary.starts_with(expected), "{}", incident.summary);
     let text = super::super::text(&incident);
     assert!(text.contains("the framework wrote /tmp/\\u{202e}snap"), "{text}");
@@ -546,7 +572,7 @@ fn failures_of_one_process_within_seconds_are_one_incident_and_its_end_is_no_sec
     assert_eq!(scene.kinds().len(), 2, "much later it is a repeat");
     assert_eq!(scene.incidents.all().map(|incident| incident.count).collect::<Vec<_>>(), [2, 1]);
     // If the process has reported no failure, its end at the peak is still an incident.
-    scene.pass(15_000).end(2).pass(300);
+    scene.pass(15_000).hold(2, 60.0).pass(300).end(2).pass(300);
     assert!(scene.kinds().ends_with(&[Kind::EndedAtPeak]), "{:?}", scene.kinds());
 }
 
@@ -762,7 +788,8 @@ fn an_incident_of_a_mig_device_has_the_figures_of_that_device_alone() {
     let mut divided = Divided::new(2);
     divided.hold(0, 10).pass(20_000).hold(1, 5).pass(2_000).hold(1, 10).pass(1_000).hold(1, None).pass(12_000);
     let incident = divided.scene.incident(Kind::EndedAtPeak);
-    let begins = "job2.py (pid 2, slurm:2) ended within 0.1 s of its highest memory use, 10.00 GiB; MIG device 1g.10gb \
+    let begins = "job2.py (pid 2, slurm:2) ended within 0.1 s of its highest memory use, 10.00 GiB, after \
+                  growing by 10.00 GiB in 10 s; MIG device 1g.10gb \
                   (GPU instance 1) of GPU 2 had 10.00 GiB of 10.00 GiB in use, with 0 B left.";
     assert!(incident.summary.starts_with(begins), "{}", incident.summary);
     assert!(!incident.summary.contains("job1.py"), "{}", incident.summary);
