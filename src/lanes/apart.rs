@@ -44,14 +44,15 @@ impl Apart {
         !self.is_apart.swap(true, Ordering::AcqRel)
     }
 
-    /// Gives the GPU back to the thread that serves the others, if it has made enough quick calls in a row. Returns whether it
-    /// came back.
-    pub(super) fn come_back(&self, quick_calls: u32, now: Instant) -> bool {
-        let is_quick = quick_calls >= self.demanded.load(Ordering::Relaxed).max(FIRST_CALLS);
-        if is_quick {
-            *self.back_at.lock() = Some(now);
-        }
-        is_quick && self.is_apart.swap(false, Ordering::AcqRel)
+    /// Whether this many quick calls in a row are enough to come back.
+    pub(super) fn is_quick(&self, calls: u32) -> bool {
+        calls >= self.demanded.load(Ordering::Relaxed).max(FIRST_CALLS)
+    }
+
+    /// Gives the GPU back to the thread that serves the others. Returns whether that is new.
+    pub(super) fn come_back(&self, now: Instant) -> bool {
+        *self.back_at.lock() = Some(now);
+        self.is_apart.swap(false, Ordering::AcqRel)
     }
 
     /// Records that a session was replaced during a slow call.
@@ -83,8 +84,9 @@ mod tests {
             let now = begin + Duration::from_secs(episode);
             assert!(apart.leave(now));
             demanded.push(apart.demanded.load(Ordering::Relaxed));
-            assert!(apart.is_apart() && !apart.come_back(demanded[demanded.len() - 1] - 1, now));
-            assert!(apart.come_back(demanded[demanded.len() - 1], now) && !apart.is_apart());
+            assert!(apart.is_apart() && !apart.is_quick(demanded[demanded.len() - 1] - 1));
+            assert!(apart.is_quick(demanded[demanded.len() - 1]));
+            assert!(apart.come_back(now) && !apart.come_back(now) && !apart.is_apart());
         }
         assert_eq!(demanded, [100, 200, 400, 800, 1600, 3200, 6400, 6400, 6400]);
         apart.leave(begin + Duration::from_secs(8) + FORGIVEN_AFTER);

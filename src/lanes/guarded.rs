@@ -76,7 +76,7 @@ impl<'s> Caller<'s> {
     /// Whether the thread makes the lane's calls for the slot.
     pub(super) fn serves(self, slot: usize) -> bool {
         match self.role() {
-            Role::Shared => !self.session.is_apart(self.watch.lane(), slot),
+            Role::Shared => !self.session.calls.is_apart(self.watch.lane(), slot),
             Role::Own(own) => own == slot,
         }
     }
@@ -92,7 +92,7 @@ impl<'s> Caller<'s> {
         match self.role() {
             Role::Own(slot) => WakeBits::bit(slot),
             Role::Shared => {
-                let apart = self.session.slots_apart(self.watch.lane()).map(WakeBits::bit);
+                let apart = self.session.calls.slots_apart(self.watch.lane()).map(WakeBits::bit);
                 // Some bit always belongs to this thread.
                 !apart.fold(0, |bits, bit| bits | bit) | WakeBits::bit(63)
             }
@@ -106,12 +106,12 @@ impl<'s> Caller<'s> {
         // A lane makes few calls for the driver itself: one in each slow round.
         let weight = if slot == self.session.driver_slot() { DRIVER_CALL } else { 1 };
         let quick_calls = self.watch.quick_calls().saturating_mul(weight);
-        self.session.come_back(self.watch.lane(), slot, quick_calls, Instant::now())
+        self.session.calls.come_back(self.watch.lane(), slot, quick_calls, Instant::now())
     }
 
     /// The GPU at a position.
     pub(super) fn device(self, position: usize) -> Result<GuardedDevice<'s>, Unavailable> {
-        if self.session.stalled(position) {
+        if self.session.calls.stalled(position) {
             return Err(Unavailable::Stalled);
         }
         if self.is_busy(position) {
@@ -133,13 +133,13 @@ impl<'s> Caller<'s> {
 
     fn driver_in(self, slot: usize) -> Option<Guarded<'s, &'s Driver>> {
         let Self { session, watch } = self;
-        let is_free = !session.stalled(slot) && !self.is_busy(slot);
+        let is_free = !session.calls.stalled(slot) && !self.is_busy(slot);
         is_free.then_some(Guarded { session, watch, slot, target: &session.driver })
     }
 
     /// Whether a slow call of the lane that began in an earlier session is still under way.
     fn is_busy(self, slot: usize) -> bool {
-        self.session.waits(self.watch.lane(), slot)
+        self.session.calls.waits(self.watch.lane(), slot)
     }
 }
 

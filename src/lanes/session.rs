@@ -2,26 +2,27 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::Instant;
 
 use parking_lot::Mutex;
 
-use super::apart::Apart;
 use super::stalls::{SessionCalls, Stalls};
 use crate::nvml::Driver;
-use crate::snapshot::{Gpu, Lane};
+use crate::snapshot::Gpu;
 
 /// The open driver and the state that the lanes share about it.
 #[derive(Debug)]
 pub(super) struct Session {
     /// Closed when the last lane drops the session.
     pub(super) driver: Driver,
-    calls: SessionCalls,
+    /// The calls by slot.
+    pub(super) calls: SessionCalls,
     /// Why the session is ending; unset while it continues.
     end_reason: OnceLock<String>,
     /// Why another session should replace this one, which continues until then.
     reopen_request: Mutex<Option<String>>,
     lost: AtomicBool,
+    /// Whether it ends because another one, which is open, replaces it: its driver may still be called.
+    replaced: AtomicBool,
     /// Expires when the supervisor is dropped.
     alive: Weak<()>,
 }
@@ -37,6 +38,7 @@ impl Session {
             end_reason: OnceLock::new(),
             reopen_request: Mutex::new(None),
             lost: AtomicBool::new(false),
+            replaced: AtomicBool::new(false),
             alive: Arc::downgrade(alive),
         }
     }
@@ -57,88 +59,20 @@ impl Session {
         self.driver.gpus().nth(position)
     }
 
-    /// Whether a thread is hanging in a call for the slot. If so, no other thread may make a call for it.
-    pub(super) fn stalled(&self, slot: usize) -> bool {
-        self.is_troubled() && self.calls.slots[slot].hanging.load(Ordering::Relaxed) > 0
-    }
-
-    /// Whether any call hangs, or any slot is apart.
-    fn is_troubled(&self) -> bool {
-        self.calls.trouble.load(Ordering::Acquire) > 0
-    }
-
-    fn add_trouble(&self) {
-        self.calls.trouble.fetch_add(1, Ordering::Release);
-    }
-
-    fn end_trouble(&self) {
-        self.calls.trouble.fetch_sub(1, Ordering::Release);
-    }
-
-    /// Records that a call for the slot is hanging.
-    pub(super) fn mark_stalled(&self, slot: usize) {
-        self.calls.slots[slot].hanging.fetch_add(1, Ordering::Relaxed);
-        self.add_trouble();
-    }
-
-    /// Records that a call that hung has returned.
-    pub(super) fn mark_recovered(&self, slot: usize) {
-        self.calls.slots[slot].hanging.fetch_sub(1, Ordering::Relaxed);
-        self.end_trouble();
-    }
-
-    /// Leaves a slot to a thread of the lane that serves it alone.
-    pub(super) fn leave(&self, lane: Lane, slot: usize, now: Instant) {
-        if self.apart(lane, slot).leave(now) {
-            self.add_trouble();
-        }
-    }
-
-    /// Gives a slot back to the thread of the lane that serves the others, after this many quick calls in a row, if they are
-    /// enough. Returns whether it was given back.
-    pub(super) fn come_back(&self, lane: Lane, slot: usize, quick_calls: u32, now: Instant) -> bool {
-        let comes = self.apart(lane, slot).come_back(quick_calls, now);
-        if comes {
-            self.end_trouble();
-        }
-        comes
-    }
-
-    /// Records that the session was replaced during a slow call of the lane for the slot.
-    pub(super) fn mark_outlived(&self, lane: Lane, slot: usize) {
-        self.apart(lane, slot).mark_outlived();
-        self.add_trouble();
-    }
-
-    /// Records that a call that outlived its session has returned.
-    pub(super) fn mark_returned(&self, lane: Lane, slot: usize) {
-        self.apart(lane, slot).mark_returned();
-        self.end_trouble();
-    }
-
-    /// Whether a thread of the lane serves the slot alone.
-    pub(super) fn is_apart(&self, lane: Lane, slot: usize) -> bool {
-        self.is_troubled() && self.apart(lane, slot).is_apart()
-    }
-
-    /// Whether a call of the lane for the slot, which began in an earlier session, is still under way.
-    pub(super) fn waits(&self, lane: Lane, slot: usize) -> bool {
-        self.is_troubled() && self.apart(lane, slot).waits()
-    }
-
-    /// The slots that each have a thread of the lane for themselves.
-    pub(super) fn slots_apart(&self, lane: Lane) -> impl Iterator<Item = usize> {
-        let slots = if self.is_troubled() { self.calls.slots.len() } else { 0 };
-        (0..slots).filter(move |&slot| self.apart(lane, slot).is_apart())
-    }
-
-    fn apart(&self, lane: Lane, slot: usize) -> &Apart {
-        &self.calls.slots[slot].apart[lane as usize]
-    }
-
     /// Signals every lane to drop the session. If called more than once, only the first reason is kept.
     pub(super) fn end(&self, reason: impl Into<String>) {
         let _ = self.end_reason.set(reason.into());
+    }
+
+    /// Signals every lane to drop the session, because another one replaces it.
+    pub(super) fn replace(&self) {
+        self.replaced.store(true, Ordering::Release);
+        self.end("another session replaces it");
+    }
+
+    /// Whether it was replaced.
+    pub(super) fn is_replaced(&self) -> bool {
+        self.replaced.load(Ordering::Acquire)
     }
 
     /// Whether the lanes must drop the session.

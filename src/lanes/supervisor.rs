@@ -21,7 +21,7 @@ use super::memory::Link;
 use super::settings::Settings;
 use super::stalls::Stalls;
 use super::watch::Role;
-use super::worker::LaneTask;
+use super::worker::{LaneTask, Outlived};
 use crate::backoff::Backoff;
 use crate::faults::Faults;
 use crate::snapshot::{Gpu, Lane, Snapshot};
@@ -48,6 +48,8 @@ pub(super) struct Supervisor {
     /// Of the threads that have panicked: a GPU's own thread does not delay that of the others.
     restarts: HashMap<(Lane, Role), RestartPolicy>,
     stalls: Stalls,
+    /// The slow calls of earlier sessions.
+    outlived: Vec<Outlived>,
     starvation: Starvation,
     detached: DetachedThreads,
     /// Sessions hold a weak reference to it, so that they end when the supervisor does.
@@ -75,6 +77,7 @@ impl Supervisor {
             reopening: Reopening::new(),
             restarts: HashMap::new(),
             stalls: Stalls::default(),
+            outlived: Vec::new(),
             starvation: Starvation::default(),
             detached: DetachedThreads::default(),
             alive: Arc::new(()),

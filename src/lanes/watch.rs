@@ -15,10 +15,10 @@ use crate::snapshot::Lane;
 const IDLE: u64 = 0;
 /// The thread was abandoned because its call hangs, and another continues in its place.
 const SUPERSEDED: u64 = 1;
-/// The thread was abandoned in a slow call, because the session was replaced.
-const OUTLIVED: u64 = 2;
 /// Added to the time at which a call began when its slot is left to the thread.
 const LEFT: u64 = 1 << 63;
+/// Added to it when the thread is abandoned in a slow call, because its session was replaced.
+const OUTLIVED: u64 = 1 << 62;
 /// The thread has no slot of its own.
 const SHARED: usize = usize::MAX;
 /// How long after its limit a call is looked at, because it must have exceeded the limit.
@@ -40,16 +40,25 @@ pub(super) struct Watch {
     /// A call that takes longer than this is slow.
     slow_after: Duration,
     base: Instant,
-    /// [`IDLE`], [`SUPERSEDED`], [`OUTLIVED`], or the time at which the current call began, in nanoseconds after `base`,
-    /// possibly with [`LEFT`].
+    /// [`IDLE`], [`SUPERSEDED`], or the time at which the current call began, in nanoseconds after `base`, possibly with
+    /// [`LEFT`] and [`OUTLIVED`].
     state: AtomicU64,
     slot: AtomicUsize,
     /// The thread's own slot, or [`SHARED`]. Written by the thread alone.
     own: AtomicUsize,
     /// The number of calls for the own slot since the last slow one.
     quick: AtomicU32,
+    /// When the current round of calls began, in nanoseconds after `base`; 0 if the thread rests.
+    round: AtomicU64,
     /// Wakes the supervisor; `None` if there is none.
     bell: Option<Arc<Bell>>,
+}
+
+/// A call that is under way.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct UnderWay {
+    state: u64,
+    pub(super) slot: usize,
 }
 
 /// Another thread took over during a call of this thread, so this thread must end without touching anything.
@@ -83,6 +92,7 @@ impl Watch {
             slot: AtomicUsize::new(0),
             own: AtomicUsize::new(own),
             quick: AtomicU32::new(0),
+            round: AtomicU64::new(0),
             bell: None,
         }
     }
@@ -96,6 +106,7 @@ impl Watch {
     /// the thread.
     pub(super) fn begin_round(&self) {
         if let Some(bell) = self.shared_bell() {
+            self.round.store(self.now(), Ordering::Relaxed);
             bell.ring_after(self.lane, self.slow_after + LATE);
         }
     }
@@ -103,6 +114,7 @@ impl Watch {
     /// Ends a round that no other follows soon.
     pub(super) fn rest(&self) {
         if let Some(bell) = self.shared_bell() {
+            self.round.store(0, Ordering::Relaxed);
             bell.stop_alarm(self.lane);
         }
     }
@@ -142,12 +154,12 @@ impl Watch {
             }
             return Ok(answer);
         }
-        if !ended(began | LEFT) {
-            let is_outlived = self.state.load(Ordering::Acquire) == OUTLIVED;
-            return Err(Superseded { slot, why: if is_outlived { Why::Outlived } else { Why::Hung } });
+        if ended(began | LEFT) {
+            self.own.store(slot, Ordering::Relaxed);
+            return Ok(answer);
         }
-        self.own.store(slot, Ordering::Relaxed);
-        Ok(answer)
+        let why = if ended(began | LEFT | OUTLIVED) { Why::Outlived } else { Why::Hung };
+        Err(Superseded { slot, why })
     }
 
     /// Counts a call for the own slot.
@@ -157,16 +169,43 @@ impl Watch {
         self.quick.store(quick, Ordering::Relaxed);
     }
 
-    /// Supersedes the thread if its call has been under way for longer than the limit, and returns the call's slot.
-    pub(super) fn give_up_after(&self, limit: Duration) -> Option<usize> {
+    /// The call that has been under way for longer than the limit.
+    pub(super) fn hanging(&self, limit: Duration) -> Option<UnderWay> {
         let state = self.under_way_for(limit)?;
-        self.settle(state, SUPERSEDED)
+        Some(UnderWay { state, slot: self.slot.load(Ordering::Relaxed) })
     }
 
-    /// Supersedes the thread if it is in a slow call, because the session is replaced, and returns the call's slot.
-    pub(super) fn outlive_slow(&self) -> Option<usize> {
-        let state = self.under_way_for(self.slow_after)?;
-        self.settle(state, OUTLIVED)
+    /// The call that is slow.
+    pub(super) fn slow(&self) -> Option<UnderWay> {
+        self.hanging(self.slow_after)
+    }
+
+    /// Supersedes the thread, unless the call has returned in the meantime. Returns whether it is superseded.
+    pub(super) fn supersede(&self, call: UnderWay) -> bool {
+        self.settle(call.state, SUPERSEDED).is_some()
+    }
+
+    /// Abandons the thread, whose session is replaced, unless the call has returned in the meantime. Returns whether it is
+    /// abandoned. It may still be superseded.
+    pub(super) fn outlive(&self, call: UnderWay) -> bool {
+        self.settle(call.state, call.state | LEFT | OUTLIVED).is_some()
+    }
+
+    /// Whether no call is under way.
+    pub(super) fn is_idle(&self) -> bool {
+        self.state.load(Ordering::Acquire) == IDLE
+    }
+
+    /// How much longer the current call may take before it counts as hanging; `None` if no call is under way.
+    pub(super) fn until_hanging(&self, limit: Duration) -> Option<Duration> {
+        let state = self.state.load(Ordering::Acquire);
+        (state > SUPERSEDED).then(|| limit.saturating_sub(self.since(state)))
+    }
+
+    /// Whether the current round of calls has lasted for longer than a call may, so that its alarm has gone off.
+    pub(super) fn is_round_long(&self) -> bool {
+        let round = self.round.load(Ordering::Relaxed);
+        round != 0 && self.since(round) > self.slow_after
     }
 
     /// Leaves a slow call's slot to the thread, which serves nothing else from then on, and returns the slot. `None` if
@@ -179,7 +218,7 @@ impl Watch {
     /// How much longer the current call may take before it is slow; `None` if no call is under way.
     pub(super) fn until_slow(&self) -> Option<Duration> {
         let state = self.state.load(Ordering::Acquire);
-        (state > OUTLIVED && state & LEFT == 0).then(|| self.slow_after.saturating_sub(self.since(state)))
+        (state > SUPERSEDED && state & LEFT == 0).then(|| self.slow_after.saturating_sub(self.since(state)))
     }
 
     /// How much longer than its limit the current call has taken; `None` if it is not slow.
@@ -191,7 +230,7 @@ impl Watch {
     /// The state, if a call has been under way for longer than the limit.
     fn under_way_for(&self, limit: Duration) -> Option<u64> {
         let state = self.state.load(Ordering::Acquire);
-        (state > OUTLIVED && self.since(state) > limit).then_some(state)
+        (state > SUPERSEDED && self.since(state) > limit).then_some(state)
     }
 
     /// Replaces the state of the current call, unless the call has returned, and returns the call's slot.
@@ -201,11 +240,11 @@ impl Watch {
     }
 
     fn since(&self, state: u64) -> Duration {
-        Duration::from_nanos(self.now().saturating_sub(state & !LEFT))
+        Duration::from_nanos(self.now().saturating_sub(state & !(LEFT | OUTLIVED)))
     }
 
     fn now(&self) -> u64 {
-        u64::try_from(self.base.elapsed().as_nanos()).unwrap_or(u64::MAX).max(OUTLIVED + 1)
+        u64::try_from(self.base.elapsed().as_nanos()).unwrap_or(u64::MAX).max(SUPERSEDED + 1)
     }
 }
 
@@ -216,6 +255,16 @@ mod tests {
     use super::*;
 
     const MINUTE: Duration = Duration::from_secs(60);
+
+    impl Watch {
+        fn give_up_after(&self, limit: Duration) -> Option<usize> {
+            self.hanging(limit).filter(|&call| self.supersede(call)).map(|call| call.slot)
+        }
+
+        fn outlive_slow(&self) -> Option<usize> {
+            self.slow().filter(|&call| self.outlive(call)).map(|call| call.slot)
+        }
+    }
 
     fn shared(slow_after: Duration) -> Watch {
         Watch::new(Lane::Memory, Role::Shared, slow_after)
@@ -255,12 +304,39 @@ mod tests {
 
     #[test]
     fn a_session_that_is_replaced_abandons_slow_calls_alone() {
+        let superseded = |why| Err(Superseded { slot: 4, why });
         let watch = shared(Duration::from_nanos(1));
-        let outlived = slow_call(&watch, || (watch.leave_slow(), watch.outlive_slow(), watch.outlive_slow()));
-        assert_eq!(outlived, Err(Superseded { slot: 4, why: Why::Outlived }));
-        assert_eq!((watch.outlive_slow(), watch.give_up_after(Duration::ZERO), watch.until_slow()), (None, None, None));
+        let outlived = slow_call(&watch, || (watch.leave_slow(), watch.outlive_slow()));
+        assert_eq!((outlived, watch.role()), (superseded(Why::Outlived), Role::Shared));
+        assert!(watch.is_idle() && watch.slow().is_none() && watch.until_slow().is_none());
+        // It may turn out to hang.
+        let hung = slow_call(&watch, || (watch.outlive_slow(), watch.give_up_after(Duration::ZERO)));
+        assert_eq!((hung, watch.is_idle()), (superseded(Why::Hung), false));
         let watch = shared(MINUTE);
         assert_eq!(watch.call(3, || watch.outlive_slow()), Ok(None));
+    }
+
+    #[test]
+    fn a_round_sets_the_alarm_of_a_shared_thread_and_a_rest_stops_it() {
+        let bell = Arc::new(Bell::new().unwrap());
+        let rings = || {
+            let begin = Instant::now();
+            bell.wait(Duration::from_millis(100));
+            begin.elapsed() < Duration::from_millis(100)
+        };
+        let watch = shared(Duration::ZERO).ringing(bell.clone());
+        watch.begin_round();
+        bell.wait(MINUTE);
+        assert!(watch.is_round_long(), "the alarm went off within the round");
+        watch.begin_round();
+        watch.rest();
+        assert!(!rings() && !watch.is_round_long());
+        let own = Watch::new(Lane::Memory, Role::Own(4), Duration::ZERO).ringing(bell.clone());
+        own.begin_round();
+        assert!(!rings(), "it delays nobody");
+        let relaxed = shared(MINUTE).ringing(bell.clone());
+        relaxed.begin_round();
+        assert!(!rings() && !relaxed.is_round_long());
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::bell::{Bell, RingOnDrop};
 use super::session::Session;
+use super::stalls::SessionCalls;
 use super::watch::{Role, Superseded, Watch, Why};
 use crate::snapshot::Lane;
 
@@ -43,7 +44,8 @@ pub(super) enum WorkerStatus {
     Working(Worker),
     /// It is in a slow call for this slot, which is its own from now on.
     Slow(usize, Worker),
-    /// Its call for this slot has not returned in time. It is superseded from now on; the call may still return later.
+    /// Its call for this slot has not returned in time, which is recorded. It is superseded from now on; the call may still
+    /// return later.
     Hung(usize, JoinHandle<()>),
     /// It has ended.
     Finished,
@@ -77,10 +79,10 @@ impl Worker {
             match task.run(&session, &watched) {
                 Ok(()) => {}
                 Err(Superseded { slot, why: Why::Hung }) => {
-                    session.mark_recovered(slot);
+                    session.calls.mark_recovered(slot);
                     tracing::info!(thread = thread_name(lane), slot, "driver call returned after its limit");
                 }
-                Err(Superseded { slot, why: Why::Outlived }) => session.mark_returned(lane, slot),
+                Err(Superseded { slot, why: Why::Outlived }) => session.calls.mark_returned(lane, slot),
             }
         })?;
         Ok(Self { lane, role, watch, path, thread })
@@ -101,6 +103,16 @@ impl Worker {
         self.watch.until_slow().filter(|_| self.is_shared())
     }
 
+    /// How long the thread may stay in its current call before the call counts as hanging.
+    pub(super) fn until_hanging(&self, limit: Duration) -> Option<Duration> {
+        self.watch.until_hanging(limit)
+    }
+
+    /// Whether the alarm of the thread's round has gone off, so that it does not tell of a slow call later in the round.
+    pub(super) fn is_round_long(&self) -> bool {
+        self.is_shared() && self.watch.is_round_long()
+    }
+
     /// How long the thread has been in a slow call that delays other GPUs, beyond the limit; `None` if it is not in one.
     pub(super) fn slow_for(&self) -> Option<Duration> {
         self.watch.slow_for().filter(|_| self.is_shared())
@@ -111,23 +123,29 @@ impl Worker {
         self.path.get().map(String::as_str)
     }
 
-    /// Supersedes the thread if it is in a slow call, because its session is replaced, and returns the call's slot and the
-    /// thread; otherwise returns the worker.
+    /// Abandons the thread if it is in a slow call, because its session is replaced.
     ///
     /// # Errors
     /// The worker, if its thread is in no slow call.
-    pub(super) fn outlive_slow(self) -> Result<(usize, JoinHandle<()>), Self> {
-        match self.watch.outlive_slow().filter(|_| !self.thread.is_finished()) {
-            Some(slot) => Ok((slot, self.thread)),
-            None => Err(self),
+    pub(super) fn outlive(self, session: &Session) -> Result<(Outlived, JoinHandle<()>), Self> {
+        let Some(call) = self.watch.slow().filter(|_| !self.thread.is_finished()) else { return Err(self) };
+        // Recorded first, because the call may return at any time.
+        session.calls.mark_outlived(self.lane, call.slot);
+        if !self.watch.outlive(call) {
+            session.calls.mark_returned(self.lane, call.slot);
+            return Err(self);
         }
+        let gpu = session.gpu_of_slot(call.slot).map(|gpu| gpu.index);
+        let outlived =
+            Outlived { lane: self.lane, gpu, slot: call.slot, watch: self.watch, calls: session.calls.clone() };
+        Ok((outlived, self.thread))
     }
 
     /// Checks the thread. `limit` is the time after which a driver call counts as hanging.
-    pub(super) fn check(mut self, limit: Duration, slow: Slow) -> WorkerStatus {
+    pub(super) fn check(mut self, session: &Session, limit: Duration, slow: Slow) -> WorkerStatus {
         // Checked first, because after a panic inside a driver call the watch still shows the call as in progress.
         if !self.thread.is_finished() {
-            if let Some(slot) = self.watch.give_up_after(limit) {
+            if let Some(slot) = give_up(&self.watch, &session.calls, limit) {
                 return WorkerStatus::Hung(slot, self.thread);
             }
             if slow == Slow::Left
@@ -144,6 +162,46 @@ impl Worker {
             Err(_) => WorkerStatus::Panicked,
         }
     }
+}
+
+/// A call that outlived its session.
+#[derive(Debug)]
+pub(super) struct Outlived {
+    pub(super) lane: Lane,
+    /// The GPU's index; `None` for the driver itself.
+    pub(super) gpu: Option<u32>,
+    slot: usize,
+    watch: Arc<Watch>,
+    calls: SessionCalls,
+}
+
+impl Outlived {
+    /// Whether it has returned.
+    pub(super) fn has_returned(&self) -> bool {
+        self.watch.is_idle()
+    }
+
+    /// Records that the call hangs, if it has not returned within the limit. Returns whether it hangs.
+    pub(super) fn hangs_after(&self, limit: Duration) -> bool {
+        let hangs = give_up(&self.watch, &self.calls, limit).is_some();
+        if hangs {
+            self.calls.mark_returned(self.lane, self.slot);
+        }
+        hangs
+    }
+}
+
+/// Supersedes a thread whose call has been under way for longer than the limit, and records that it hangs. Returns the
+/// call's slot.
+fn give_up(watch: &Watch, calls: &SessionCalls, limit: Duration) -> Option<usize> {
+    let call = watch.hanging(limit)?;
+    // Recorded first, because the call may return at any time.
+    calls.mark_stalled(call.slot);
+    if !watch.supersede(call) {
+        calls.mark_recovered(call.slot);
+        return None;
+    }
+    Some(call.slot)
 }
 
 /// The name of a lane's thread. The telemetry is read on the process lane's thread; the thread of [`Lane::Telemetry`]

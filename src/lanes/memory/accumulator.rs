@@ -77,16 +77,16 @@ impl GpuAccumulator {
     }
 
     /// Prepares for a new session: the identity and the MIG layout may have changed. What a GPU that responded showed stays,
-    /// with its time, until it is read again, which takes long if its calls are slow. The peaks of removed MIG devices are
+    /// with its time, until it is read again, which takes long if its calls are slow, unless it is stale. The peaks of removed MIG devices are
     /// forgotten if the layout could be read (`layout_known`).
-    pub(super) fn resume(&mut self, gpu: &Arc<Gpu>, layout_known: bool) {
+    pub(super) fn resume(&mut self, gpu: &Arc<Gpu>, layout_known: bool, stale_after: Duration) {
         self.flush_run();
         let before = std::mem::replace(&mut self.shown, GpuMemory::unsampled(gpu.clone()));
         self.shown.counted_since = before.counted_since;
         self.shown.pressure_seconds = before.pressure_seconds;
         self.shown.increase = before.increase;
         self.shown.decrease = before.decrease;
-        if before.state == GpuState::Up {
+        if before.state == GpuState::Up && before.at.is_some_and(|at| at.elapsed() <= stale_after) {
             (self.shown.state, self.shown.at, self.shown.figures) = (before.state, before.at, before.figures);
             for mig in &mut self.shown.mig {
                 // A device whose GPU does not tell its layout will not be read.
@@ -212,10 +212,11 @@ impl GpuAccumulator {
             self.mig.len() - 1
         });
         let mig = &mut self.mig[index];
+        // After a gap, in which it was unknown, it has moved as well.
+        let moved = mig.last.is_none() || shown.figures.is_none_or(|before| before.used != reading.used);
         mig.pass(ratio(reading), at, gap);
         let peaks = &mut mig.peaks;
         let MemoryReading { total, reserved, used, free } = reading;
-        let moved = shown.figures.is_none_or(|before| before.used != used);
         self.silent.retain(|&(silent, _)| silent != position);
         peaks.see(used, at);
         let window_peak = peaks.within_window(at).unwrap_or(used);
@@ -366,13 +367,44 @@ mod tests {
             accumulator.sample_mig(0, reading(GIB), start, GAP);
             accumulator.shown.mig[0].figures.unwrap().peak
         };
-        accumulator.resume(&cut(&[]), false);
-        accumulator.resume(&cut(&["a"]), true);
+        accumulator.resume(&cut(&[]), false, GAP);
+        accumulator.resume(&cut(&["a"]), true, GAP);
         assert_eq!(peak_of_a(&mut accumulator), 32 * GIB);
         assert_eq!(accumulator.mig.len(), 1, "the other one is known to be gone");
-        accumulator.resume(&cut(&[]), true);
-        accumulator.resume(&cut(&["a"]), true);
+        accumulator.resume(&cut(&[]), true, GAP);
+        accumulator.resume(&cut(&["a"]), true, GAP);
         assert_eq!(peak_of_a(&mut accumulator), GIB);
+    }
+
+    #[test]
+    fn what_was_read_stays_in_the_next_session_until_it_is_read_again_or_stale() {
+        let device = Arc::new(crate::snapshot::MigDevice { uuid: "a".into(), ..Default::default() });
+        let gpu = Arc::new(Gpu { mig: vec![device], ..Gpu::default() });
+        let after = |layout_known: bool, stale_after: Duration| {
+            let mut accumulator = GpuAccumulator::new(gpu.clone(), Duration::from_secs(60));
+            let at = Instant::now();
+            accumulator.sample(reading(4 * GIB), at, GAP);
+            accumulator.sample_mig(0, reading(GIB), at, GAP);
+            accumulator.resume(&gpu, layout_known, stale_after);
+            accumulator
+        };
+        let used = |accumulator: &GpuAccumulator| {
+            let mig = &accumulator.shown.mig[0];
+            [accumulator.shown.figures, mig.figures].map(|figures| figures.map(|figures| figures.used))
+        };
+        let kept = after(true, Duration::from_secs(3600));
+        assert_eq!((used(&kept), kept.shown.state), ([Some(4 * GIB), Some(GIB)], GpuState::Up));
+        // No reading of a device whose layout is unknown will replace the kept one.
+        assert_eq!(used(&after(false, Duration::from_secs(3600))), [Some(4 * GIB), None]);
+        let stale = after(true, Duration::ZERO);
+        assert_eq!((used(&stale), stale.shown.state), ([None, None], GpuState::Unsampled));
+        // The first reading of a session is passed on, although nothing has changed.
+        let mut kept = kept;
+        let at = Instant::now();
+        assert_eq!(kept.sample_mig(0, reading(GIB), at, GAP), Sampled::Moved);
+        assert_eq!(kept.sample_mig(0, reading(GIB), at, GAP), Sampled::Same);
+        assert_eq!(kept.sample(reading(9 * GIB), at, GAP), Sampled::Moved);
+        assert_eq!(kept.shown.increase, 0, "what happened between the sessions is unknown");
     }
 
     #[test]

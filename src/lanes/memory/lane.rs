@@ -216,7 +216,11 @@ impl LaneTask for MemoryLane {
     fn resume(&self, session: &Session) {
         *self.tickers.lock() = Tickers::default();
         for (position, gpu) in session.driver.gpus().enumerate() {
-            self.accumulator(gpu).lock().resume(gpu, session.driver.knows_mig_layout(position));
+            self.accumulator(gpu).lock().resume(
+                gpu,
+                session.driver.knows_mig_layout(position),
+                self.settings.stale_after,
+            );
         }
     }
 

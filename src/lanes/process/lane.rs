@@ -16,7 +16,7 @@ use super::retention::Retention;
 use super::state::{Folded, ProcessLaneState};
 use crate::attribution::Attribution;
 use crate::faults::{Faults, Reason, Source};
-use crate::lanes::guarded::{Caller, GuardedDevice};
+use crate::lanes::guarded::{Caller, GuardedDevice, Unavailable};
 use crate::lanes::memory::Link;
 use crate::lanes::schedule::{HEARTBEAT, Ticker, rest_after, time_for_readings};
 use crate::lanes::session::Session;
@@ -160,11 +160,18 @@ impl ProcessLane {
             if !wanted || !caller.serves(position) {
                 continue;
             }
-            let Ok(device) = caller.device(position) else {
-                // The GPU's memory and processes cannot be read, however often the lanes try, so the processes are not
-                // counted.
-                self.state.lock().set_alive(position, 0);
-                continue;
+            let device = match caller.device(position) {
+                Ok(device) => device,
+                Err(Unavailable::Busy) => {
+                    self.state.lock().assume_alive(position);
+                    continue;
+                }
+                Err(Unavailable::Stalled | Unavailable::NotOpened) => {
+                    // The GPU's memory and processes cannot be read, however often the lanes try, so the processes are not
+                    // counted.
+                    self.state.lock().set_alive(position, 0);
+                    continue;
+                }
             };
             let mut kept = self.lists.lock()[position].take().unwrap_or_default();
             let alive = self.list(&device, &mut kept, buffer, whole)?;
@@ -285,6 +292,12 @@ impl LaneTask for ProcessLane {
     fn run(&self, session: &Session, watch: &Watch) -> Result<(), Superseded> {
         let Self { settings, snapshot, faults, profiling, .. } = self;
         let mut telemetry = Telemetry::new(&settings.telemetry, snapshot, faults, profiling, session);
-        self.work(Caller::new(session, watch), &mut telemetry)
+        let caller = Caller::new(session, watch);
+        self.work(caller, &mut telemetry)?;
+        // A driver that fails or is to be closed is not asked any more.
+        if session.ending() && !session.is_replaced() {
+            return Ok(());
+        }
+        telemetry.finish(caller)
     }
 }

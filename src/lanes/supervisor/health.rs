@@ -24,6 +24,7 @@ impl Supervisor {
         for _ in 0..self.detached.reap() {
             self.report_slow("closing the driver");
         }
+        self.check_outlived();
         self.stalls.remove_unused();
         if !matches!(phase, Phase::Open { .. } | Phase::Ending { .. }) {
             // The session during which this attempt to open the driver began has ended. If the attempt is still in

@@ -197,7 +197,7 @@ fn a_thread_that_panics_in_a_driver_call_is_not_one_that_hangs() {
     let (session, _) = open(&mut supervisor);
     let worker = supervisor.start((Lane::Memory, Role::Shared), &supervisor.tasks[0].1, &session).unwrap();
     wait_until("the panic", || worker.is_finished());
-    assert!(matches!(worker.check(Duration::ZERO, Slow::Kept), WorkerStatus::Panicked));
+    assert!(matches!(worker.check(&session, Duration::ZERO, Slow::Kept), WorkerStatus::Panicked));
     session.end("the test ends");
 }
 

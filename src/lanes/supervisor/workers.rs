@@ -17,6 +17,8 @@ use crate::snapshot::Lane;
 
 /// A call that takes longer than this many periods of the memory lane, and at least [`SLOW_AT_LEAST`], is slow.
 const SLOW_PERIODS: u32 = 5;
+/// How often the supervisor looks at a lane whose round of calls lasts long, and that is in no call.
+const LONG_ROUND: Duration = Duration::from_millis(10);
 /// A single reading may wait 10 to 24 ms while the driver itself allocates memory; that is not slow.
 const SLOW_AT_LEAST: Duration = Duration::from_millis(50);
 
@@ -69,7 +71,7 @@ impl Supervisor {
         may_start: impl Fn((Lane, Role)) -> bool,
     ) {
         for (lane, task) in &self.tasks {
-            for role in std::iter::once(Role::Shared).chain(session.slots_apart(*lane).map(Role::Own)) {
+            for role in std::iter::once(Role::Shared).chain(session.calls.slots_apart(*lane).map(Role::Own)) {
                 let is_running = workers.iter().any(|worker| (worker.lane, worker.role) == (*lane, role));
                 if !is_running && may_start((*lane, role)) {
                     workers.extend(self.start((*lane, role), task, session));
@@ -83,11 +85,13 @@ impl Supervisor {
         (self.settings.memory.period * SLOW_PERIODS).max(SLOW_AT_LEAST)
     }
 
-    /// How long the supervisor may sleep while the lanes run: no longer than until a call that is under way is slow. For calls
-    /// that begin later, the lanes set an alarm.
+    /// How long the supervisor may sleep while the lanes run: no longer than until a call that is under way is slow, or hangs.
+    /// For calls that begin later, the lanes set an alarm.
     pub(super) fn pause(&self, workers: &[Worker]) -> Duration {
-        let under_way = workers.iter().filter_map(Worker::until_slow).min();
-        under_way.map_or(POLL, |left| POLL.min(left + LATE))
+        let slow = workers.iter().filter_map(Worker::until_slow);
+        let hanging = workers.iter().filter_map(|worker| worker.until_hanging(self.settings.call_timeout));
+        let between = workers.iter().filter(|worker| worker.is_round_long()).map(|_| LONG_ROUND);
+        slow.chain(hanging).chain(between).min().map_or(POLL, |left| POLL.min(left + LATE))
     }
 
     /// Abandons the threads that still are in a slow call for their own slots, if no other thread is left and the session is
@@ -102,10 +106,9 @@ impl Supervisor {
                 left.push(worker);
                 continue;
             }
-            let lane = worker.lane;
-            match worker.outlive_slow() {
-                Ok((slot, thread)) => {
-                    session.mark_outlived(lane, slot);
+            match worker.outlive(session) {
+                Ok((outlived, thread)) => {
+                    self.outlived.push(outlived);
                     self.detached.add_stuck(thread);
                 }
                 // A thread in a usual call ends by itself.
@@ -142,13 +145,30 @@ impl Supervisor {
         }
         match self.poll_reopening(&session, since) {
             Some(opened) => {
-                session.end("another session replaces it");
+                session.replace();
                 self.link.wake_all();
                 // The last readings remain published, because the lanes pause only for milliseconds.
                 Phase::Ending { session, workers, then: AfterEnding::StartSession(opened) }
             }
             None => Phase::Open { session, since, workers },
         }
+    }
+
+    /// Looks at the calls that outlived their sessions: those that hang are no longer waited for.
+    pub(super) fn check_outlived(&mut self) {
+        let limit = self.settings.call_timeout;
+        let (hanging, others): (Vec<_>, Vec<_>) = std::mem::take(&mut self.outlived)
+            .into_iter()
+            .filter(|call| !call.has_returned())
+            .partition(|call| call.hangs_after(limit));
+        hanging.iter().for_each(|call| self.report_hanging(call.lane, call.gpu));
+        self.outlived = others;
+    }
+
+    fn report_hanging(&self, lane: Lane, gpu: Option<u32>) {
+        let limit = self.settings.call_timeout;
+        let error = io::Error::other(format!("a driver call has not returned within {limit:?}"));
+        self.faults.report(source(lane), Reason::Stalled, gpu, &error);
     }
 
     /// Leaves slow GPUs to the threads that are in a call to them, abandons threads whose driver call does not return, and
@@ -161,10 +181,10 @@ impl Supervisor {
             let (lane, role) = (worker.lane, worker.role);
             // At the limit a thread that hangs is not replaced, so its lane goes silent, which the health check
             // reports.
-            match worker.check(if self.is_full() { Duration::MAX } else { limit }, may_leave) {
+            match worker.check(session, if self.is_full() { Duration::MAX } else { limit }, may_leave) {
                 WorkerStatus::Working(worker) => working.push(worker),
                 WorkerStatus::Slow(slot, worker) => {
-                    session.leave(lane, slot, Instant::now());
+                    session.calls.leave(lane, slot, Instant::now());
                     let gpu = session.gpu_of_slot(slot).map(|gpu| gpu.index);
                     let after = self.slow_after();
                     let error =
@@ -173,10 +193,7 @@ impl Supervisor {
                     working.push(worker);
                 }
                 WorkerStatus::Hung(slot, thread) => {
-                    session.mark_stalled(slot);
-                    let gpu = session.gpu_of_slot(slot).map(|gpu| gpu.index);
-                    let error = io::Error::other(format!("a driver call has not returned within {limit:?}"));
-                    self.faults.report(source(lane), Reason::Stalled, gpu, &error);
+                    self.report_hanging(lane, session.gpu_of_slot(slot).map(|gpu| gpu.index));
                     self.detached.add_stuck(thread);
                 }
                 WorkerStatus::Finished => {}

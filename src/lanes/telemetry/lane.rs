@@ -95,6 +95,18 @@ impl<'s> Telemetry<'s> {
         Ok(work)
     }
 
+    /// Takes a last profiling sample, so that the time since the one before is not lost: a later thread begins anew.
+    pub(crate) fn finish(&mut self, caller: Caller<'s>) -> Result<(), Superseded> {
+        self.queue.steps.clear();
+        if let Some(profiler) = &mut self.profiler {
+            self.queue.queue_profiling(profiler, caller);
+        }
+        while let Some(step) = self.queue.steps.pop_front() {
+            self.perform(step, caller)?;
+        }
+        Ok(())
+    }
+
     /// Publishes the readings of one GPU. Several threads may each publish their own GPUs.
     fn publish(&self, position: usize, copy: impl Fn(&GpuTelemetry, &mut GpuTelemetry)) {
         self.snapshot.telemetry.rcu(|part| {
@@ -134,7 +146,10 @@ impl<'s> Telemetry<'s> {
                     profiler.profile(position, slot, caller)?;
                 }
             }
-            Step::ProfileDone => self.profiler.iter_mut().for_each(|profiler| profiler.publish(caller)),
+            Step::ProfileDone => {
+                self.profiler.iter_mut().for_each(|profiler| profiler.publish(caller));
+                self.queue.profiling_done(Instant::now());
+            }
             Step::GpuCount => self.count_gpus(caller)?,
             Step::Uuid(position) => self.ask_uuid(position, caller)?,
             Step::MigLayout(position) => self.check_mig_layout(position, caller)?,

@@ -74,6 +74,11 @@ impl<'s> Profiler<'s> {
         Self { limits: Limits::of(interval), faults, snapshot, totals, gpus, comparison, publisher }
     }
 
+    /// Whether the thread serves a GPU that it did not serve in the last round, and that therefore has no earlier sample.
+    pub(super) fn serves_more_than_before(&self, caller: Caller<'_>) -> bool {
+        self.gpus.iter().enumerate().any(|(position, gpu)| !gpu.is_served && caller.serves(position))
+    }
+
     /// What is sampled in one round: pairs of a GPU's position and a slot, the arguments of [`Profiler::profile`].
     pub(super) fn due(&mut self, caller: Caller<'_>) -> impl Iterator<Item = (usize, usize)> {
         for (position, gpu) in self.gpus.iter_mut().enumerate() {

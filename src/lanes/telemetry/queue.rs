@@ -45,8 +45,8 @@ impl Step {
     }
 }
 
-/// The longest time between the first two rounds of profiling samples: a figure needs two samples, and a thread that takes
-/// over begins with the first.
+/// The longest time between the first two rounds of profiling samples of a GPU: a figure needs two samples, and a thread that
+/// takes over begins with the first.
 const FIRST_INTERVAL: Duration = Duration::from_secs(1);
 
 /// When the profiling samples are due.
@@ -60,16 +60,18 @@ pub(super) struct ProfilingRounds {
 impl ProfilingRounds {
     /// Rounds of which the first is due at once.
     pub(super) fn starting(interval: Duration, now: Instant) -> Self {
-        Self { ticker: Ticker::starting(interval.min(FIRST_INTERVAL), now), interval, has_begun: false }
+        Self { ticker: Ticker::starting(interval, now), interval, has_begun: false }
     }
 
-    /// Takes the round that is due, if any.
-    fn take(&mut self, now: Instant) -> bool {
-        let is_due = self.ticker.take(now).is_some();
-        if is_due && std::mem::replace(&mut self.has_begun, true) {
-            self.ticker.set_period(self.interval, now);
-        }
-        is_due
+    /// Begins anew, because some GPU has no earlier sample.
+    fn begin_again(&mut self) {
+        self.has_begun = false;
+    }
+
+    /// Ends a round: the next one is due an interval after the last sample, but soon after the first.
+    pub(super) fn done(&mut self, now: Instant) {
+        let is_first = !std::mem::replace(&mut self.has_begun, true);
+        self.ticker.set_period(if is_first { self.interval.min(FIRST_INTERVAL) } else { self.interval }, now);
     }
 }
 
@@ -120,12 +122,25 @@ impl Queue {
         if !busy && self.slow.take(now).is_some() {
             self.queue_slow(gpus, profiler.as_deref_mut(), caller);
         }
-        let is_due = !busy && self.profiling.as_mut().is_some_and(|rounds| rounds.take(now));
+        let is_due = !busy && self.profiling.as_mut().is_some_and(|rounds| rounds.ticker.take(now).is_some());
         if let Some(profiler) = profiler.filter(|_| is_due) {
-            self.steps.extend(profiler.due(caller).map(|(position, slot)| Step::Profile(position, slot)));
-            self.steps.push_back(Step::ProfileDone);
+            self.queue_profiling(profiler, caller);
         }
         missed.unwrap_or(0)
+    }
+
+    /// Queues a round of profiling samples.
+    pub(super) fn queue_profiling(&mut self, profiler: &mut Profiler<'_>, caller: Caller<'_>) {
+        if profiler.serves_more_than_before(caller) {
+            self.profiling.iter_mut().for_each(ProfilingRounds::begin_again);
+        }
+        self.steps.extend(profiler.due(caller).map(|(position, slot)| Step::Profile(position, slot)));
+        self.steps.push_back(Step::ProfileDone);
+    }
+
+    /// Ends a round of profiling samples.
+    pub(super) fn profiling_done(&mut self, now: Instant) {
+        self.profiling.iter_mut().for_each(|rounds| rounds.done(now));
     }
 
     fn queue_fast(&mut self, gpus: &[GpuReadings], caller: Caller<'_>) {
@@ -178,18 +193,24 @@ mod tests {
 
     #[test]
     fn the_second_profiling_sample_is_taken_soon_and_the_others_in_each_interval() {
-        let (start, minute) = (Instant::now(), Duration::from_secs(60));
-        let due = |interval: Duration| {
-            let mut rounds = ProfilingRounds::starting(interval, start);
-            let mut seconds = (0..2 * 60 * 2).map(|half| start + Duration::from_millis(500) * half);
-            let mut taken = Vec::new();
-            seconds.by_ref().filter(|&now| rounds.take(now)).for_each(|now| taken.push((now - start).as_secs_f64()));
-            taken.truncate(4);
-            taken
+        let start = Instant::now();
+        // Each round ends a fifth of a second after it is due.
+        let due = |interval: f64, begin_again_at: usize| -> Vec<f64> {
+            let mut rounds = ProfilingRounds::starting(Duration::from_secs_f64(interval), start);
+            let begun = (0..6).map(|round| {
+                let due = rounds.ticker.next();
+                assert_eq!(rounds.ticker.take(due), Some(0));
+                if round == begin_again_at {
+                    rounds.begin_again();
+                }
+                rounds.done(due + Duration::from_millis(200));
+                (due - start).as_secs_f64()
+            });
+            begun.collect()
         };
-        assert_eq!(due(minute), [0.0, 1.0, 61.0]);
-        assert_eq!(due(Duration::from_secs(5)), [0.0, 1.0, 6.0, 11.0]);
-        assert_eq!(due(Duration::from_millis(500)), [0.0, 0.5, 1.0, 1.5]);
+        assert_eq!(due(10.0, 0)[..4], [0.0, 1.2, 11.4, 21.4]);
+        assert_eq!(due(10.0, 3), [0.0, 1.2, 11.4, 21.4, 22.6, 32.8], "a GPU has come back");
+        assert_eq!(due(0.5, 0)[..4], [0.0, 0.5, 1.0, 1.5]);
     }
 
     #[test]

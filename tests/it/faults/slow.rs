@@ -215,6 +215,27 @@ fn a_slow_gpu_stays_up_while_the_session_is_replaced() {
 }
 
 #[test]
+fn a_call_that_outlives_its_session_and_hangs_is_a_stall() {
+    let machine = Machine::new(&SPIKY.replace("count = 2", "count = 3"));
+    let hang = fault(MEMORY, "kind = \"hang\"");
+    let flags = [
+        "--nvml.call-timeout=5s",
+        "--memory.stale-after=10m",
+        "--telemetry.interval=100ms",
+        "--telemetry.slow-interval=200ms",
+    ];
+    let (exporter, _) = slowed(&machine, &flags, &hang, "memory");
+    machine.control(&format!("{hang}[[fault]]\ngpu = 2\nkind = \"absent\"\n"));
+    exporter.scrape_until("two GPUs", |s| s.all("gpu_info").count() == 2 && values(s, "1") > 0);
+    let stalled =
+        exporter.scrape_until("the stall", |s| up(s, "0") == Some(0.0) && faults(s, "memory", "stalled") >= 1.0);
+    assert_second_gpu_is_read(&exporter, &stalled);
+    machine.control(&hang.replace("kind = \"hang\"", "kind = \"slow\"\ndelay = \"1ms\""));
+    exporter.scrape_until("the GPU is back", |s| up(s, "0") == Some(1.0) && values(s, "0") > 0);
+    exporter.scrape_until("no thread is stuck", |s| s.value("vram_exporter_stuck_threads", &[]) == Some(0.0));
+}
+
+#[test]
 fn the_driver_is_released_and_the_exporter_ends_while_a_gpu_is_slow() {
     let machine = Machine::new(TWO);
     let control = slow("\"*\"", "700ms");
