@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 
 use super::clock::{Now, unix};
 use super::device_history::DeviceHistory;
+use super::ending;
 use super::event::{Event, Recorded};
-use super::growth;
 use super::incident::{Between, Chart, Growth, Holder, Incident, IncidentGpu, IncidentMig, Kind, Peak, VERSION};
 use super::ledger::{Ledger, Trigger};
 use super::process_history::ProcessHistory;
@@ -112,7 +112,7 @@ fn holder(
     moment: Micros,
     now: Now,
 ) -> Holder {
-    let held = |at: Micros| growth::held(process, gpu, at);
+    let held = |at: Micros| ending::held(process, gpu, at);
     let grew = |span: Micros| {
         let (after, before) = (held(moment)?, held(moment.checked_sub(span)?)?);
         i64::try_from(i128::from(after) - i128::from(before)).ok()

@@ -12,25 +12,16 @@ use std::time::{Instant, SystemTime};
 use super::clock::{Clock, Now};
 use super::device_history::{Changed, DeviceHistory};
 use super::device_list::{DeviceKey, DeviceList, first_of_instance};
+use super::ending;
 use super::event::{Events, Failure, Recorded, What, Who};
 use super::exit_status::Exit;
 use super::failures::{Failures, Settled};
-use super::growth;
 use super::incident::{Incident, IncidentGpu, Kind};
 use super::process_history::{Holding, ProcessHistory};
 use super::reports::Reports;
-use super::series::{Micros, SECOND};
+use super::series::Micros;
 use crate::snapshot::{FailedAllocation, Gpu, GpuProcesses, MemorySample, MigDevice, ProcessId};
 
-/// If a process ends within this time after its memory use was last at its own peak, it counts as having ended at its
-/// peak.
-const AT_PEAK: Micros = 5 * SECOND;
-/// The end of a process at its peak is an incident only if it, or another process on the device, has grown within this time
-/// by more than was left: who needs no more memory has no reason to end for lack of it.
-const GROWN_WITHIN: Micros = 10 * SECOND;
-/// The end of a process at its peak is an incident if the GPU's memory use reached this share of the allocatable
-/// memory.
-const NEARLY_FULL: f64 = 0.95;
 /// Reaching this share of the allocatable memory is an incident.
 const FULL: f64 = 0.98;
 
@@ -197,23 +188,14 @@ impl Ledger {
             lived_seconds,
             exit: Exit::default(),
         };
-        let was_at_peak = process.peak.is_some_and(|(peak, peak_at)| {
-            // A process that still held its peak when it ended counts as having ended at its peak, however long it held
-            // the peak.
-            let last = process.series.last_at_least(peak, process.seen).unwrap_or(peak_at);
-            peak > 0 && at.saturating_sub(last) <= AT_PEAK
-        });
-        let highest = gpu.memory.highest(at.saturating_sub(AT_PEAK).max(first.saturating_sub(SECOND)), at);
-        let limit = gpu.allocatable as f64 * NEARLY_FULL;
-        let was_full =
-            gpu.allocatable > 0 && !gpu.is_divided() && highest.is_some_and(|(_, used)| used as f64 >= limit);
-        let left = gpu.allocatable.saturating_sub(highest.map_or(0, |(_, used)| used));
-        let has_grown_more_than_left = growth::highest(gpu, at.saturating_sub(GROWN_WITHIN), at) > left;
+        let at_limit = ending::at_limit(gpu, process, at);
         let who = process.who();
         self.note_process(at, index, id, what);
         // If the process itself reported a failure, that report describes the same end in more detail.
         let reported = self.failures.is_recent(&self.devices[index].ended[position], at);
-        if was_at_peak && was_full && has_grown_more_than_left && !reported {
+        if let Some(ending::AtLimit { others }) = at_limit.filter(|_| !reported) {
+            let gpu = self.devices[index].gpu.clone();
+            self.reports.end_at_limit(&gpu, &who, others);
             self.trigger(Trigger { process: Some(holding), ..self.moment(Kind::EndedAtPeak, at, index) });
         }
         let remains = self.devices.iter().any(|gpu| gpu.living.iter().any(|process| process.id().may_be(id)));
@@ -267,6 +249,9 @@ impl Ledger {
         let IncidentGpu { index, uuid, .. } = &incident.gpu;
         let mig_uuid = incident.gpu.mig_uuid();
         let device = self.devices.iter().find(|known| known.gpu.uuid == *uuid && known.mig_uuid() == mig_uuid);
+        if let Some(device) = device.filter(|_| matches!(incident.kind, Kind::EndedAtPeak | Kind::OutOfMemory)) {
+            self.reports.note_incident(&device.gpu, mig_uuid, incident.workload.as_deref(), &incident.id);
+        }
         self.events.add(Recorded {
             at: now.moment(incident.at),
             gpu: Some((*index, uuid.clone())),

@@ -28,7 +28,7 @@ use self::meter::Meter;
 use self::open::Open;
 pub use self::text::text;
 use super::clock::{Clock, Now};
-use super::event::Failure;
+use super::event::{Failure, Who};
 use super::exit_status::Exit;
 use super::series::{Micros, SECOND};
 use crate::snapshot::{
@@ -222,12 +222,31 @@ impl Reports {
 
     /// Adds a failed allocation, which a process on the GPU reported.
     pub(super) fn fail(&mut self, gpu: &Gpu, failure: &Failure) {
+        if let Some(device) = self.device_of(gpu, failure.who.mig_uuid.as_deref(), failure.who.workload.as_deref()) {
+            device.out_of_memory += 1;
+        }
+    }
+
+    /// Adds that a process ended at its peak while its device was nearly full, and what everything else on it held.
+    pub(super) fn end_at_limit(&mut self, gpu: &Gpu, who: &Who, others: u64) {
+        if let Some(device) = self.device_of(gpu, who.mig_uuid.as_deref(), who.workload.as_deref()) {
+            device.ended_at_limit = (device.ended_at_limit.0 + 1, Some(others));
+        }
+    }
+
+    /// Adds the incident of such an end, or of a failed allocation, to the report of its workload.
+    pub(super) fn note_incident(&mut self, gpu: &Gpu, mig_uuid: Option<&str>, workload: Option<&str>, id: &str) {
+        if let Some(device) = self.device_of(gpu, mig_uuid, workload) {
+            device.incident = Some(id.to_owned());
+        }
+    }
+
+    /// The use of a device by a workload.
+    fn device_of(&mut self, gpu: &Gpu, mig_uuid: Option<&str>, workload: Option<&str>) -> Option<&mut DeviceUse> {
         let index = gpu_readings::position(&mut self.gpus, gpu);
-        let Some(name) = failure.who.workload.as_deref() else { return };
+        let name = workload?;
         let on = self.open.values_mut().filter(|open| open.workload.name == name);
-        let mut devices = on.flat_map(|open| &mut open.devices);
-        let found = devices.find(|device| device.is_on(index, failure.who.mig_uuid.as_deref()));
-        found.into_iter().for_each(|device| device.out_of_memory += 1);
+        on.flat_map(|open| &mut open.devices).find(|device| device.is_on(index, mig_uuid))
     }
 
     /// Compares the snapshot with what is known: what the allocators in the processes report, and whether the GPUs are

@@ -101,12 +101,17 @@ fn a_job_on_two_gpus_is_reported_as_the_scenario_has_it() {
     for (gpu, peak, last, early, late) in truth {
         assert_eq!((&gpu["peak_bytes"], &gpu["last_bytes"]), (&peak.into(), &last.into()), "{gpu}");
         assert_eq!((&gpu["allocatable_bytes"], &gpu["name"]), (&MOST.into(), &"NVIDIA H200".into()), "{gpu}");
-        assert_eq!(gpu["advice_bytes"], (peak * 115).div_ceil(100), "{gpu}");
         // However late a list was read: the mean lies between both levels, as far as the time at each of them says.
         let gib = (number(&gpu["mean_bytes"]) - CONTEXT as f64) / GIB as f64;
         assert!(gib > f64::from(early.min(late)) && gib < f64::from(early.max(late)), "{gpu}");
         assert!(gpu["samples"].as_u64() > Some(3), "{gpu}");
     }
+    assert_eq!(
+        (&second["advice_bytes"], &second["no_advice"]),
+        (&(truth[1].1 * 115).div_ceil(100).into(), &Value::Null)
+    );
+    // The peak of the first one and its margin are more than the GPU has.
+    assert!(first["advice_bytes"].is_null() && first["no_advice"].as_str().unwrap().contains("larger"), "{first}");
     // The second GPU was never nearly full, the first one from its growth on.
     let near = |gpu: &Value| [90, 95, 98].map(|level| number(&gpu[format!("seconds_at_{level}_percent")]));
     assert_eq!(near(second), [0.0; 3]);
@@ -126,6 +131,39 @@ fn a_job_on_two_gpus_is_reported_as_the_scenario_has_it() {
         assert!(text.contains(part), "{part} is not in {text}");
     }
     assert_eq!(exporter.scrape().value("vram_exporter_faults_total", &[("source", "recorder")]), Some(0.0));
+}
+
+#[test]
+fn a_job_that_ends_at_the_limit_needs_more_than_its_peak_and_gets_no_number() {
+    // 100 GiB of a server, 38 GiB of the job and two contexts leave 0.8 of 139.8 GiB.
+    let machine = Machine::new(&format!(
+        "[[gpu]]\nmodel = \"H200\"\n[[process]]\npid = 900\ngpu = 0\ncommand = [\"server\"]\nmemory = \"100GiB\"\n\
+         cgroup = \"0::/system.slice/server.service\"\n{}start = \"3s\"\nend = \"9s\"\n",
+        trainer(
+            501,
+            0,
+            "{ kind = \"ramp\", from = \"1GiB\", to = \"38GiB\", for = \"5s\" }, { kind = \"constant\", value = \"38GiB\" }"
+        )
+    ));
+    let exporter = machine.export(&["--recorder.report-linger=1s"]);
+    let ended = report(&exporter, "the report and its incident", |report| {
+        report["state"] == "ended" && report["gpus"][0]["incident"].is_string()
+    });
+    let gpu = &ended["gpus"][0];
+    let peak = 38 * GIB + CONTEXT;
+    assert_eq!((&gpu["ended_at_limit"], &gpu["needs_more_than_bytes"]), (&1.into(), &peak.into()), "{gpu}");
+    let others = gpu["others_bytes"].as_u64().unwrap();
+    assert!((100 * GIB + CONTEXT..100 * GIB + 2 * CONTEXT).contains(&others), "{gpu}");
+    assert!(gpu["advice_bytes"].is_null() && gpu["advice_margin"].is_null(), "{gpu}");
+    let id = gpu["incident"].as_str().unwrap();
+    let incident: Value =
+        serde_json::from_str(&exporter.get(&format!("/api/v1/incidents/{id}")).unwrap().body).unwrap();
+    assert_eq!((&incident["kind"], &incident["workload"]), (&"ended_at_peak".into(), &"slurm:77".into()), "{incident}");
+    let (status, text, _) = ask(&url(&exporter), &["--job=77"]);
+    let sentence = format!(
+        "ended at the memory limit once: needs more than 38.51 GiB; the rest of the device held 100.5 GiB; incident {id}"
+    );
+    assert!(status == 0 && text.contains(&sentence) && !text.contains("to request next time"), "{text}");
 }
 
 #[test]

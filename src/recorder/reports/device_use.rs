@@ -8,7 +8,7 @@ use std::time::SystemTime;
 
 use super::activity::{Activity, Seen};
 use super::budget_use::BudgetUse;
-use super::job_report::{DeviceReport, advice};
+use super::job_report::{Advice, DeviceReport, advice};
 use super::meter::{Meter, Near};
 use crate::recorder::clock::Now;
 use crate::recorder::heap_use::allocation;
@@ -17,7 +17,6 @@ use crate::snapshot::{AllocatorPart, Gpu, MigDevice, Owner, Process, ProcessId, 
 
 /// The maximum number of processes that are followed on one device.
 const MAX_PROCESSES: usize = 1024;
-const NO_MEMORY: &str = "the driver does not report the memory of its processes";
 
 /// The use of one device.
 #[derive(Debug)]
@@ -54,6 +53,10 @@ pub(super) struct DeviceUse {
     activity: Activity,
     pub(super) seen: Seen,
     pub(super) out_of_memory: u64,
+    /// How often a process ended at its peak while the device was nearly full, and what the others held at the last time.
+    pub(super) ended_at_limit: (u64, Option<u64>),
+    /// The last incident of such an end, or of a failed allocation.
+    pub(super) incident: Option<String>,
     allocated_peak: Option<u64>,
     pub(super) processes: Vec<Tracked>,
 }
@@ -107,6 +110,8 @@ impl DeviceUse {
             activity: Activity::default(),
             seen: Seen::default(),
             out_of_memory: 0,
+            ended_at_limit: (0, None),
+            incident: None,
             allocated_peak: None,
             processes: Vec::new(),
         }
@@ -259,6 +264,9 @@ impl DeviceUse {
         self.present += other.present;
         self.samples += other.samples;
         self.out_of_memory += other.out_of_memory;
+        self.ended_at_limit =
+            (self.ended_at_limit.0 + other.ended_at_limit.0, self.ended_at_limit.1.or(other.ended_at_limit.1));
+        self.incident = self.incident.take().or(other.incident);
         self.allocated_peak = self.allocated_peak.max(other.allocated_peak);
         self.activity.absorb(&other.activity);
         self.budget.absorb(&other.budget);
@@ -278,7 +286,12 @@ impl DeviceUse {
         let seconds = |micros: Micros| micros as f64 / 1e6;
         let near = |level: usize| self.near.map(|near| seconds(near[level]));
         let mean = (self.known > 0).then(|| u64::try_from(self.product / u128::from(self.known)).unwrap_or(u64::MAX));
-        let advised = self.peak.map(|(peak, _)| advice(peak, self.out_of_memory));
+        let (ended_at_limit, others_bytes) = self.ended_at_limit;
+        let is_short = self.out_of_memory + ended_at_limit > 0;
+        let (advised, no_advice) = match advice(self.peak(), self.allocatable, is_short) {
+            Advice::Request(bytes, margin) => (Some((bytes, margin)), None),
+            Advice::None(why) => (None, Some(why.to_owned())),
+        };
         DeviceReport {
             gpu: self.gpu.index,
             uuid: self.gpu.uuid.clone(),
@@ -300,10 +313,14 @@ impl DeviceUse {
             seconds_at_98_percent: near(2),
             idle_ratio: self.activity.idle_ratio(),
             out_of_memory: self.out_of_memory,
+            ended_at_limit,
+            needs_more_than_bytes: self.peak().filter(|_| is_short),
+            others_bytes,
+            incident: self.incident.clone(),
             allocated_peak_bytes: self.allocated_peak,
             advice_bytes: advised.map(|(bytes, _)| bytes),
             advice_margin: advised.map(|(_, margin)| margin),
-            no_advice: advised.is_none().then(|| NO_MEMORY.to_owned()),
+            no_advice,
         }
     }
 
@@ -312,7 +329,8 @@ impl DeviceUse {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        size_of::<Self>() + allocation(self.processes.capacity() * size_of::<Tracked>())
+        let incident = self.incident.as_ref().map_or(0, |id| allocation(id.capacity()));
+        size_of::<Self>() + incident + allocation(self.processes.capacity() * size_of::<Tracked>())
     }
 }
 

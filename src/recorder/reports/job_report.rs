@@ -138,6 +138,19 @@ pub struct DeviceReport {
     pub idle_ratio: Option<f64>,
     /// The number of failed allocations that its processes reported.
     pub out_of_memory: u64,
+    /// How often a process of it ended at its peak while the device was nearly full (incidents of the kind
+    /// `ended_at_peak`).
+    #[serde(default)]
+    pub ended_at_limit: u64,
+    /// What it needs more than: its peak, if an allocation failed or a process ended at the limit. How much more is unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub needs_more_than_bytes: Option<u64>,
+    /// What everything else on the device held when a process last ended at the limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub others_bytes: Option<u64>,
+    /// The last incident of such an end, or of a failed allocation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incident: Option<String>,
     /// The highest memory that its allocators had allocated, as its processes reported: of all processes at one moment,
     /// or of one process if that was higher.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -155,14 +168,33 @@ pub struct DeviceReport {
 
 /// The percentage that is added to the peak of a workload.
 const MARGIN: u64 = 15;
-/// The percentage that is added if the workload ran out of memory, and its peak is less than what it needs.
-const MARGIN_OUT_OF_MEMORY: u64 = 25;
+/// Why there is no advice.
+const NO_MEMORY: &str = "the driver does not report the memory of its processes";
+const AT_LIMIT: &str = "it needs more than its peak, and how much more is unknown";
+const TOO_LARGE: &str = "its peak and a margin of 15 % are more than the device has: the next larger one, or several";
 
-/// The memory to request and the margin in it, after a run with this peak and this number of failed allocations.
-pub(super) fn advice(peak: u64, out_of_memory: u64) -> (u64, f64) {
-    let percent = if out_of_memory > 0 { MARGIN_OUT_OF_MEMORY } else { MARGIN };
-    let bytes = (u128::from(peak) * u128::from(100 + percent)).div_ceil(100);
-    (u64::try_from(bytes).unwrap_or(u64::MAX), percent as f64 / 100.0)
+/// What to request after a run.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Advice {
+    /// This much memory, of which this share of the peak is a margin.
+    Request(u64, f64),
+    /// No number, for this reason.
+    None(&'static str),
+}
+
+/// The memory to request after a run with this peak on a device with this much memory (0: unknown).
+/// `is_short`: whether a request failed, or a process ended at the limit.
+pub(super) fn advice(peak: Option<u64>, allocatable: u64, is_short: bool) -> Advice {
+    let Some(peak) = peak else { return Advice::None(NO_MEMORY) };
+    if is_short {
+        return Advice::None(AT_LIMIT);
+    }
+    let bytes = (u128::from(peak) * u128::from(100 + MARGIN)).div_ceil(100);
+    let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+    if allocatable > 0 && bytes > allocatable {
+        return Advice::None(TOO_LARGE);
+    }
+    Advice::Request(bytes, MARGIN as f64 / 100.0)
 }
 
 impl JobReport {
@@ -189,10 +221,16 @@ mod tests {
 
     #[test]
     fn advice_is_the_peak_and_a_margin_rounded_up() {
-        assert_eq!(advice(100, 0), (115, 0.15));
-        assert_eq!(advice(101, 0), (117, 0.15));
-        assert_eq!(advice(100, 1), (125, 0.25));
-        assert_eq!(advice(0, 0), (0, 0.15));
-        assert_eq!(advice(u64::MAX, 3).0, u64::MAX);
+        assert_eq!(advice(Some(100), 0, false), Advice::Request(115, 0.15));
+        assert_eq!(advice(Some(101), 117, false), Advice::Request(117, 0.15));
+        assert_eq!(advice(Some(0), 0, false), Advice::Request(0, 0.15));
+        assert_eq!(advice(Some(u64::MAX), 0, false), Advice::Request(u64::MAX, 0.15));
+    }
+
+    #[test]
+    fn what_died_at_the_limit_does_not_fit_or_is_unknown_has_no_number() {
+        assert_eq!(advice(Some(100), 1000, true), Advice::None(AT_LIMIT));
+        assert_eq!(advice(Some(101), 116, false), Advice::None(TOO_LARGE));
+        assert_eq!(advice(None, 1000, true), Advice::None(NO_MEMORY));
     }
 }

@@ -75,6 +75,18 @@ fn write_device(out: &mut String, gpu: &DeviceReport) -> std::fmt::Result {
     if gpu.out_of_memory > 0 {
         writeln!(out, "    out of memory: {} failed allocations reported", gpu.out_of_memory)?;
     }
+    if let Some(needs) = gpu.needs_more_than_bytes {
+        let times = match gpu.ended_at_limit {
+            0 => String::new(),
+            1 => "ended at the memory limit once: ".to_owned(),
+            times => format!("ended at the memory limit {times} times: "),
+        };
+        let others = gpu
+            .others_bytes
+            .map_or_else(String::new, |others| format!("; the rest of the device held {}", bytes(others)));
+        let incident = gpu.incident.as_deref().map_or_else(String::new, |id| format!("; incident {}", name(id)));
+        writeln!(out, "    {times}needs more than {}{others}{incident}", bytes(needs))?;
+    }
     if let Some(allocated) = gpu.allocated_peak_bytes {
         writeln!(out, "    its allocators had at most {} allocated", bytes(allocated))?;
     }
