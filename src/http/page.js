@@ -617,6 +617,16 @@ function heldText(held) {
   return `${bytes(held.used_bytes)} ${processText(held)}`;
 }
 
+/// The kinds of incidents, in words.
+const KINDS = {
+  ended_at_peak: "ended at the memory limit",
+  out_of_memory: "out of memory",
+  near_limit: "nearly full",
+  gpu_lost: "GPU lost",
+  memory_xid: "memory error",
+  on_demand: "requested",
+};
+
 /// The text for each kind of event.
 const SENTENCES = {
   exporter_started: () => "the exporter started; nothing before this is known",
@@ -667,7 +677,7 @@ function showIncidents(incidents) {
   parts.noIncident.hidden = incidents.length > 0;
   keyed(parts.incidents, incidents, (incident) => incident.id, incidentNode, (node, incident) => {
     const details = node.firstChild;
-    setText(details.querySelector("summary span"), `${incident.kind.replaceAll("_", " ")}${repeats(incident)}: ${incident.summary}`);
+    setText(details.querySelector("summary span"), `${KINDS[incident.kind] ?? incident.kind}${repeats(incident)}: ${incident.summary}`);
     if (details.open && details.loaded === false) openIncident(details, incident.id, details.lastChild);
   });
 }

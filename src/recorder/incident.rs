@@ -46,6 +46,18 @@ impl Kind {
             Self::OnDemand => "on_demand",
         }
     }
+
+    /// The kind in words, for people. The page has the same ones (`src/http/page.js`).
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::EndedAtPeak => "ended at the memory limit",
+            Self::OutOfMemory => "out of memory",
+            Self::NearLimit => "nearly full",
+            Self::GpuLost => "GPU lost",
+            Self::MemoryXid => "memory error",
+            Self::OnDemand => "requested",
+        }
+    }
 }
 
 /// An incident. All times are Unix times in seconds, and all memory is in bytes. A value that is not known is absent.

@@ -26,7 +26,7 @@ fn write_text(out: &mut String, incident: &Incident) -> std::fmt::Result {
     if incident.simulated {
         writeln!(out, "SIMULATED GPU: no number here is a measurement.")?;
     }
-    writeln!(out, "incident {} ({})", incident.id, incident.kind.label())?;
+    writeln!(out, "incident {} ({})", incident.id, incident.kind.words())?;
     let uuid = gpu.device_uuid();
     writeln!(out, "{}, {}{gpu_name}, {uuid}{host}", time(incident.at), words::device(gpu))?;
     if let Some(last) = incident.last_at {

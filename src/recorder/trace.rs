@@ -60,7 +60,7 @@ pub fn write_chrome_trace(incident: &Incident, out: &mut dyn Write) -> io::Resul
     for event in &incident.events {
         put(instant(&sentence(event), micros(event.at), json!({ "event": event })))?;
     }
-    let label = format!("incident: {}", incident.kind.label());
+    let label = format!("incident: {}", incident.kind.words());
     put(instant(&label, micros(incident.at), json!({ "summary": incident.summary })))?;
     let other = json!({
         "incident": incident.id,

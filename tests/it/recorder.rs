@@ -297,7 +297,11 @@ fn the_machine_is_described_with_units_and_without_what_is_unknown() {
     assert_eq!((gpus["version"].as_u64(), gpus["simulated"].as_bool()), (Some(1), Some(true)));
     assert!(gpus["gpus"][0]["mig_devices"].as_array().unwrap().len() == 7, "{gpus}");
     assert!(gpus["gpus"][0]["mig_devices"][0]["used_bytes"].is_u64());
-    let processes = json(&exporter, "/api/v1/processes?limit=1");
+    // The exporter is ready before the process lane has listed anything.
+    let is_listed = |found: &Value| found["processes"].as_array().is_some_and(|listed| !listed.is_empty());
+    let processes = eventually("the processes", || {
+        Some(json(&exporter, "/api/v1/processes?limit=1")).filter(|found| is_listed(found))
+    });
     assert_eq!(processes["processes"].as_array().unwrap().len(), 1);
     assert!(processes["more_processes"].as_u64() > Some(0));
     assert!(json(&exporter, "/api/v1/workloads")["workloads"].as_array().is_some_and(|found| !found.is_empty()));

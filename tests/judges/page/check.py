@@ -325,7 +325,7 @@ def tells_the_demo(exporter, browser):
         tab.call("Browser.grantPermissions", origin=origin, permissions=["clipboardReadWrite", "clipboardSanitizedWrite"])
         began = time.monotonic()
         opened = ("(() => { const node = [...document.querySelectorAll('[aria-labelledby=incidents] details')]"
-                  ".find((details) => details.innerText.includes('ended at peak')); if (node) node.open = true; return Boolean(node); })()")
+                  ".find((details) => details.innerText.includes('ended at the memory limit')); if (node) node.open = true; return Boolean(node); })()")
         eventually("a job ends at its peak", lambda: tab.run(opened), patience=120)
         print(f"    the incident was on the page {time.monotonic() - began:.0f} s after it was opened")
         box = "document.querySelector('[aria-labelledby=incidents] details[open]')"
