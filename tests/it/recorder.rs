@@ -66,6 +66,12 @@ fn error(exporter: &Exporter, path: &str) -> (u16, String) {
     (answer.status, body["error"].as_str().unwrap().to_owned())
 }
 
+/// The processes, once there are any: the exporter is ready before the process lane has listed anything.
+fn listed(exporter: &Exporter, query: &str) -> Value {
+    let is_listed = |found: &Value| found["processes"].as_array().is_some_and(|listed| !listed.is_empty());
+    eventually("the processes", || Some(json(exporter, &format!("/api/v1/processes{query}"))).filter(is_listed))
+}
+
 fn incidents(exporter: &Exporter) -> Vec<Value> {
     json(exporter, "/api/v1/incidents")["incidents"].as_array().unwrap().clone()
 }
@@ -297,11 +303,7 @@ fn the_machine_is_described_with_units_and_without_what_is_unknown() {
     assert_eq!((gpus["version"].as_u64(), gpus["simulated"].as_bool()), (Some(1), Some(true)));
     assert!(gpus["gpus"][0]["mig_devices"].as_array().unwrap().len() == 7, "{gpus}");
     assert!(gpus["gpus"][0]["mig_devices"][0]["used_bytes"].is_u64());
-    // The exporter is ready before the process lane has listed anything.
-    let is_listed = |found: &Value| found["processes"].as_array().is_some_and(|listed| !listed.is_empty());
-    let processes = eventually("the processes", || {
-        Some(json(&exporter, "/api/v1/processes?limit=1")).filter(|found| is_listed(found))
-    });
+    let processes = listed(&exporter, "?limit=1");
     assert_eq!(processes["processes"].as_array().unwrap().len(), 1);
     assert!(processes["more_processes"].as_u64() > Some(0));
     assert!(json(&exporter, "/api/v1/workloads")["workloads"].as_array().is_some_and(|found| !found.is_empty()));
@@ -401,7 +403,7 @@ fn without_a_recorder_there_is_no_history_and_no_metric_of_it() {
         let (status, why) = error(&exporter, &format!("/api/v1/{path}"));
         assert!(status == 404 && why.contains("recorder.max-memory-mib is 0"), "{path}: {why}");
     }
-    assert!(json(&exporter, "/api/v1/processes")["processes"].as_array().is_some_and(|found| !found.is_empty()));
+    listed(&exporter, "");
     assert!(exporter.scrape().names().iter().all(|name| !name.contains("recorder") && !name.contains("incident")));
 }
 
