@@ -5,6 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::super::*;
 use crate::recorder::event::Event;
+use crate::recorder::series::SECOND;
 use crate::snapshot::{
     Gpu, GpuState, MigDevice, Owner, Process, Snapshot, Workload, WorkloadKind, WorkloadUse, XidPart,
 };
@@ -25,14 +26,16 @@ struct Storm {
     /// The length of the names of workloads and users.
     name: usize,
     rounds: u64,
+    /// The limits under which it is let loose: each combination is the hardest of its kind.
+    limits: &'static [usize],
 }
 
 const STORMS: [Storm; 5] = [
-    Storm { gpus: 1, instances: 0, processes: 300, are_short: true, name: 20, rounds: 20 },
-    Storm { gpus: 16, instances: 0, processes: 640, are_short: false, name: 20, rounds: 4 },
-    Storm { gpus: 2, instances: 0, processes: 640, are_short: true, name: 200, rounds: 5 },
-    Storm { gpus: 16, instances: 7, processes: 14, are_short: true, name: 100, rounds: 8 },
-    Storm { gpus: 4, instances: 0, processes: 1000, are_short: false, name: 1000, rounds: 3 },
+    Storm { gpus: 1, instances: 0, processes: 300, are_short: true, name: 20, rounds: 20, limits: &[MIB, 4 * MIB] },
+    Storm { gpus: 16, instances: 0, processes: 640, are_short: false, name: 20, rounds: 4, limits: &[16 * MIB] },
+    Storm { gpus: 2, instances: 0, processes: 640, are_short: true, name: 200, rounds: 5, limits: &[2 * MIB] },
+    Storm { gpus: 16, instances: 7, processes: 14, are_short: true, name: 100, rounds: 8, limits: &[MIB, 16 * MIB] },
+    Storm { gpus: 4, instances: 0, processes: 1000, are_short: false, name: 1000, rounds: 3, limits: &[4 * MIB] },
 ];
 
 fn gpu(storm: Storm, index: u32) -> Arc<Gpu> {
@@ -121,7 +124,7 @@ fn survive(storm: Storm, limit: usize) -> (Ledger, Now) {
 #[test]
 fn the_limit_holds_in_every_storm_and_no_device_xid_or_loss_is_given_up() {
     for storm in STORMS {
-        for limit in [MIB, 2 * MIB, 4 * MIB, 16 * MIB] {
+        for &limit in storm.limits {
             let (ledger, now) = survive(storm, limit);
             for device in &ledger.devices {
                 assert_eq!(device.memory.last(), Some(GIB + 980), "{storm:?}, {limit}: {}", device.uuid());
@@ -138,7 +141,7 @@ fn the_limit_holds_in_every_storm_and_no_device_xid_or_loss_is_given_up() {
 
 #[test]
 fn idle_processes_are_given_up_before_busy_ones_and_small_ones_before_large_ones() {
-    let storm = Storm { gpus: 1, instances: 0, processes: 1000, are_short: false, name: 20, rounds: 3 };
+    let storm = Storm { gpus: 1, instances: 0, processes: 1000, are_short: false, name: 20, rounds: 3, limits: &[] };
     let (mut ledger, _) = survive(storm, 16 * MIB);
     let device = &mut ledger.devices[0];
     // Only the memory of every second process changes, and two minutes later the others are idle.
@@ -154,7 +157,7 @@ fn idle_processes_are_given_up_before_busy_ones_and_small_ones_before_large_ones
 
 #[test]
 fn a_process_that_is_not_followed_neither_starts_nor_ends_again() {
-    let storm = Storm { gpus: 1, instances: 0, processes: 10, are_short: false, name: 20, rounds: 1 };
+    let storm = Storm { gpus: 1, instances: 0, processes: 10, are_short: false, name: 20, rounds: 1, limits: &[] };
     let (mut ledger, now) = survive(storm, 16 * MIB);
     ledger.devices[0].unfollow(4);
     let count = |ledger: &Ledger| ledger.events.latest(0, Micros::MAX, 10_000, now, |_| true).len();
