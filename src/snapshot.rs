@@ -19,6 +19,7 @@ mod pushes;
 mod recorder;
 mod telemetry;
 mod vitals;
+mod xid;
 
 use std::sync::Arc;
 
@@ -46,6 +47,7 @@ pub use telemetry::{
     ClockDomain, FastTelemetry, GpuTelemetry, GpuXids, SlowTelemetry, THROTTLE_REASONS, TelemetryPart, XidPart,
 };
 pub use vitals::{DURATION_BUCKETS, Durations, Lane, MAX_STUCK_THREADS, Vitals};
+pub use xid::{XIDS, XidClass, XidGroup};
 
 /// The shared snapshot. Reading a part never waits for a lane, and a lane never waits for a reader.
 #[derive(Debug, Default)]

@@ -9,6 +9,7 @@ use super::event::{Failure, Who};
 use super::incident::{Holder, Incident, IncidentGpu, Kind};
 use super::ledger::Trigger;
 use crate::format::bytes;
+use crate::snapshot::XidGroup;
 use crate::text::printable;
 
 /// Names are cut to this many characters.
@@ -93,7 +94,9 @@ pub(super) fn summary(incident: &Incident, trigger: &Trigger, roles: Roles) -> S
         (Kind::NearLimit, _) => write!(text, "{gpu} became nearly full: it{level}."),
         (Kind::GpuLost, _) => write!(text, "{gpu} stopped responding; before that it{level}."),
         (Kind::MemoryXid, _) => {
-            write!(text, "The driver reported Xid {} for {gpu}, which{level}.", trigger.xid.unwrap_or_default())
+            let xid = trigger.xid.unwrap_or_default();
+            let meaning = XidGroup::of(xid).map_or_else(String::new, |group| format!(" ({})", group.meaning));
+            write!(text, "The driver reported Xid {xid}{meaning} for {gpu}, which{level}.")
         }
         (Kind::OnDemand, _) => write!(text, "Requested by a client: {gpu}{level}."),
     };

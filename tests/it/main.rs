@@ -48,3 +48,4 @@ mod web_config;
 mod web_guard;
 mod web_limits;
 mod web_sockets;
+mod xids;

@@ -321,7 +321,7 @@ fn a_lost_gpu_and_a_memory_xid_are_incidents_and_the_return_is_an_event() {
     let exporter = machine.export(&["--memory.stale-after=2s"]);
     machine.control("[[xid]]\ngpu = 0\nat = \"0s\"\nevery = \"100ms\"\ncode = 48\n");
     let xid = incident(&exporter, "memory_xid", false);
-    assert!(xid["summary"].as_str().unwrap().contains("Xid 48"), "{xid}");
+    assert!(xid["summary"].as_str().unwrap().contains("Xid 48 (memory error"), "{xid}");
     machine.control("[[fault]]\ncall = \"*\"\ngpu = 0\nkind = \"error\"\ncode = \"GPU_IS_LOST\"\n");
     let lost = incident(&exporter, "gpu_lost", false);
     assert!(lost["summary"].as_str().unwrap().contains("stopped responding"), "{lost}");

@@ -5,11 +5,7 @@ use crate::recorder::clock::Now;
 use crate::recorder::event::{Recorded, What};
 use crate::recorder::incident::Kind;
 use crate::recorder::series::Micros;
-use crate::snapshot::{GpuState, Snapshot};
-
-/// The Xids that concern memory, according to NVIDIA's catalogue: a page fault, ECC errors, retired pages and remapped
-/// rows.
-const MEMORY_XIDS: [u64; 8] = [31, 48, 63, 64, 92, 94, 95, 140];
+use crate::snapshot::{GpuState, Snapshot, XidGroup};
 
 impl Ledger {
     /// Compares the snapshot with the last known state of the driver, the GPUs and their errors.
@@ -38,7 +34,7 @@ impl Ledger {
                 if count > before {
                     let index = self.device_index(&part.gpu, None, now.micros);
                     self.note(now.micros, index, What::Xid { xid, count: count - before });
-                    if MEMORY_XIDS.contains(&xid) {
+                    if XidGroup::of(xid).is_some_and(|group| group.concerns_memory) {
                         let moment = self.moment(Kind::MemoryXid, now.micros, index);
                         self.trigger(Trigger { xid: Some(xid), ..moment });
                     }
