@@ -33,7 +33,7 @@ PRESENT = f"group by (cluster, instance) (vram_exporter_build_info{{{NODE}}})"
 ISSUES = " or ".join(
     [
         issue(f"1 - gpu_up{{{NODE}}} > 0", "GPU down"),
-        issue(counted(f"increase(gpu_xid_errors_total{{{NODE}}}[$__range])"), "Xid $1"),
+        issue(counted(q.xids(NODE, "$__range")), "Xid $1"),
         issue(counted(f'increase(gpu_ecc_errors_total{{{NODE},type="uncorrected"}}[$__range])'), "uncorrected ECC errors"),
         issue(f"gpu_row_remap_pending{{{NODE}}} > 0", "row remapping waits for a reset"),
         issue(f"gpu_row_remap_failed{{{NODE}}} > 0", "row remapping failed"),

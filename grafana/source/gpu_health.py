@@ -142,7 +142,7 @@ HEALTH = [
         "New Xid errors, ECC errors and PCIe replays, and the state of row remapping and retired pages. Only values "
         "above 0 are shown.",
         [
-            p.ranged(f"sum by (xid) (increase(gpu_xid_errors_total{{{GPU}}}[$__rate_interval])) > 0", "Xid {{xid}}"),
+            p.ranged(f"sum by (xid) {q.xids(GPU, q.STEP)}", "Xid {{xid}}"),
             p.ranged(f"sum by (type) (increase(gpu_ecc_errors_total{{{GPU}}}[$__rate_interval])) > 0", "ECC {{type}}"),
             p.ranged(f"sum(increase(gpu_pcie_replays_total{{{GPU}}}[$__rate_interval])) > 0", "PCIe replays"),
             p.ranged(f"sum by (cause) (gpu_remapped_rows{{{GPU}}}) > 0", "remapped rows, {{cause}}"),

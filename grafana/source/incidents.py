@@ -55,9 +55,9 @@ LABELS = f"rank, alertname, todo, {q.DEVICE_KEY}, device, about, mig"
 
 
 def about(expression):
-    """Adds the label `about`: the workload, pod or process of an alert, or the Xid error, as far as it has one."""
+    """Adds the label `about`: the workload, pod or process of an alert, or the class of the Xid error, as far as it has one."""
     expression = f'label_join({expression}, "place", "/", "namespace", "pod")'
-    for label, shown in (("xid", "Xid $1"), ("process", "$1"), ("place", "$1"), ("workload", "$1")):
+    for label, shown in (("class", "Xid: $1"), ("process", "$1"), ("place", "$1"), ("workload", "$1")):
         text = "([^/]*/.+)" if label == "place" else "(.+)"
         expression = f'label_replace({expression}, "about", "{shown}", "{label}", "{text}")'
     return q.linked(expression)
@@ -90,7 +90,7 @@ def firing(names, select, size, title="Firing alerts", linked=True, owners=True,
     return t.table(
         title,
         "Alerts of the shipped rules that fire at the end of the selected time range. About: the workload, pod, process or "
-        "Xid error. Since: when the condition became true. What to do: the first step, with the panels of the GPU "
+        "class of the Xid error. Since: when the condition became true. What to do: the first step, with the panels of the GPU "
         "dashboard; docs/runbook.md has a section for each alert.",
         [f"max by ({LABELS}) ({about(copied)})"],
         columns,

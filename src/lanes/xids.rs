@@ -19,12 +19,7 @@ use super::watch::{Superseded, Watch};
 use super::worker::LaneTask;
 use crate::faults::{Faults, Source};
 use crate::nvml::{Driver, Severity};
-use crate::snapshot::{Gpu, GpuXids, Snapshot, XidPart};
-
-/// Xids that are shown as 0 from the start, so that the first error is visible as an increase. NVIDIA's Xid catalogue
-/// describes them as application faults (13, 31, 43, 45), memory faults (48, 63, 64, 92, 94, 95) or signs of a GPU in
-/// trouble.
-const KNOWN_XIDS: [u64; 18] = [13, 31, 43, 45, 48, 61, 62, 63, 64, 69, 74, 79, 92, 94, 95, 109, 119, 120];
+use crate::snapshot::{Gpu, GpuXids, Snapshot, XidClass, XidGroup, XidPart};
 
 /// The maximum number of events taken from a GPU in one round. A storm of events on one GPU must not delay the others.
 const EVENTS_AT_ONCE: usize = 64;
@@ -45,6 +40,7 @@ struct Ledger {
 struct Counts {
     /// When counting began.
     since: SystemTime,
+    /// Without the codes that have not occurred.
     by_xid: BTreeMap<u64, u64>,
 }
 
@@ -138,7 +134,7 @@ impl XidWatch {
         Ok(None)
     }
 
-    /// Counts an Xid. If `xid` is `None`, initialises the counts of a GPU that reports Xids to 0.
+    /// Counts an Xid. If `xid` is `None`, begins to count the Xids of a GPU that reports them.
     fn count(&self, session: &Session, position: usize, xid: Option<u64>) {
         let Some(gpu) = session.driver.gpus().nth(position) else { return };
         let mut ledger = self.ledger.lock();
@@ -148,15 +144,13 @@ impl XidWatch {
             return;
         }
         ledger.version += 1;
-        let zeros = || {
-            let by_xid = KNOWN_XIDS.iter().map(|&xid| (xid, 0)).collect();
-            Counts { since: SystemTime::now(), by_xid }
-        };
-        let counts = ledger.counts.entry(gpu.key()).or_insert_with(zeros);
+        let none = || Counts { since: SystemTime::now(), by_xid: BTreeMap::new() };
+        let counts = ledger.counts.entry(gpu.key()).or_insert_with(none);
         if let Some(xid) = xid {
             *counts.by_xid.entry(xid).or_default() += 1;
             ledger.last.insert(gpu.key(), xid);
-            tracing::warn!(gpu = gpu.index, uuid = gpu.uuid, xid, "Xid error");
+            let (class, meaning) = (XidClass::of(xid).label(), XidGroup::of(xid).map(|group| group.meaning));
+            tracing::warn!(gpu = gpu.index, uuid = gpu.uuid, xid, class, meaning, "Xid error");
         }
     }
 

@@ -5,7 +5,7 @@ use super::family::{Family, Section, Unit, When};
 use super::label::Labels;
 use super::openmetrics::Counted;
 use super::view::GpuView;
-use crate::snapshot::{ClockDomain, FastTelemetry, SlowTelemetry, THROTTLE_REASONS};
+use crate::snapshot::{ClockDomain, FastTelemetry, SlowTelemetry, THROTTLE_REASONS, XidClass};
 
 const GPU: &[&str] = &["gpu", "uuid"];
 
@@ -118,13 +118,22 @@ static XID: Family = Family::counter(
     Unit::Number,
     When::Event,
     &["gpu", "uuid", "xid"],
-    "Critical errors by Xid code since the exporter started. Well-known codes exist from the start at 0, any other code from its first error.",
+    "Critical errors by Xid code since the exporter started. A code has a series from its first error; gpu_xid_class_errors_total has one from the start.",
+);
+static XID_CLASS: Family = Family::counter(
+    "gpu_xid_class_errors_total",
+    Unit::Number,
+    When::Event,
+    &["gpu", "uuid", "class"],
+    "Critical errors (Xid) by class since the exporter started. Every class exists from the start at 0.",
 );
 
 pub(super) static SECTION: Section = Section {
     title: "Other GPU telemetry",
     intro: "One series for each GPU, or for each value of the family's own label. `clock` is `graphics`, `sm`, `memory` or \
-            `video`; `type` of an ECC error is `corrected` or `uncorrected`.",
+            `video`; `type` of an ECC error is `corrected` or `uncorrected`; `class` of an Xid is `hardware`, `memory`, \
+            `application` or `unknown`, and the [runbook](runbook.md#gpuxiderror) lists the codes of each. The families about Xids \
+            are absent for a GPU that does not report Xids.",
     families: &[
         &UTILIZATION,
         &BANDWIDTH,
@@ -144,6 +153,7 @@ pub(super) static SECTION: Section = Section {
         &REMAP_FAILED,
         &RETIRED,
         &XID,
+        &XID_CLASS,
     ],
 };
 
@@ -205,6 +215,14 @@ pub(super) fn collect(gpus: &[GpuView<'_>], out: &mut Exposition<'_>) {
         errors.map(move |(xid, count)| (gpu.labels.with_room(1).and_number("xid", *xid), counted(*count)))
     });
     out.add(&XID, xid);
+    let classes = gpus.iter().filter_map(|gpu| Some((gpu, gpu.xid_errors?))).flat_map(|(gpu, errors)| {
+        XidClass::ALL.map(|class| {
+            let of_class = errors.iter().filter(|&(&xid, _)| XidClass::of(xid) == class);
+            let count: u64 = of_class.map(|(_, count)| count).sum();
+            (gpu.labels.with_room(1).and("class", class.label()), Counted::since(gpu.xids_since, count as f64))
+        })
+    });
+    out.add(&XID_CLASS, classes);
 }
 
 fn plain<T>(readings: &[Reading<T>], gpus: &[(&Labels, &T)], out: &mut Exposition<'_>) {

@@ -47,7 +47,8 @@ pub struct XidPart {
 pub struct GpuXids {
     /// The GPU.
     pub gpu: Arc<Gpu>,
-    /// The number of errors since the exporter started, by Xid. `None` if the GPU does not report them.
+    /// The number of errors since the exporter started, by Xid, without the codes that have not occurred. `None` if the
+    /// GPU does not report them.
     pub errors: Option<BTreeMap<u64, u64>>,
     /// When no error had been counted yet: when the exporter first asked the driver to report them.
     pub counted_since: Option<SystemTime>,

@@ -24,6 +24,11 @@ fn up(scrape: &Scrape, gpu: &str) -> Option<f64> {
     scrape.value("gpu_up", &[("gpu", gpu)])
 }
 
+/// The Xid errors of a class. `None` until the exporter asks the driver to report them.
+pub(crate) fn xids(scrape: &Scrape, gpu: &str, class: &str) -> Option<f64> {
+    scrape.value("gpu_xid_class_errors_total", &[("gpu", gpu), ("class", class)])
+}
+
 /// How many times a fault with this source and reason was counted.
 pub(crate) fn faults(scrape: &Scrape, source: &str, reason: &str) -> f64 {
     scrape.value("vram_exporter_faults_by_reason_total", &[("source", source), ("reason", reason)]).unwrap_or(0.0)
@@ -31,9 +36,10 @@ pub(crate) fn faults(scrape: &Scrape, source: &str, reason: &str) -> f64 {
 
 /// The families that remain when a GPU does not respond: its state, its identity, and the errors that the driver
 /// reported.
-const STAYING: [&str; 5] = [
+const STAYING: [&str; 6] = [
     "gpu_up",
     "gpu_info",
+    "gpu_xid_class_errors_total",
     "gpu_xid_errors_total",
     "gpu_memory_incidents_total",
     "gpu_memory_last_incident_timestamp_seconds",

@@ -207,6 +207,7 @@ fn a_gpu_that_does_not_answer_keeps_only_its_name() {
             "gpu_memory_incidents_total",
             "gpu_memory_last_incident_timestamp_seconds",
             "gpu_up",
+            "gpu_xid_class_errors_total",
             "gpu_xid_errors_total",
             "vram_exporter_missed_ticks_total",
             "vram_exporter_sample_age_seconds",
@@ -697,6 +698,11 @@ fn telemetry_is_split_by_its_own_label() {
             vec![("high", "2"), ("low", "0"), ("max", "3069"), ("none", "0"), ("partial", "1")],
         ),
         ("gpu_xid_errors_total", "xid", vec![("31", "2"), ("79", "1")]),
+        (
+            "gpu_xid_class_errors_total",
+            "class",
+            vec![("application", "2"), ("hardware", "1"), ("memory", "0"), ("unknown", "0")],
+        ),
         ("gpu_clock_hertz", "clock", vec![("graphics", "345000000"), ("memory", "3201000000"), ("sm", "345000000")]),
     ] {
         let found: BTreeSet<_> = scrape.of(name).map(|s| (s.labels[label].as_str(), s.value.as_str())).collect();

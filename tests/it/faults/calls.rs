@@ -9,7 +9,7 @@ use super::table::{
     AT_OPENING, CODES, OF_ACCOUNTING, OF_CGROUPS, OF_LAYOUT, OF_LISTS, OF_MEMORY, OF_NO_GPU, OF_RETIRED_PAGES,
     OF_SLICES, OF_SLICES_AT_OPENING, OF_THE_DRIVER, READINGS, names,
 };
-use super::{faults, rounds, up};
+use super::{faults, rounds, up, xids};
 use crate::harness::{Machine, Scrape};
 
 /// A reading that is older than a few of these intervals is not shown. With MIG, a round over this many GPUs takes
@@ -148,8 +148,7 @@ fn what_was_refused_is_asked_for_again_while_the_driver_is_open() {
     let machine = Machine::new(super::TWO);
     let exporter = machine.export(&RHYTHM);
     let temperature = |s: &Scrape| s.value("gpu_temperature_celsius", &[("gpu", "1")]);
-    let xids = |s: &Scrape| s.value("gpu_xid_errors_total", &[("gpu", "1"), ("xid", "79")]);
-    exporter.scrape_until("both", |s| temperature(s).is_some() && xids(s) == Some(0.0));
+    exporter.scrape_until("both", |s| temperature(s).is_some() && xids(s, "1", "hardware") == Some(0.0));
     let refused =
         "call = [\"nvmlDeviceGetTemperature\", \"nvmlEventSetWait_v2\"]\nkind = \"error\"\ncode = \"NO_PERMISSION\"";
     machine.control(&format!("[[fault]]\n{refused}\n"));
@@ -158,6 +157,6 @@ fn what_was_refused_is_asked_for_again_while_the_driver_is_open() {
     let later = rounds(&gone, "telemetry") + 4.0;
     exporter.scrape_until("more rounds", |s| rounds(s, "telemetry") >= later);
     machine.control("[[xid]]\ngpu = 1\nat = \"0s\"\nevery = \"100ms\"\ncode = 79\n");
-    exporter.scrape_until("both again", |s| temperature(s).is_some() && xids(s) >= Some(1.0));
+    exporter.scrape_until("both again", |s| temperature(s).is_some() && xids(s, "1", "hardware") >= Some(1.0));
     assert_eq!(exporter.log().matches("the driver is open").count(), 1, "{}", exporter.log());
 }

@@ -1,6 +1,6 @@
 //! A GPU hangs, is lost, returns implausible values, comes and goes; the others continue.
 
-use super::{TWO, faults, reopen, rounds, up, values};
+use super::{TWO, faults, reopen, rounds, up, values, xids};
 use crate::harness::{Machine, Scrape};
 
 #[test]
@@ -53,10 +53,14 @@ fn a_part_without_memory_of_its_own_is_up_and_shows_none() {
 fn xid_errors_are_counted() {
     let machine = Machine::new(TWO);
     let exporter = machine.export(&[]);
-    let count = |s: &Scrape, xid| s.value("gpu_xid_errors_total", &[("gpu", "1"), ("xid", xid)]);
-    exporter.scrape_until("zeros from the start", |s| count(s, "79") == Some(0.0));
-    machine.control("[[xid]]\ngpu = 1\nat = \"0s\"\nevery = \"100ms\"\ncode = 79\n");
-    exporter.scrape_until("the Xid", |s| count(s, "79") >= Some(1.0));
+    let classes = |s: &Scrape| ["hardware", "memory", "application", "unknown"].map(|class| xids(s, "1", class));
+    let start = exporter.scrape_until("zeros from the start", |s| classes(s) == [Some(0.0); 4]);
+    assert_eq!(start.all("gpu_xid_errors_total").count(), 0, "a code has a series from its first error");
+    let (memory, unknown) = ("[[xid]]\ngpu = 1\ncode = 140\n", "[[xid]]\ngpu = 1\ncode = 999\n");
+    machine.control(&format!("{memory}{unknown}"));
+    let counted = exporter.scrape_until("both Xids", |s| classes(s) == [Some(0.0), Some(1.0), Some(0.0), Some(1.0)]);
+    let codes = counted.all("gpu_xid_errors_total").map(|series| (series.label("xid"), series.value));
+    assert!(codes.eq([(Some("140"), 1.0), (Some("999"), 1.0)]), "{}", counted.text);
 }
 
 #[test]
@@ -74,7 +78,7 @@ fn the_last_xid_of_a_lost_gpu_stays_in_sight() {
     let machine = Machine::new(TWO);
     let exporter = machine.export(&[]);
     let count = |s: &Scrape| s.value("gpu_xid_errors_total", &[("gpu", "1"), ("xid", "79")]);
-    exporter.scrape_until("zeros from the start", |s| count(s) == Some(0.0));
+    exporter.scrape_until("zeros from the start", |s| xids(s, "1", "hardware") == Some(0.0));
     machine.control("[[xid]]\ngpu = 1\nat = \"0s\"\nevery = \"100ms\"\ncode = 79\n");
     exporter.scrape_until("the Xid", |s| count(s) >= Some(1.0));
     machine.control("[[fault]]\ncall = \"*\"\ngpu = 1\nkind = \"error\"\ncode = \"GPU_IS_LOST\"\n");
@@ -94,16 +98,15 @@ fn an_xid_that_comes_while_a_call_hangs_is_counted_on_every_gpu() {
     let machine = Machine::new(TWO);
     let exporter = machine.export(&["--nvml.call-timeout=10s", "--memory.stale-after=60s"]);
     let count = |s: &Scrape, gpu, xid| s.value("gpu_xid_errors_total", &[("gpu", gpu), ("xid", xid)]);
-    exporter
-        .scrape_until("zeros from the start", |s| count(s, "0", "79") == Some(0.0) && count(s, "1", "31") == Some(0.0));
+    exporter.scrape_until("zeros from the start", |s| ["0", "1"].iter().all(|gpu| xids(s, gpu, "memory").is_some()));
     let hang = "[[fault]]\ncall = \"nvmlDeviceGetComputeRunningProcesses_v3\"\ngpu = 0\nkind = \"hang\"\n";
     machine.control(hang);
     let age = |s: &Scrape| s.value("vram_exporter_sample_age_seconds", &[("gpu", "0"), ("lane", "process")]);
     exporter.scrape_until("the list hangs", |s| age(s) > Some(3.0));
     // The Xids arrive long before the call's time limit, so they would be missed if events were registered only after
     // that limit.
-    let xids = "[[xid]]\ngpu = 0\ncode = 79\n[[xid]]\ngpu = 1\ncode = 31\n";
-    machine.control(&format!("{hang}{xids}"));
+    let both = "[[xid]]\ngpu = 0\ncode = 79\n[[xid]]\ngpu = 1\ncode = 31\n";
+    machine.control(&format!("{hang}{both}"));
     exporter.scrape_until("both Xids", |s| count(s, "0", "79") == Some(1.0) && count(s, "1", "31") == Some(1.0));
 }
 
@@ -112,17 +115,17 @@ fn a_gpu_whose_events_hang_takes_no_other_gpu_s_events() {
     let machine = Machine::new(TWO);
     let exporter = machine.export(&["--nvml.call-timeout=300ms"]);
     let count = |s: &Scrape, gpu| s.value("gpu_xid_errors_total", &[("gpu", gpu), ("xid", "79")]);
-    exporter.scrape_until("zeros from the start", |s| count(s, "0") == Some(0.0) && count(s, "1") == Some(0.0));
+    exporter.scrape_until("zeros from the start", |s| ["0", "1"].iter().all(|gpu| xids(s, gpu, "hardware").is_some()));
     let hang = "[[fault]]\ncall = \"nvmlEventSetWait_v2\"\ngpu = 0\nkind = \"hang\"\n";
     machine.control(hang);
     exporter.scrape_until("the stall", |s| faults(s, "telemetry", "stalled") >= 1.0);
-    let xids = "[[xid]]\ngpu = 0\ncode = 79\n[[xid]]\ngpu = 1\ncode = 79\n";
-    machine.control(&format!("{hang}{xids}"));
+    let both = "[[xid]]\ngpu = 0\ncode = 79\n[[xid]]\ngpu = 1\ncode = 79\n";
+    machine.control(&format!("{hang}{both}"));
     let met = exporter.scrape_until("the Xid of the GPU that is well", |s| count(s, "1") == Some(1.0));
-    assert_eq!(count(&met, "0"), Some(0.0));
+    assert_eq!((count(&met, "0"), xids(&met, "0", "hardware")), (None, Some(0.0)));
     // Its other calls return, so it does not count as a GPU that hangs.
     assert!(up(&met, "0") == Some(1.0) && values(&met, "0") > 0, "{}", met.text);
-    machine.control(xids);
+    machine.control(both);
     exporter.scrape_until("the other Xid, late", |s| count(s, "0") == Some(1.0));
 }
 

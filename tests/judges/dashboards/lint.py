@@ -68,8 +68,9 @@ def rate_problems(target):
 
 
 def counter_problems(target):
-    """A counter is only read through its rate."""
+    """A counter is only read through its rate or, if its series begins with the first event, as a series that is new."""
     text = re.sub(r"\b(?:i?rate|increase)\([^()]*\)", "", at_every_point(target["expr"]))
+    text = re.sub(r"\blast_over_time\(([^()]*)\[([^]]+)\]\) unless \1 offset \2", "", text)
     for family in re.findall(r"\b(\w+_total|\w+_seconds_bucket)\{", text):
         yield "counter", f"{family} is not read through rate() or increase()"
 

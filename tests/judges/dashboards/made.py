@@ -115,7 +115,8 @@ def node_e():
     for number in range(4):
         node.gpu(number, H100, lost=LOST if number == 1 else None)
     board = node.boards[0][0]
-    node.add("gpu_xid_errors_total", lambda before: 3 if before < 30 * MINUTE else 0, xid="94", **board)
+    node.add("gpu_xid_class_errors_total", lambda before: 3 if before < 30 * MINUTE else 0, **{"class": "memory"}, **board)
+    node.add("gpu_xid_errors_total", between(lambda before: 3, 30 * MINUTE), xid="94", **board)
     node.add("gpu_ecc_errors_total", lambda before: 1 if before < 30 * MINUTE else 0, type="uncorrected", **board)
     node.add("gpu_row_remap_pending", 1, **board)
     node.workload("user:otto", 1, between(steady(30, 40, "otto"), 8 * DAY, LOST), kind="user", user="otto")
@@ -161,7 +162,7 @@ FIRING = [
         {**on_gpu("node-b", 0), "mig_uuid": "MIG-node-b-0-3", "gpu_instance": "4", "profile": "1g.10gb"},
     ),
     ("GpuMemoryOverpromised", "warning", 260, on_gpu("node-b", 2)),
-    ("GpuXidError", "critical", 6, {**on_gpu("node-e", 0), "xid": "94"}),
+    ("GpuXidError", "critical", 6, {**on_gpu("node-e", 0), "class": "memory"}),
     ("GpuRowRemapPending", "warning", 25, on_gpu("node-e", 0)),
     ("GpuLost", "critical", 48, on_gpu("node-e", 1)),
     ("VramExporterDown", "warning", 45, {"instance": "node-f"}),

@@ -246,7 +246,7 @@ class Node:
             yield "gpu_throttle_active", {**labels, "reason": reason}, 0, False
         for dropped in ("process_series_dropped", "workload_series_dropped", "processes_invisible"):
             yield f"vram_exporter_{dropped}", labels, 0, False
-        yield "gpu_xid_errors_total", {**labels, "xid": "48"}, 0, False
+        yield "gpu_xid_class_errors_total", {**labels, "class": "hardware"}, 0, False
         yield "gpu_recovery_action", {**labels, "action": "none"}, 1, False
         if profiled:
             sm, tensor, bandwidth = profiled if held else (0, 0, 0)
