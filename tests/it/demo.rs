@@ -75,7 +75,9 @@ fn a_demo_has_a_cluster_whose_pods_hold_memory_or_only_a_gpu() {
     let exporter = Exporter::start(bare(&["--demo"]));
     let pod = |name: &'static str| move |s: &&crate::harness::Series| s.label("pod") == Some(name);
     let scrape = exporter.scrape_until("the names of pods", |s| {
-        s.all("gpu_workload_processes").find(pod("llama-13b-0")).is_some() && s.all("gpu_allocation_info").count() > 5
+        s.all("gpu_workload_memory_used_bytes").filter(pod("llama-13b-0")).count() == 2
+            && s.all("gpu_allocation_info").count() > 5
+            && s.all("gpu_allocatable_devices").count() == 6
     });
     let trainer = scrape.all("gpu_workload_memory_used_bytes").filter(pod("llama-13b-0")).count();
     assert_eq!(trainer, 2, "one workload on two GPUs");
@@ -230,7 +232,7 @@ fn a_demo_shows_mig_devices_that_replace_others() {
     let folder = tempfile::tempdir().unwrap();
     let scenario = "[[gpu]]\nmodel = \"H100\"\nmig = [\"3g.40gb\", \"3g.40gb\"]\n\
         [[process]]\npid = 950\nmig = 0\ncommand = [\"python\", \"m.py\"]\nmemory = \"10GiB\"\n\
-        [[fault]]\ngpu = 0\nkind = \"recut\"\nfrom = \"3s\"\n";
+        [[fault]]\ngpu = 0\nkind = \"recut\"\nfrom = \"10s\"\n";
     let exporter = demo_of(folder.path(), scenario, &[]);
     let devices = |scrape: &Scrape| {
         let shown = scrape.all("gpu_mig_memory_used_bytes").map(|series| series.label("mig_uuid").unwrap().to_owned());

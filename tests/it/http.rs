@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::harness::PATIENCE;
+use crate::harness::{PATIENCE, eventually};
 use crate::web::{Answer, LIMITS, Served, ask, deaf, gunzip, process};
 use vram_exporter::http::Limits;
 use vram_exporter::snapshot::*;
@@ -142,6 +142,7 @@ fn clients_that_read_nothing_occupy_a_few_writers_and_another_address_is_answere
     assert!(before >= 2, "{before} threads");
     let deaf: Vec<_> =
         (0..30).map(|_| deaf(server.address, [127, 0, 0, 3], b"GET /metrics HTTP/1.1\r\nHost: test\r\n\r\n")).collect();
+    eventually("the writers", || (server.threads() > before).then_some(()));
     std::thread::sleep(Duration::from_millis(500));
     let threads = server.threads();
     assert!(threads > before && threads <= before + 16, "{before} threads, then {threads}");

@@ -71,7 +71,9 @@ fn a_peak_between_two_scrapes_is_in_every_scrape_after_it() {
     );
     let peak = |scrape: &Scrape| process(scrape, "gpu_process_memory_peak_bytes", "777");
     let want = 50.0 * GIB + CONTEXT;
-    exporter.scrape_until("the burst in the process's peak", |s| peak(s) == Some(want));
+    exporter.scrape_until("the burst in both peaks", |s| {
+        peak(s) == Some(want) && s.value("gpu_memory_peak_bytes", &[]) == Some(base + want + 8.0 * MIB)
+    });
     machine.control("");
     // Each lane sees the end separately.
     exporter.scrape_until("the burst is over", |s| {

@@ -19,7 +19,7 @@ model = "H200"
 [[process]]
 gpu = 0
 start = "-10m"
-end = "8500ms"
+end = "12s"
 command = ["python3", "train.py"]
 user = "ada"
 cgroup = "0::/system.slice/slurmstepd.scope/job_77/step_0/user/task_0"
@@ -38,10 +38,10 @@ memory = [
 ]
 "#;
 
-/// A real process on this machine that uses a simulated GPU for 3 s; then the GPU's list no longer contains it.
+/// A real process on this machine that uses a simulated GPU for 15 s; then the GPU's list no longer contains it.
 fn real_process(pid: u32) -> String {
     format!(
-        "[[gpu]]\nmodel = \"H200\"\n\n[[process]]\ngpu = 0\npid = {pid}\nend = \"3s\"\ncommand = [\"train.py\"]\nmemory = \"1GiB\"\n"
+        "[[gpu]]\nmodel = \"H200\"\n\n[[process]]\ngpu = 0\npid = {pid}\nend = \"15s\"\ncommand = [\"train.py\"]\nmemory = \"1GiB\"\n"
     )
 }
 
@@ -166,7 +166,7 @@ memory = [{ kind = "constant", value = "23GiB", for = "1s" }, { kind = "constant
 [[process]]
 pid = 500
 start = "9300ms"
-end = "11s"
+end = "14s"
 command = ["attacker.py"]
 user = "second"
 memory = "19GiB"
@@ -195,7 +195,7 @@ fn an_incident_of_a_reused_pid_names_the_process_that_ended() {
 fn full_instances() -> String {
     let devices = ["\"1g.10gb\""; 7].join(", ");
     let job = |n: u32| {
-        let (pid, end) = (900 + n, 6_000 + 400 * n);
+        let (pid, end) = (900 + n, 9_000 + 400 * n);
         format!(
             "[[process]]\npid = {pid}\nmig = {n}\nstart = \"2s\"\nend = \"{end}ms\"\ncommand = [\"t{n}\"]\n\
              memory = [{{ kind = \"ramp\", from = \"1GiB\", to = \"9450MiB\", for = \"3s\" }}, \
@@ -247,7 +247,7 @@ memory = "38500MiB"
 pid = 101
 mig = 1
 start = "2s"
-end = "8s"
+end = "11s"
 command = ["python", "tenant.py"]
 memory = [{ kind = "ramp", from = "1GiB", to = "38500MiB", for = "5s" }, { kind = "constant", value = "38500MiB" }]
 "#;
@@ -306,7 +306,10 @@ fn the_machine_is_described_with_units_and_without_what_is_unknown() {
     let processes = listed(&exporter, "?limit=1");
     assert_eq!(processes["processes"].as_array().unwrap().len(), 1);
     assert!(processes["more_processes"].as_u64() > Some(0));
-    assert!(json(&exporter, "/api/v1/workloads")["workloads"].as_array().is_some_and(|found| !found.is_empty()));
+    eventually("the workloads", || {
+        let found = json(&exporter, "/api/v1/workloads");
+        found["workloads"].as_array().is_some_and(|found| !found.is_empty()).then_some(())
+    });
     let none = Exporter::start(crate::harness::bare(&["--nvml.library=/nowhere/libnvidia-ml.so.1"]));
     let gpus = eventually("the problem", || {
         Some(json(&none, "/api/v1/gpus")).filter(|gpus| gpus["driver"]["problem"].is_string())

@@ -138,7 +138,7 @@ fn a_job_that_ends_at_the_limit_needs_more_than_its_peak_and_gets_no_number() {
     // 100 GiB of a server, 38 GiB of the job and two contexts leave 0.8 of 139.8 GiB.
     let machine = Machine::new(&format!(
         "[[gpu]]\nmodel = \"H200\"\n[[process]]\npid = 900\ngpu = 0\ncommand = [\"server\"]\nmemory = \"100GiB\"\n\
-         cgroup = \"0::/system.slice/server.service\"\n{}start = \"3s\"\nend = \"9s\"\n",
+         cgroup = \"0::/system.slice/server.service\"\n{}start = \"3s\"\nend = \"12s\"\n",
         trainer(
             501,
             0,

@@ -397,7 +397,7 @@ fn a_driver_call_that_hangs_does_not_hold_back_the_report() {
     let machine = Machine::new(GPU);
     let fault = "printf '[[fault]]\\ncall = \"nvmlDeviceGetMemoryInfo_v2\"\\nkind = \"hang\"\\n'";
     // The list with the marker may never be read, so the script does not wait for it.
-    let body = format!("await $NVML_SIM_PROCFS/stat; {fault} | place; sleep 1; exit 6");
+    let body = format!("await $NVML_SIM_PROCFS/stat; {fault} | place; sleep 3; exit 6");
     let (report, status) = report(&machine, &["--nvml.call-timeout=50ms"], &body);
     assert_eq!(status, Some(6));
     let said = notes(&report);
@@ -408,7 +408,7 @@ fn a_driver_call_that_hangs_does_not_hold_back_the_report() {
 fn a_hang_on_one_gpu_says_nothing_false_about_the_others() {
     let machine = Machine::new(&GPU.repeat(2));
     machine.control("[[fault]]\ncall = \"nvmlDeviceGetMemoryInfo_v2\"\ngpu = 0\nkind = \"hang\"\n");
-    let (report, status) = report(&machine, &["--nvml.call-timeout=50ms"], "await $NVML_SIM_PROCFS/stat; sleep 0.2");
+    let (report, status) = report(&machine, &["--nvml.call-timeout=50ms"], "await $NVML_SIM_PROCFS/stat; sleep 3");
     assert_eq!(status, Some(0));
     let said = notes(&report);
     assert!(said.contains("GPU 0: a driver call that began at"), "{said}");
@@ -445,7 +445,7 @@ fn a_driver_that_hangs_when_it_is_opened_does_not_hold_back_the_command() {
 fn a_lost_driver_ends_the_measurement_and_not_the_command() {
     let machine = Machine::new(GPU);
     let fault = "printf '[[fault]]\\ncall = \"nvmlDeviceGetMemoryInfo_v2\"\\nkind = \"error\"\\ncode = \"DRIVER_NOT_LOADED\"\\n'";
-    let body = format!("{fault} | place; sleep 1; exit 6");
+    let body = format!("await $NVML_SIM_PROCFS/stat; {fault} | place; sleep 4; exit 6");
     let (report, status) = report(&machine, &[], &body);
     assert_eq!(status, Some(6));
     assert!(notes(&report).contains("the measurement ended early: the driver was lost"), "{report:#}");

@@ -112,16 +112,16 @@ fn is_sampled(snapshot: &Snapshot) -> bool {
 
 #[test]
 fn a_lane_that_panics_is_counted_and_restarted_beside_the_others() {
-    let (supervisor, stage) = supervisor(2);
+    let (supervisor, stage) = supervisor(3);
     let handle = thread::spawn(move || supervisor.run());
     let panics = || stage.faults.count(Source::Memory, Reason::Panicked);
-    wait_until("the first panic", || panics() == 1);
+    wait_until("the first panic", || panics() >= 1);
     let lists = || stage.snapshot.vitals.durations(Lane::Process).buckets.iter().sum::<u64>();
     let before = lists();
     wait_until("lists while the other lane is down", || lists() > before);
     assert!(!is_sampled(&stage.snapshot), "no lane sampled");
     wait_until("samples", || is_sampled(&stage.snapshot));
-    assert_eq!(panics(), 2);
+    assert_eq!(panics(), 3);
     assert_eq!(stage.faults.count(Source::Process, Reason::Panicked), 0);
     stage.control.stop();
     handle.join().unwrap();

@@ -17,6 +17,11 @@ use crate::harness::{Machine, Scrape};
 const RHYTHM: [&str; 2] = ["--telemetry.interval=100ms", "--telemetry.slow-interval=100ms"];
 const RHYTHM_WITH_MIG: [&str; 2] = ["--telemetry.interval=500ms", "--telemetry.slow-interval=500ms"];
 
+/// Whether the process of [`super::TWO`] and the profiling counters, which take two samples, are shown.
+fn is_complete(s: &Scrape) -> bool {
+    s.all("gpu_process_idle_seconds").count() == 1 && s.all("gpu_sm_occupancy_ratio").count() == 2
+}
+
 #[test]
 fn every_code_in_every_gpu_call_costs_its_values_and_they_return() {
     let bench = Bench::new("H200", "", RHYTHM);
@@ -54,7 +59,7 @@ fn every_code_in_calls_without_a_gpu_keeps_the_values_or_says_why_not() {
     let machine = Machine::new(super::TWO);
     let exporter = machine.export(&[&QUICKLY[..], &RHYTHM].concat());
     more_rounds(&exporter, 3.0);
-    let good = shown_values(&exporter.scrape_until("the process", |s| s.all("gpu_process_idle_seconds").count() == 1));
+    let good = shown_values(&exporter.scrape_until("everything", is_complete));
     for ((call, label), (code, reason)) in OF_NO_GPU.iter().flat_map(|call| CODES.iter().map(move |code| (call, code)))
     {
         // This code only means that no event has arrived.
@@ -90,7 +95,7 @@ fn every_driver_code_in_calls_of_every_lane_reopens_the_driver() {
     let machine = Machine::new(super::TWO);
     let exporter = machine.export(&[&QUICKLY[..], &RHYTHM].concat());
     more_rounds(&exporter, 3.0);
-    let good = shown_values(&exporter.scrape_until("the process", |s| s.all("gpu_process_idle_seconds").count() == 1));
+    let good = shown_values(&exporter.scrape_until("everything", is_complete));
     let calls = [
         ("memory", "nvmlDeviceGetMemoryInfo_v2"),
         ("process", "nvmlDeviceGetComputeRunningProcesses_v3"),

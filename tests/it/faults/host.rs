@@ -46,7 +46,7 @@ fn without_a_descriptor_the_lanes_go_on_and_everything_recovers() {
     limit_descriptors(&exporter, usual);
     let back = exporter.scrape_until("answers, and the name of the new process", |s| named(s, "late.py"));
     // The lanes kept sampling all the while, and no descriptor has leaked.
-    assert!(rounds(&back, "memory") > rounds(&before, "memory") + 50.0);
+    assert!(rounds(&back, "memory") > rounds(&before, "memory") + 5.0);
     assert_eq!((up(&back, "0"), up(&back, "1")), (Some(1.0), Some(1.0)));
     let held = descriptors(&exporter);
     eventually("no descriptor is lost", || (descriptors(&exporter) <= held).then_some(()));

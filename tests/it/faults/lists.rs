@@ -71,6 +71,7 @@ fn every_refusal_of_a_list_is_counted_when_it_begins_on_each_gpu() {
         let later = exporter.scrape_until("more lists", |s| rounds(s, "process") >= goal);
         assert_eq!(counted(&later), times, "once, while it lasts");
         machine.control("");
+        let goal = rounds(&exporter.scrape(), "process");
         let after = exporter.scrape_until("lists after its end", |s| rounds(s, "process") >= goal + 5.0);
         assert_eq!(counted(&after), times);
     }

@@ -16,7 +16,7 @@ pid = 31
 mig = 0
 command = ["train"]
 cgroup = "0::/system.slice/train.service"
-memory = [{ kind = "constant", value = "30GiB", for = "2s" }, { kind = "constant", value = "1GiB" }]
+memory = [{ kind = "constant", value = "30GiB", for = "20s" }, { kind = "constant", value = "1GiB" }]
 "#;
 
 /// The highest memory use of the first MIG device.
@@ -98,7 +98,7 @@ fn a_gpu_lost_for_one_opening_keeps_the_peaks_of_its_mig_devices() {
 #[test]
 fn processes_on_a_recreated_mig_device_never_have_the_previous_uuid() {
     const SUM: &str = "gpu_workload_memory_used_bytes";
-    let machine = Machine::new(&SLICED.replace("command = [\"train\"]", "command = [\"train\"]\nend = \"4s\""));
+    let machine = Machine::new(&SLICED.replace("command = [\"train\"]", "command = [\"train\"]\nend = \"15s\""));
     let exporter = machine.export(&[]);
     let old = exporter.scrape_until("the process", |s| slice_peak(s).is_some() && mig_uuid(s, USED, "31").is_some());
     let old = mig_uuid(&old, USED, "31");
