@@ -11,6 +11,7 @@ from pathlib import Path
 
 import yaml
 
+import histories
 import names
 
 sys.path.insert(0, str(names.ROOT / "deploy"))
@@ -80,6 +81,15 @@ def threshold_problems():
         yield from (f"{name}: {word} is not in the rule" for word in ranges if word[:-1] not in expression)
         if severity != rule["labels"]["severity"]:
             yield f"{name}: severity {severity} in docs/rules.md"
+
+
+def limit_problems():
+    """docs/rules.md lists what the alerts cannot see as the judge of histories does, with its reasons."""
+    text = (ROOT / "docs/rules.md").read_text()
+    table = text.partition("| row | what happens | why |\n|---|---|---|\n")[2].partition("\n\n")[0]
+    rows = {row.split(" | ")[0].strip("| "): row.split(" | ")[2].strip("| ") for row in table.splitlines()}
+    if rows != histories.LIMITS:
+        yield f"docs/rules.md and the judge of histories differ: {sorted(set(rows.items()) ^ set(histories.LIMITS.items()))}"
 
 
 def seconds(text):
@@ -265,7 +275,16 @@ def rendered_problems():
 def main():
     found = [f"{path.relative_to(ROOT)} is stale: run deploy/generate.py" for path in generate.differing()]
     found += promtool("check", "rules", "--lint=all", "--lint-fatal", *generate.rule_files())
-    for check in (text_problems, threshold_problems, test_problems, name_problems, runbook_problems, dashboard_link_problems, rendered_problems):
+    for check in (
+        text_problems,
+        threshold_problems,
+        limit_problems,
+        test_problems,
+        name_problems,
+        runbook_problems,
+        dashboard_link_problems,
+        rendered_problems,
+    ):
         found += check()
     found += promtool("test", "rules", *sorted(TESTS.glob("*_test.yml")))
     print(f"{len(alerts())} alerts, {len(rules()) - len(alerts())} recording rules")
