@@ -83,6 +83,19 @@ def threshold_problems():
             yield f"{name}: severity {severity} in docs/rules.md"
 
 
+def runbook_command_problems():
+    """What the runbook says to type works as it is written: a histogram has no series of its own name, and an address needs a port."""
+    text = (ROOT / "docs/runbook.md").read_text()
+    histograms = re.findall(r"^\| `(\w+)` \| histogram \|", (ROOT / "docs/metrics.md").read_text(), re.M)
+    if not histograms:
+        yield "docs/metrics.md has no histogram"
+    for code in re.findall(r"`([^`]+)`", text):
+        bare = set(re.findall(names.NAME, code)) & set(histograms)
+        yield from (f"runbook: `{code}`: {name} is a histogram, which has only _bucket, _sum and _count" for name in sorted(bare))
+        if code.startswith("curl") and not re.search(r"http://HOST:\d+/", code):
+            yield f"runbook: `{code}`: no address with a port"
+
+
 def limit_problems():
     """docs/rules.md lists what the alerts cannot see as the judge of histories does, with its reasons."""
     text = (ROOT / "docs/rules.md").read_text()
@@ -278,6 +291,7 @@ def main():
     for check in (
         text_problems,
         threshold_problems,
+        runbook_command_problems,
         limit_problems,
         test_problems,
         name_problems,
