@@ -179,7 +179,7 @@ fn an_incident_of_a_reused_pid_names_the_process_that_ended() {
     let incident = incident(&exporter, "ended_at_peak", true);
     let summary = incident["summary"].as_str().unwrap();
     assert!(summary.starts_with("attacker.py (pid 500, "), "{summary}");
-    assert!(summary.contains("highest memory use, 19.51 GiB;") && !summary.contains("victim.py"), "{summary}");
+    assert!(summary.contains("highest memory use, 19.51 GiB") && !summary.contains("victim.py"), "{summary}");
     let of_pid = |value: &Value| value["pid"] == 500;
     let names: Vec<_> = incident["processes"].as_array().unwrap().iter().filter(|holder| of_pid(holder)).collect();
     assert_eq!(names.len(), 2, "both are listed: {incident}");
