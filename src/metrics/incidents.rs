@@ -44,7 +44,7 @@ static DROPPED: Family = Family::counter(
 pub(super) static SECTION: Section = Section {
     title: "Incidents",
     intro: "Absent if the recorder is switched off (`recorder.max-memory-mib` is 0). `kind` is `ended_at_peak` (a process ended within \
-            5 s of its own highest memory while its GPU or MIG device was at least 95 % full), `out_of_memory` (a process reported a failed allocation), `near_limit` (98 % reached), `gpu_lost`, `memory_xid` \
+            5 s of its own highest memory, with its GPU or MIG device at least 95 % full, after growth by more than was left), `out_of_memory` (a process reported a failed allocation), `near_limit` (98 % reached), `gpu_lost`, `memory_xid` \
             or `on_demand`; [recorder.md](recorder.md) explains them. The two families about the recorder itself are left out with \
             `web.disable-exporter-metrics`.",
     families: &[&INCIDENTS, &LAST, &BYTES, &DROPPED],
