@@ -153,7 +153,9 @@ fn ages(scrape: &Scrape) -> Vec<(String, f64)> {
 #[test]
 fn a_call_that_hangs_forever_on_one_gpu_leaves_the_other_seven_fresh() {
     let machine = Machine::new(EIGHT);
-    let exporter = machine.export(&["--nvml.call-timeout=2s", "--memory.stale-after=30s"]);
+    // Nothing uses the GPUs: without the last flag, they would soon be read once a second.
+    let flags = ["--nvml.call-timeout=2s", "--memory.stale-after=30s", "--memory.idle-rate=100"];
+    let exporter = machine.export(&flags);
     machine.control("[[fault]]\ncall = \"*\"\ngpu = 5\nkind = \"hang\"\n");
     let stalled = exporter.scrape_until("the stall", |s| up(s, "5") == Some(0.0));
     let goal = rounds(&stalled, "memory") + 400.0;
