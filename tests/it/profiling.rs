@@ -122,7 +122,9 @@ model = "B200"
         for gpu in ["1", "2", "3"] {
             assert_eq!(profiling(&scrape, gpu), BTreeMap::new(), "{gpu}");
         }
-        let counted: f64 = scrape.all("vram_exporter_faults_total").map(|s| s.value).sum();
+        let pairs = scrape.all("vram_exporter_faults_by_reason_total");
+        // On a busy machine, a call may be slow because its thread gets no processor.
+        let counted: f64 = pairs.filter(|s| s.label("reason") != Some("slow")).map(|s| s.value).sum();
         assert_eq!(counted, 0.0, "{}", exporter.log());
     }
 }
