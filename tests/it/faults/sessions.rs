@@ -84,9 +84,10 @@ fn a_call_that_hangs_for_ever_keeps_no_more_threads_at_reopenings() {
     let first = exporter.scrape_until("a thread is abandoned", |s| stuck(s) >= Some(1.0));
     let lists = rounds(&first, "process") + 3.0;
     let samples = rounds(&first, "memory") + 100.0;
-    let later =
-        exporter.scrape_until("both lanes run", |s| rounds(s, "process") >= lists && rounds(s, "memory") >= samples);
-    assert_eq!((up(&later, "0"), up(&later, "1")), (Some(0.0), Some(1.0)));
+    let later = exporter.scrape_until("both lanes run", |s| {
+        let is_split = (up(s, "0"), up(s, "1")) == (Some(0.0), Some(1.0));
+        is_split && rounds(s, "process") >= lists && rounds(s, "memory") >= samples
+    });
     // One thread of the lane that made the call, or one of each lane if both made it at the same time.
     let kept = stuck(&later);
     assert!(kept <= Some(2.0), "{kept:?}");
@@ -104,8 +105,11 @@ fn a_call_that_hangs_for_ever_keeps_no_more_threads_at_reopenings() {
         reopen(&exporter);
         exporter.scrape_until("the driver is open", |s| opened() > count && up(s, "1") == Some(1.0));
         let rounds_before = rounds(&exporter.scrape(), "process");
-        let later = exporter.scrape_until("some lists", |s| rounds(s, "process") >= rounds_before + 2.0);
-        assert_eq!((up(&later, "0"), values(&later, "0"), stuck(&later)), (Some(0.0), 0, kept), "{}", later.text);
+        // On a busy machine, a call that is well may also exceed its limit for a moment.
+        exporter.scrape_until("some lists", |s| {
+            let is_as_before = (up(s, "0"), values(s, "0"), stuck(s)) == (Some(0.0), 0, kept);
+            is_as_before && rounds(s, "process") >= rounds_before + 2.0
+        });
     }
     exporter.scrape_until("no other thread is kept", |_| threads(&exporter) <= before);
     machine.control("");
