@@ -11,7 +11,7 @@ use crate::faults::{Faults, Source};
 use crate::nvml::{Device, Driver, Error, Severity};
 use crate::snapshot::Gpu;
 
-/// A quick call for the driver itself counts as so many, when it is decided whether the driver's calls are quick again.
+/// A quick call for the driver itself counts as this many quick calls of a GPU.
 const DRIVER_CALL: u32 = 50;
 
 /// One thread of a lane, as a caller of the driver.

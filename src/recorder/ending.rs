@@ -40,10 +40,10 @@ pub(super) fn at_limit(device: &DeviceHistory, process: &ProcessHistory, at: Mic
 /// What a process held on its device; `None` if that is unknown. If the device was already being sampled when the process was
 /// not on it yet, the process held nothing.
 pub(super) fn held(process: &ProcessHistory, device: &DeviceHistory, at: Micros) -> Option<u64> {
-    match at < process.first {
-        true => device.memory.begin().filter(|&begin| begin <= at).map(|_| 0),
-        false => process.series.at(at),
+    if at >= process.first {
+        return process.series.at(at);
     }
+    device.memory.begin().filter(|&begin| begin <= at).map(|_| 0)
 }
 
 /// Bytes by which a process on the device has grown at most within a time. Where it is unknown what a process held at the

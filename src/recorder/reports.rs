@@ -12,6 +12,7 @@ mod job_report;
 mod kept;
 mod meter;
 mod open;
+mod shortage;
 mod size;
 mod text;
 
@@ -223,21 +224,22 @@ impl Reports {
     /// Adds a failed allocation, which a process on the GPU reported.
     pub(super) fn fail(&mut self, gpu: &Gpu, failure: &Failure) {
         if let Some(device) = self.device_of(gpu, failure.who.mig_uuid.as_deref(), failure.who.workload.as_deref()) {
-            device.out_of_memory += 1;
+            device.shortage.out_of_memory += 1;
         }
     }
 
     /// Adds that a process ended at its peak while its device was nearly full, and what everything else on it held.
     pub(super) fn end_at_limit(&mut self, gpu: &Gpu, who: &Who, others: u64) {
         if let Some(device) = self.device_of(gpu, who.mig_uuid.as_deref(), who.workload.as_deref()) {
-            device.ended_at_limit = (device.ended_at_limit.0 + 1, Some(others));
+            device.shortage.ended_at_limit += 1;
+            device.shortage.others = Some(others);
         }
     }
 
     /// Adds the incident of such an end, or of a failed allocation, to the report of its workload.
     pub(super) fn note_incident(&mut self, gpu: &Gpu, mig_uuid: Option<&str>, workload: Option<&str>, id: &str) {
         if let Some(device) = self.device_of(gpu, mig_uuid, workload) {
-            device.incident = Some(id.to_owned());
+            device.shortage.incident = Some(id.to_owned());
         }
     }
 

@@ -34,6 +34,13 @@ pub(crate) fn faults(scrape: &Scrape, source: &str, reason: &str) -> f64 {
     scrape.value("vram_exporter_faults_by_reason_total", &[("source", source), ("reason", reason)]).unwrap_or(0.0)
 }
 
+/// How many faults were counted altogether, apart from slow calls: on a busy machine, a call may be slow because its thread
+/// gets no processor.
+pub(crate) fn faults_but_slow(scrape: &Scrape) -> f64 {
+    let pairs = scrape.all("vram_exporter_faults_by_reason_total");
+    pairs.filter(|series| series.label("reason") != Some("slow")).map(|series| series.value).sum()
+}
+
 /// The families that remain when a GPU does not respond: its state, its identity, and the errors that the driver
 /// reported.
 const STAYING: [&str; 6] = [

@@ -77,8 +77,8 @@ impl GpuAccumulator {
     }
 
     /// Prepares for a new session: the identity and the MIG layout may have changed. What a GPU that responded showed stays,
-    /// with its time, until it is read again, which takes long if its calls are slow, unless it is stale. The peaks of removed MIG devices are
-    /// forgotten if the layout could be read (`layout_known`).
+    /// with its time, until it is read again, which takes long if its calls are slow, unless it is stale. The peaks of
+    /// removed MIG devices are forgotten if the layout could be read (`layout_known`).
     pub(super) fn resume(&mut self, gpu: &Arc<Gpu>, layout_known: bool, stale_after: Duration) {
         self.flush_run();
         let before = std::mem::replace(&mut self.shown, GpuMemory::unsampled(gpu.clone()));

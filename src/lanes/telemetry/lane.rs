@@ -95,7 +95,7 @@ impl<'s> Telemetry<'s> {
         Ok(work)
     }
 
-    /// Takes a last profiling sample, so that the time since the one before is not lost: a later thread begins anew.
+    /// Takes a last profiling sample, so that the time since the one before is not lost: a later thread has no earlier sample.
     pub(crate) fn finish(&mut self, caller: Caller<'s>) -> Result<(), Superseded> {
         self.queue.steps.clear();
         if let Some(profiler) = &mut self.profiler {

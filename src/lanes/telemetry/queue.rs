@@ -63,7 +63,7 @@ impl ProfilingRounds {
         Self { ticker: Ticker::starting(interval, now), interval, has_begun: false }
     }
 
-    /// Begins anew, because some GPU has no earlier sample.
+    /// Lets the next round be the first one, because some GPU has no earlier sample.
     fn begin_again(&mut self) {
         self.has_begun = false;
     }

@@ -10,6 +10,7 @@ use super::activity::{Activity, Seen};
 use super::budget_use::BudgetUse;
 use super::job_report::{Advice, DeviceReport, advice};
 use super::meter::{Meter, Near};
+use super::shortage::Shortage;
 use crate::recorder::clock::Now;
 use crate::recorder::heap_use::allocation;
 use crate::recorder::series::Micros;
@@ -52,11 +53,7 @@ pub(super) struct DeviceUse {
     near_before: Near,
     activity: Activity,
     pub(super) seen: Seen,
-    pub(super) out_of_memory: u64,
-    /// How often a process ended at its peak while the device was nearly full, and what the others held at the last time.
-    pub(super) ended_at_limit: (u64, Option<u64>),
-    /// The last incident of such an end, or of a failed allocation.
-    pub(super) incident: Option<String>,
+    pub(super) shortage: Shortage,
     allocated_peak: Option<u64>,
     pub(super) processes: Vec<Tracked>,
 }
@@ -109,9 +106,7 @@ impl DeviceUse {
             near_before: Near::default(),
             activity: Activity::default(),
             seen: Seen::default(),
-            out_of_memory: 0,
-            ended_at_limit: (0, None),
-            incident: None,
+            shortage: Shortage::default(),
             allocated_peak: None,
             processes: Vec::new(),
         }
@@ -263,10 +258,7 @@ impl DeviceUse {
         self.known += other.known;
         self.present += other.present;
         self.samples += other.samples;
-        self.out_of_memory += other.out_of_memory;
-        self.ended_at_limit =
-            (self.ended_at_limit.0 + other.ended_at_limit.0, self.ended_at_limit.1.or(other.ended_at_limit.1));
-        self.incident = self.incident.take().or(other.incident);
+        self.shortage.absorb(other.shortage);
         self.allocated_peak = self.allocated_peak.max(other.allocated_peak);
         self.activity.absorb(&other.activity);
         self.budget.absorb(&other.budget);
@@ -286,12 +278,11 @@ impl DeviceUse {
         let seconds = |micros: Micros| micros as f64 / 1e6;
         let near = |level: usize| self.near.map(|near| seconds(near[level]));
         let mean = (self.known > 0).then(|| u64::try_from(self.product / u128::from(self.known)).unwrap_or(u64::MAX));
-        let (ended_at_limit, others_bytes) = self.ended_at_limit;
-        let is_short = self.out_of_memory + ended_at_limit > 0;
-        let (advised, no_advice) = match advice(self.peak(), self.allocatable, is_short) {
-            Advice::Request(bytes, margin) => (Some((bytes, margin)), None),
-            Advice::None(why) => (None, Some(why.to_owned())),
-        };
+        let (advice_bytes, advice_margin, no_advice) =
+            match advice(self.peak(), self.allocatable, self.shortage.is_seen()) {
+                Advice::Request(bytes, margin) => (Some(bytes), Some(margin), None),
+                Advice::None(why) => (None, None, Some(why.to_owned())),
+            };
         DeviceReport {
             gpu: self.gpu.index,
             uuid: self.gpu.uuid.clone(),
@@ -303,7 +294,7 @@ impl DeviceUse {
             seconds_at_budget: self.budget.reached().map(seconds),
             seconds: seconds(self.present),
             samples: self.samples,
-            peak_bytes: self.peak.map(|(peak, _)| peak),
+            peak_bytes: self.peak(),
             peak_at: self.peak.map(|(_, at)| now.unix(at)),
             // A workload that was in a single list has no duration, but its memory is known.
             mean_bytes: mean.or(self.last),
@@ -312,14 +303,14 @@ impl DeviceUse {
             seconds_at_95_percent: near(1),
             seconds_at_98_percent: near(2),
             idle_ratio: self.activity.idle_ratio(),
-            out_of_memory: self.out_of_memory,
-            ended_at_limit,
-            needs_more_than_bytes: self.peak().filter(|_| is_short),
-            others_bytes,
-            incident: self.incident.clone(),
+            out_of_memory: self.shortage.out_of_memory,
+            ended_at_limit: self.shortage.ended_at_limit,
+            needs_more_than_bytes: self.peak().filter(|_| self.shortage.is_seen()),
+            others_bytes: self.shortage.others,
+            incident: self.shortage.incident.clone(),
             allocated_peak_bytes: self.allocated_peak,
-            advice_bytes: advised.map(|(bytes, _)| bytes),
-            advice_margin: advised.map(|(_, margin)| margin),
+            advice_bytes,
+            advice_margin,
             no_advice,
         }
     }
@@ -329,8 +320,8 @@ impl DeviceUse {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        let incident = self.incident.as_ref().map_or(0, |id| allocation(id.capacity()));
-        size_of::<Self>() + incident + allocation(self.processes.capacity() * size_of::<Tracked>())
+        let id = self.shortage.incident.as_ref().map_or(0, String::capacity);
+        size_of::<Self>() + allocation(id) + allocation(self.processes.capacity() * size_of::<Tracked>())
     }
 }
 
