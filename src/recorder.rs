@@ -28,6 +28,7 @@ mod heap_use;
 mod incident;
 mod incidents;
 mod ledger;
+mod list_times;
 mod process_history;
 mod report_file;
 mod reports;

@@ -11,8 +11,9 @@ use super::clock::Now;
 use super::device_list::{DeviceKey, DeviceList, Unfollowed};
 use super::event::{Held, What};
 use super::heap_use::{HeapUse as _, allocation};
+use super::list_times::ListTimes;
 use super::process_history::ProcessHistory;
-use super::series::{FINE, Micros, SECOND, Series};
+use super::series::{Micros, SECOND, Series};
 use crate::snapshot::{Gpu, GpuState, MemorySample, MigDevice, Workload};
 
 /// Reaching one of these shares of the allocatable memory is an event.
@@ -24,10 +25,6 @@ const REARM: f64 = 0.03;
 const SETTLED: Micros = SECOND;
 /// The minimum number of bytes by which a new peak exceeds the previous one.
 const PEAK_STEP: u64 = 16 << 20;
-/// The maximum number of lists whose times are kept.
-const MAX_LISTS: usize = 12_000;
-/// The number of lists whose times are kept if there is little memory.
-const LEAST_LISTS: usize = 32;
 /// A process whose memory has not changed for this long is idle.
 const IDLE: Micros = 60 * SECOND;
 /// The maximum number of processes that a new peak names.
@@ -54,9 +51,8 @@ pub(super) struct DeviceHistory {
     pub(super) workloads: VecDeque<Box<WorkloadHistory>>,
     /// The number of workloads for which there was room.
     pub(super) most_workloads: usize,
-    /// The times at which the lists of the last two minutes were read, oldest first; empty for a GPU instance, which has
-    /// those of its GPU.
-    lists: VecDeque<Micros>,
+    /// Empty for a GPU instance, whose lists are those of its GPU.
+    pub(super) lists: ListTimes,
     pub(super) state: GpuState,
     /// For each of [`LEVELS`], whether memory use has reached it and has not fallen far below it since.
     reached: [bool; LEVELS.len()],
@@ -98,7 +94,7 @@ impl DeviceHistory {
             ended: VecDeque::new(),
             workloads: VecDeque::new(),
             most_workloads: usize::MAX,
-            lists: VecDeque::new(),
+            lists: ListTimes::default(),
             state: GpuState::Unsampled,
             reached: [false; LEVELS.len()],
             highest: (0, 0),
@@ -184,21 +180,12 @@ impl DeviceHistory {
         self.living.iter().chain(self.ended.iter().map(|process| &**process))
     }
 
-    /// The time of the last list that was read at or before a moment in the last two minutes.
-    pub(super) fn listed_at(&self, moment: Micros) -> Option<Micros> {
-        let after = self.lists.partition_point(|&at| at <= moment);
-        after.checked_sub(1).map(|index| self.lists[index])
-    }
-
     /// Records the part of a list from the process lane that concerns the device.
     pub(super) fn list(&mut self, list: &mut DeviceList<'_>, at: Micros, now: Now) -> Changed {
         let mut changed = Changed::default();
         self.seen = self.seen.max(at);
         if self.mig.is_none() {
-            self.lists.push_back(at);
-        }
-        while self.lists.len() > MAX_LISTS || self.lists.front().is_some_and(|oldest| oldest + FINE < at) {
-            self.lists.pop_front();
+            self.lists.add(at);
         }
         let unfollowed = std::mem::take(&mut self.unfollowed);
         for process in list.processes.iter().filter(|process| process.alive) {
@@ -302,10 +289,7 @@ impl DeviceHistory {
     /// Gives up the older parts of the device's own history until it uses at most `bytes`, or is short.
     pub(super) fn bound_own(&mut self, bytes: usize) {
         while self.memory.bytes() > bytes && self.memory.halve() {}
-        while self.lists.capacity() * size_of::<Micros>() > bytes && self.lists.len() > LEAST_LISTS {
-            self.lists.drain(..self.lists.len() / 2);
-            self.lists.shrink_to_fit();
-        }
+        self.lists.bound(bytes);
     }
 
     /// The series of its processes and workloads.
@@ -324,11 +308,10 @@ impl DeviceHistory {
 
     /// The memory that the history uses.
     pub(super) fn bytes(&self) -> usize {
-        let lists = self.lists.capacity() * size_of::<Micros>();
         let boxes = self.ended.capacity() + self.workloads.capacity();
         let processes: usize = self.processes().map(ProcessHistory::bytes).sum();
         let workloads: usize = self.workloads.iter().map(|workload| workload.bytes()).sum();
-        let own = size_of::<Self>() + self.memory.bytes() + lists;
+        let own = size_of::<Self>() + self.memory.bytes() + self.lists.bytes();
         let unused = (self.living.capacity() - self.living.len()) * size_of::<ProcessHistory>();
         let unfollowed = allocation(self.unfollowed.capacity() * size_of::<Unfollowed>());
         own + boxes * size_of::<usize>() + processes + workloads + unused + unfollowed

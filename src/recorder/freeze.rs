@@ -37,7 +37,7 @@ pub(super) fn freeze(
     let peak_by = if is_end { trigger.at } else { end };
     let peak = gpu.memory.highest(trigger.at.saturating_sub(PEAK_WITHIN), peak_by);
     // If the GPU's memory is unknown, the processes are shown as they were at the moment of the trigger.
-    let moment = peak.map_or(trigger.at, |(at, _)| gpu.list_moment(at).min(peak_by.max(at)));
+    let moment = peak.map_or(trigger.at, |(at, _)| ledger.list_moment(gpu, at).min(peak_by.max(at)));
     let present = |process: &&ProcessHistory| process.ended.is_none_or(|(_, by)| by >= begin) && process.first <= end;
     let mut processes: Vec<_> = gpu.processes().filter(present).collect();
     let held = |process: &ProcessHistory| process.series.at(moment).filter(|_| process.first <= moment);

@@ -17,6 +17,7 @@ use super::event::{Events, Failure, Recorded, What, Who};
 use super::exit_status::Exit;
 use super::failures::{Failures, Settled};
 use super::incident::{Incident, IncidentGpu, Kind};
+use super::list_times::ListTimes;
 use super::process_history::{Holding, ProcessHistory};
 use super::reports::Reports;
 use super::series::Micros;
@@ -104,7 +105,19 @@ impl Ledger {
 
     /// The time of the last list of the device that was read at or before a moment in the last two minutes.
     pub(super) fn listed_at(&self, device: &DeviceHistory, moment: Micros) -> Option<Micros> {
-        self.device(&DeviceKey { mig: None, ..device.key() })?.listed_at(moment)
+        self.lists_of(device)?.last_until(moment)
+    }
+
+    /// The moment whose list shows what the processes held when the device's memory use was that of `at`: the first list
+    /// after `at`, if memory use had not changed again by then.
+    pub(super) fn list_moment(&self, device: &DeviceHistory, at: Micros) -> Micros {
+        let unchanged_until = device.list_moment(at);
+        self.lists_of(device).and_then(|lists| lists.first_within(at, unchanged_until)).unwrap_or(unchanged_until)
+    }
+
+    /// The times of the lists of the device's GPU.
+    fn lists_of(&self, device: &DeviceHistory) -> Option<&ListTimes> {
+        self.device(&DeviceKey { mig: None, ..device.key() }).map(|gpu| &gpu.lists)
     }
 
     /// `mig`: any MIG device of the GPU instance; `None` for the GPU itself.

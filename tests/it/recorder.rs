@@ -106,7 +106,7 @@ fn a_training_that_ends_beside_a_growing_neighbour_is_an_incident_that_names_bot
     assert!((60.0..61.0).contains(&gib(&processes[1]["used_bytes"])), "{incident}");
     assert_eq!(processes[0]["workload"], "slurm:77");
     assert!(processes[0]["ended"]["by"].as_f64() > processes[0]["ended"]["after"].as_f64());
-    assert_eq!(incident["grew_most"], serde_json::json!([processes[1]["pid"]]));
+    assert_eq!(incident["grew_most"], serde_json::json!([processes[1]["pid"]]), "{incident}");
     let peak = &incident["peak"];
     let (used, left) = (peak["used_bytes"].as_u64().unwrap(), peak["left_bytes"].as_u64().unwrap());
     assert_eq!(used + left, MOST);

@@ -277,6 +277,22 @@ fn what_did_not_grow_by_more_than_was_left_ended_for_another_reason() {
 }
 
 #[test]
+fn growth_is_counted_up_to_the_list_that_follows_the_peak() {
+    // The recorder has been running for less than ten seconds, so only the growth in the last second is known.
+    let mut scene = Scene::new();
+    scene.hold(1, 80.0).hold(2, 20.0).pass(3_000);
+    for step in 1..=10 {
+        scene.hold(2, 20.0 + 3.9 * f64::from(step)).pass(250);
+    }
+    // The last rise belongs to no process.
+    scene.millis += 10;
+    scene.sample_of(Some(139 * GIB + (64 << 20))).list().pass(3_000).end(1).pass(11_000);
+    let incident = scene.incident(Kind::EndedAtPeak);
+    assert_eq!(incident.grew_most, [2], "it grew until the peak, and the plateau after it is longer than a second");
+    assert!(incident.peak.as_ref().unwrap().at < incident.at - 2.0, "{incident:?}");
+}
+
+#[test]
 fn several_ends_within_ten_seconds_are_one_incident() {
     let mut scene = Scene::new();
     for pid in 1..=7 {
