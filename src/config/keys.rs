@@ -94,7 +94,7 @@ const OTHERS: &[Key] = &[
     },
     Key {
         name: "process.interval",
-        default: Some("1s"),
+        default: Some("2s"),
         kind: Kind::Duration { min: Duration::from_millis(100), max: Duration::from_secs(60) },
         set: |c, s| c.process.interval = s.duration(),
         help: "Longest time between two readings of the processes; a change in memory use triggers a reading at once.",

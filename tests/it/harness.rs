@@ -129,6 +129,8 @@ impl Machine {
             // Passed as environment variables, so that a test's flag takes precedence.
             .env("VRAM_EXPORTER_PATH_PROCFS", self.procfs())
             .env("VRAM_EXPORTER_PATH_PASSWD", self.procfs().join("passwd"))
+            // Half the default: tests wait for what a pass finds without a change in memory.
+            .env("VRAM_EXPORTER_PROCESS_INTERVAL", "1s")
             .envs(self.environment());
         command
     }

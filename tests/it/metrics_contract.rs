@@ -257,8 +257,8 @@ fn each_part_grows_old_by_its_own_limit() {
         machine.processes[0].at = ago(age);
         machine.scrape()
     };
-    assert_eq!(processes(2.8).count("gpu_process_info"), 1);
-    let old = processes(3.2);
+    assert_eq!(processes(5.8).count("gpu_process_info"), 1);
+    let old = processes(6.2);
     assert_eq!((old.starting("gpu_process_"), old.count("gpu_memory_unattributed_bytes")), (vec![], 0));
     assert_eq!(old.count("gpu_memory_used_bytes"), 1);
 

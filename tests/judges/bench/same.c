@@ -24,8 +24,9 @@
 #define LONGEST_REST (50 * SECOND / 1000)
 #define ATTEMPTS 3
 #define EMPTY_STANDS (5 * SECOND)
-/* src/config/keys.rs: process.interval and telemetry.interval; telemetry.slow-interval. */
+/* src/config/keys.rs: telemetry.interval; process.interval and telemetry.slow-interval as multiples of it. */
 #define INTERVAL SECOND
+#define LIST_ROUNDS 2
 #define SLOW_ROUNDS 15
 
 /* src/nvml/raw.rs. */
@@ -107,7 +108,7 @@ static void *process_lane(void *nothing) {
         while (!moved && !ending && now_ns() < next)
             pthread_cond_timedwait(&bell, &door, &deadline);
         uint64_t begun = now_ns(), bits = moved;
-        int whole = begun >= next;
+        int due = begun >= next, whole = due && round % LIST_ROUNDS == 0;
         moved = 0;
         pthread_mutex_unlock(&door);
         for (unsigned int index = 0; index < gpus; index++)
@@ -115,7 +116,7 @@ static void *process_lane(void *nothing) {
                 pass_one(index, whole);
         uint64_t took = now_ns() - begun;
         rested = now_ns() + (took * REST < LONGEST_REST ? took * REST : LONGEST_REST);
-        if (!whole)
+        if (!due)
             continue;
         while (next <= begun)
             next += INTERVAL;
