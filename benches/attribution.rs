@@ -75,12 +75,12 @@ fn main() {
         new.push(timed(|| {
             let owners = attribution.identify_all(&pids);
             assert!(owners.iter().all(|owner| owner.start_ticks.is_some()));
-            attribution.sweep();
+            attribution.sweep(|_| false);
         }));
         cached.push(timed(|| {
             let owners = attribution.identify_all(&pids);
             assert!(owners.iter().all(|owner| owner.start_ticks.is_some()));
-            attribution.sweep();
+            attribution.sweep(|_| false);
         }));
     }
     println!(

@@ -276,13 +276,14 @@ impl Attribution {
         namespace::sees_host_processes(&self.settings.procfs)
     }
 
-    /// Drops the processes that have not been identified since the last sweep, except those that hang, because
-    /// another read of their files would hang too. To be called after a pass over all GPUs. The next pass may use its
-    /// full waiting time again.
-    pub fn sweep(&mut self) {
+    /// Drops the processes that have not been identified since the last sweep, except those that are listed elsewhere
+    /// (`is_listed`: by pid), and those that hang, because another read of their files would hang too. To be called after a
+    /// pass. The next pass may use its full waiting time again.
+    pub fn sweep(&mut self, is_listed: impl Fn(u32) -> bool) {
         let reader = &self.reader;
         self.cache.retain(|&pid, cached| {
-            std::mem::take(&mut cached.used_since_sweep) || reader.hangs(pid, Some(cached.start))
+            let is_used = std::mem::take(&mut cached.used_since_sweep) || is_listed(pid);
+            is_used || reader.hangs(pid, Some(cached.start))
         });
         self.reader.begin_pass();
     }

@@ -124,8 +124,8 @@ impl Reader {
                 self.open.push((key, membership, until));
             }
         }
-        self.tree.sweep();
-        self.others.sweep();
+        self.tree.sweep(|_| false);
+        self.others.sweep(|_| false);
     }
 
     /// Returns whether everything that can be learned about the process is known.
