@@ -29,6 +29,9 @@ mod incident;
 mod incidents;
 mod ledger;
 mod list_times;
+mod names;
+mod peak;
+mod peak_log;
 mod process_history;
 mod report_file;
 mod reports;
@@ -42,12 +45,13 @@ mod visits;
 mod words;
 
 pub use answers::{HistoryHead, HistoryQuery, HistorySeries, Of};
-pub use event::{Event, Failure, Held, What, Who};
+pub use event::{Event, Failure, What, Who};
 pub use exit_status::Exit;
 pub use handle::{History, PERIOD, Recorder, Settings};
 pub use incident::{
     Between, Chart, ChartPoint, Growth, Holder, Incident, IncidentGpu, IncidentMig, Kind, Peak, VERSION,
 };
+pub use peak::{PeakHolder, RecordedPeak};
 pub use report_file::ReportFileSettings;
 pub use reports::{DeviceReport, ExitCount, JobReport, ReportSettings, State, text as report_text};
 pub use store::StoreSettings;

@@ -230,16 +230,21 @@ export function drawLimit(pen, scale, limit) {
   pen.setLineDash([]);
 }
 
-/// The highest value of each minute, or of each fifteenth of a span longer than 15 minutes. A part in which the value
-/// does not change has no peak.
-export function peaks(series, from, to) {
-  const length = Math.max(60, (to - from) / 15);
-  const found = [];
-  for (let begin = Math.floor(from / length) * length; begin < to; begin += length) {
-    const figures = series.figures(Math.max(begin, from), Math.min(begin + length, to));
-    if (figures && figures.most > figures.least) found.push({ at: figures.mostAt, used: figures.most });
+/// Of the recorded peaks of minutes, the highest of each minute, or of each fifteenth of a span longer than 15 minutes. `since`
+/// is when the first minute began. A part in which the value does not change has no peak.
+export function peaks(series, recorded, since, from, to) {
+  const minutes = Math.max(1, Math.ceil((to - from) / 60 / 15));
+  const parts = new Map();
+  for (const peak of recorded.filter((one) => one.at >= from && one.at <= to)) {
+    const part = Math.floor(peak.minute / minutes);
+    if (!(parts.get(part)?.used_bytes >= peak.used_bytes)) parts.set(part, peak);
   }
-  return found;
+  const changes = ([part]) => {
+    const begin = since + part * minutes * 60;
+    const figures = series.figures(Math.max(begin, from), Math.min(begin + minutes * 60, to));
+    return figures && figures.most > figures.least;
+  };
+  return [...parts].filter(changes).map(([, peak]) => peak);
 }
 
 export function drawPeaks(pen, scale, found) {

@@ -110,7 +110,7 @@ async function loadHistory() {
   const query = `from=${from.toFixed(3)}&step=${step}`;
   const recorded = await get(`/api/v1/history?of=all&${query}`);
   if (generation !== state.generation) return;
-  if (whole) {
+  if (whole || Math.abs(recorded.recorded_since - (state.since ?? recorded.recorded_since)) > 1) {
     for (const known of [state.gpus, state.processes, state.workloads]) known.clear();
   }
   // A chart covers no more time than was recorded, so that the first few minutes of data fill the whole chart.
@@ -142,6 +142,8 @@ function mergeAll(known, answered, key, from, step) {
     const entry = known.get(id) ?? { series: new Series() };
     Object.assign(entry, { uuid: series.uuid, who: series.process, name: series.workload, allocatable: series.allocatable_bytes });
     entry.series.merge(series.memory.points, from, state.from, step);
+    entry.peaks = (entry.peaks ?? []).filter((peak) => series.peaks?.every((other) => other.minute !== peak.minute) ?? true);
+    entry.peaks = [...entry.peaks, ...(series.peaks ?? [])].filter((peak) => peak.at >= state.from);
     known.set(id, entry);
   }
   for (const id of lacking) {
@@ -245,19 +247,18 @@ function owners(uuid) {
   return sorted.sort((a, b) => (a.used == null) - (b.used == null));
 }
 
-/// The processes that held the most memory at a given time, as text. The event for a peak has the exact list.
-function holdersAt(uuid, time) {
-  const near = (event) => event.kind === "new_peak" && event.uuid === uuid && Math.abs(event.at - time) <= state.span[2];
-  const exact = state.events.find(near)?.holders?.map((held) => ({ who: held, used: held.used_bytes }));
-  const listed = () => [...state.processes.values()]
+/// What the processes held at a moment at which the GPU's memory use was `used`, as text, as far as their charts show it.
+function heldNear(uuid, time, used) {
+  const held = [...state.processes.values()]
     .filter((entry) => entry.uuid === uuid)
-    .map(({ who, series }) => ({ who, used: series.at(time)?.[2] }))
-    .filter((held) => held.used > 0);
-  const held = (exact ?? listed()).sort((a, b) => b.used - a.used);
-  const names = held.slice(0, SHOWN_HOLDERS).map(({ who, used }) => `${who.name ?? "?"} ${who.pid} of ${ownerName(who)} ${bytes(used)}`);
-  // Both lists are limited, so the number of others is not known.
+    .map(({ who, series }) => ({ who, used: series.at(time)?.[3] ?? 0 }))
+    .filter((process) => process.used > 0)
+    .sort((a, b) => b.used - a.used);
+  if (held.length === 0 || used == null) return "";
+  const names = held.slice(0, SHOWN_HOLDERS).map(({ who, used: own }) => `${who.name ?? "?"} ${who.pid} of ${ownerName(who)} ${bytes(own)}`);
   if (held.length > SHOWN_HOLDERS) names.push("and others");
-  return names.join(", ");
+  const sum = held.reduce((all, process) => all + process.used, 0);
+  return `; processes held ${bytes(sum)} of the last: ${names.join(", ")}`;
 }
 
 // The card of a GPU
@@ -371,7 +372,7 @@ class Card {
     drawBand(band.pen, this.scale, series);
     drawLimit(band.pen, this.scale, limit);
     drawSlowReadings(band.pen, this.scale, series);
-    drawPeaks(band.pen, this.scale, peaks(series, state.from, state.to));
+    drawPeaks(band.pen, this.scale, this.recordedPeaks().map(({ at, used_bytes: used }) => ({ at, used })));
     drawCursor(band.pen, this.scale, this.view);
     const stack = prepare(this.stack);
     const scale = scales(stack, state.from, state.to, highest);
@@ -386,9 +387,10 @@ class Card {
     if (!figures) return setText(this.fact, "Nothing is recorded for this time.");
     const readings = slowReadings(this.series(), state.from, state.to).map(([, value]) => value ?? -1);
     const seen = Math.max(-1, ...readings);
-    const held = holdersAt(this.uuid, figures.mostAt);
+    const peak = this.recordedPeaks().find((one) => one.used_bytes === figures.most);
+    const [at, held] = peak ? [clock(peak.at, 2), ` (${peak.held_by})`] : [clock(figures.mostAt), ""];
     const slow = seen < 0 ? "None of the readings every 15 s falls within this time." : `A reading every 15 s saw at most ${bytes(seen)}.`;
-    setText(this.fact, `Highest: ${bytes(figures.most)} at ${clock(figures.mostAt)}${held ? `, held by ${held}` : ""}. ${slow}`);
+    setText(this.fact, `Highest: ${bytes(figures.most)} at ${at}${held}. ${slow}`);
   }
 
   showOwners() {
@@ -401,11 +403,17 @@ class Card {
     });
   }
 
+  /// The recorded peaks of the time that is shown, oldest first: the highest of each part of it in which the memory use changed.
+  recordedPeaks() {
+    const series = this.series();
+    const recorded = state.gpus.get(this.uuid)?.peaks ?? [];
+    return series ? peaks(series, recorded, state.since, state.from, state.to) : [];
+  }
+
   showPeaks() {
     if (!this.peakBox.open || !this.series()) return;
-    const found = peaks(this.series(), state.from, state.to).reverse();
-    keyed(this.peaks, found, (peak) => String(peak.at), () => cells(3),
-      (row, peak) => fill(row, [clock(peak.at, 2), bytes(peak.used), holdersAt(this.uuid, peak.at) || "unknown"]));
+    keyed(this.peaks, this.recordedPeaks().reverse(), (peak) => String(peak.minute), () => cells(3),
+      (row, peak) => fill(row, [clock(peak.at, 2), bytes(peak.used_bytes), peak.held_by]));
   }
 
   // The cursor and the selection
@@ -416,8 +424,8 @@ class Card {
     if (selection) return this.readSpan(this.series(), selection);
     if (cursor == null) return setText(this.output, "Arrow keys move a cursor; with Shift they select a time span.");
     const point = this.series()?.at(cursor);
-    const held = point ? holdersAt(this.uuid, cursor) : "";
-    const text = point ? `min ${bytes(point[1])}, max ${bytes(point[2])}, last ${bytes(point[3])}${held ? `; ${held}` : ""}` : "unknown";
+    const held = point ? heldNear(this.uuid, cursor, point[3]) : "";
+    const text = point ? `min ${bytes(point[1])}, max ${bytes(point[2])}, last ${bytes(point[3])}${held}` : "unknown";
     setText(this.output, `${clock(cursor, 1)}: ${text}`);
     this.draw();
   }
@@ -613,10 +621,6 @@ function processText(event) {
   return `${event.name ?? "?"} ${event.pid}${of ? ` of ${of}` : ""}`;
 }
 
-function heldText(held) {
-  return `${bytes(held.used_bytes)} ${processText(held)}`;
-}
-
 /// The kinds of incidents, in words.
 const KINDS = {
   ended_at_peak: "ended at the memory limit",
@@ -648,9 +652,7 @@ function eventNode(event) {
   const text = SENTENCES[event.kind]?.(event) ?? event.kind;
   const line = [el("time", {}, dateAndClock(event.at)), event.gpu == null ? "" : el("b", {}, `GPU ${event.gpu}`), text];
   if (event.kind !== "new_peak") return el("li", {}, ...spaced(line));
-  const held = event.holders.map((holder) => el("li", {}, heldText(holder)));
-  const list = held.length > 0 ? el("ul", {}, ...held) : el("p", {}, "No process was listed.");
-  return el("li", {}, el("details", {}, el("summary", {}, ...spaced(line)), list));
+  return el("li", {}, el("details", {}, el("summary", {}, ...spaced(line)), el("p", {}, `Held by: ${event.held_by}`)));
 }
 
 function spaced(pieces) {

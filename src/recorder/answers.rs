@@ -13,6 +13,7 @@ use super::event::{Event, Who};
 use super::freeze::chart;
 use super::incident::Chart;
 use super::ledger::Ledger;
+use super::peak::RecordedPeak;
 use super::process_history::{Holding, ProcessHistory};
 use super::series::{COARSE, Micros, SECOND, Series};
 use crate::snapshot::{MigDevice, Workload};
@@ -129,6 +130,9 @@ pub struct HistorySeries {
     pub workload_kind: Option<&'static str>,
     /// Used memory.
     pub memory: Chart,
+    /// The highest use of each minute, for the series of a GPU or MIG device, oldest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub peaks: Vec<RecordedPeak>,
 }
 
 /// A time span and the length of the parts that it is divided into.
@@ -201,6 +205,7 @@ pub(super) fn draw(ledger: &Ledger, plan: &Plan, drawn: &Drawn) -> Option<Histor
         Identity::Device => HistorySeries {
             allocatable_bytes: Some(device.allocatable).filter(|bytes| *bytes > 0),
             mig_uuid: device.mig_uuid().map(str::to_owned),
+            peaks: device.peaks.within(from, to).map(|peak| peak.shown(now)).collect(),
             ..of(device, draw(&device.memory))
         },
         Identity::Process(holding) => {
@@ -233,6 +238,7 @@ fn of(gpu: &DeviceHistory, memory: Chart) -> HistorySeries {
         workload: None,
         workload_kind: None,
         memory,
+        peaks: Vec::new(),
     }
 }
 

@@ -9,9 +9,11 @@ use std::sync::Arc;
 
 use super::clock::Now;
 use super::device_list::{DeviceKey, DeviceList, Unfollowed};
-use super::event::{Held, What};
+use super::event::What;
 use super::heap_use::{HeapUse as _, allocation};
 use super::list_times::ListTimes;
+use super::peak::RecordedPeak;
+use super::peak_log::PeakLog;
 use super::process_history::ProcessHistory;
 use super::series::{Micros, SECOND, Series};
 use crate::snapshot::{Gpu, GpuState, MemorySample, MigDevice, Workload};
@@ -27,8 +29,8 @@ const SETTLED: Micros = SECOND;
 const PEAK_STEP: u64 = 16 << 20;
 /// A process whose memory has not changed for this long is idle.
 const IDLE: Micros = 60 * SECOND;
-/// The maximum number of processes that a new peak names.
-const HOLDERS: usize = 5;
+/// How long a new peak waits for a list. One is read at once after a change, unless the driver does not answer.
+const LISTED_WITHIN: Micros = 10 * SECOND;
 
 /// A GPU or a GPU instance.
 #[derive(Debug)]
@@ -41,6 +43,7 @@ pub(super) struct DeviceHistory {
     /// Bytes: total minus reserved memory; 0 while unknown.
     pub(super) allocatable: u64,
     pub(super) memory: Series,
+    pub(super) peaks: PeakLog,
     /// The processes on the device.
     pub(super) living: Vec<ProcessHistory>,
     /// The processes on the device that are not followed, because there was no room. Sorted.
@@ -89,6 +92,7 @@ impl DeviceHistory {
             seen,
             allocatable: 0,
             memory: Series::default(),
+            peaks: PeakLog::default(),
             living: Vec::new(),
             unfollowed: Vec::new(),
             ended: VecDeque::new(),
@@ -106,8 +110,10 @@ impl DeviceHistory {
     pub(super) fn sample(&mut self, sample: &MemorySample, at: Micros) -> Vec<f64> {
         self.gpu.clone_from(&sample.gpu);
         self.seen = self.seen.max(at);
+        self.peaks.roll(at, self.memory.last());
         self.memory.see(at, sample.used);
         let Some(used) = sample.used else { return Vec::new() };
+        self.peaks.see(at, used);
         self.allocatable = sample.allocatable;
         if used > self.highest.0 {
             self.highest = (used, at);
@@ -146,25 +152,21 @@ impl DeviceHistory {
         self.mig.as_ref().map(|device| device.uuid.as_str())
     }
 
-    /// The new peak, once it has settled, with the processes that held the most at that time.
-    pub(super) fn new_peak(&mut self, now: Micros) -> Option<(Micros, What)> {
+    /// The new peak, once it has settled and a list was read after it.
+    pub(super) fn new_peak(&mut self, now: Now) -> Option<(Micros, What)> {
         let (used_bytes, at) = self.highest;
-        if used_bytes < self.announced.saturating_add(PEAK_STEP)
-            || now.saturating_sub(at) < SETTLED
-            || self.is_divided()
-        {
+        let age = now.micros.saturating_sub(at);
+        if used_bytes < self.announced.saturating_add(PEAK_STEP) || age < SETTLED || self.is_divided() {
             return None;
         }
+        let reached = self.peaks.reached(at)?;
+        if !reached.is_listed() && age < LISTED_WITHIN {
+            return None;
+        }
+        let RecordedPeak { listed_at, holders, held_by, .. } = reached.shown(now);
         self.announced = used_bytes;
-        let moment = self.list_moment(at);
-        let mut holders: Vec<Held> = (self.processes())
-            .filter_map(|process| Some((process, process.series.at(moment)?)))
-            .filter(|(_, used_bytes)| *used_bytes > 0)
-            .map(|(process, used_bytes)| Held { who: process.who(), used_bytes })
-            .collect();
-        holders.sort_by_key(|held| std::cmp::Reverse(held.used_bytes));
-        holders.truncate(HOLDERS);
-        Some((at, What::NewPeak { used_bytes, holders, mig_uuid: self.mig_uuid().map(str::to_owned) }))
+        let mig_uuid = self.mig_uuid().map(str::to_owned);
+        Some((at, What::NewPeak { used_bytes, listed_at, holders, held_by, mig_uuid }))
     }
 
     /// The moment at which the memory use of the processes matches the memory use that the GPU had at `at`. This moment
@@ -184,6 +186,7 @@ impl DeviceHistory {
     pub(super) fn list(&mut self, list: &mut DeviceList<'_>, at: Micros, now: Now) -> Changed {
         let mut changed = Changed::default();
         self.seen = self.seen.max(at);
+        self.peaks.list(list, at);
         if self.mig.is_none() {
             self.lists.add(at);
         }
@@ -289,7 +292,8 @@ impl DeviceHistory {
     /// Gives up the older parts of the device's own history until it uses at most `bytes`, or is short.
     pub(super) fn bound_own(&mut self, bytes: usize) {
         while self.memory.bytes() > bytes && self.memory.halve() {}
-        self.lists.bound(bytes);
+        self.lists.bound(bytes / 2);
+        self.peaks.bound(bytes / 2);
     }
 
     /// The series of its processes and workloads.
@@ -311,7 +315,7 @@ impl DeviceHistory {
         let boxes = self.ended.capacity() + self.workloads.capacity();
         let processes: usize = self.processes().map(ProcessHistory::bytes).sum();
         let workloads: usize = self.workloads.iter().map(|workload| workload.bytes()).sum();
-        let own = size_of::<Self>() + self.memory.bytes() + self.lists.bytes();
+        let own = size_of::<Self>() + self.memory.bytes() + self.lists.bytes() + self.peaks.bytes();
         let unused = (self.living.capacity() - self.living.len()) * size_of::<ProcessHistory>();
         let unfollowed = allocation(self.unfollowed.capacity() * size_of::<Unfollowed>());
         own + boxes * size_of::<usize>() + processes + workloads + unused + unfollowed

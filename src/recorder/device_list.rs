@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use crate::snapshot::{Gpu, GpuProcesses, MigDevice, Process, ProcessId, WorkloadUse};
+use crate::snapshot::{Gpu, GpuProcesses, MigDevice, Other, Process, ProcessId, WorkloadUse};
 
 /// What identifies a device.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,6 +53,12 @@ impl Unfollowed {
 #[derive(Debug)]
 pub(super) struct DeviceList<'l> {
     pub(super) processes: Vec<&'l Process>,
+    /// The processes that use its memory: of a GPU with MIG devices, those on the MIG devices too.
+    pub(super) on_device: Vec<&'l Process>,
+    /// Bytes in use that no visible process holds; `None` if that is unknown.
+    pub(super) unattributed: Option<u64>,
+    /// The bytes and the number of the running processes that the list leaves out; always of the GPU.
+    pub(super) other: Option<Other>,
     pub(super) workloads: Vec<&'l WorkloadUse>,
     /// The number of running processes on the GPU that the list leaves out, and that are not yet assumed to be on a
     /// device.
@@ -63,8 +69,16 @@ pub(super) struct DeviceList<'l> {
 impl<'l> DeviceList<'l> {
     pub(super) fn of(list: &'l GpuProcesses, key: &DeviceKey, left_out: usize) -> Self {
         let is_here = |mig: &Option<Arc<MigDevice>>| DeviceKey::of(&list.gpu, mig.as_deref()).mig == key.mig;
+        let is_on = |process: &&Process| key.mig.is_none() || is_here(&process.mig);
+        let mig_unattributed = |uuid: &String| {
+            let mut instances = list.mig_unattributed.iter();
+            instances.find(|(device, _)| device.uuid == *uuid).map(|(_, bytes)| *bytes)
+        };
         Self {
             processes: list.processes.iter().filter(|process| is_here(&process.mig)).collect(),
+            on_device: list.processes.iter().filter(is_on).collect(),
+            unattributed: key.mig.as_ref().map_or(list.unattributed, mig_unattributed),
+            other: list.other.filter(|_| key.mig.is_none()),
             workloads: list.workloads.iter().filter(|workload| is_here(&workload.mig)).collect(),
             left_out,
             cuts_workloads: list.other_workloads.is_some(),

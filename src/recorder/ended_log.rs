@@ -4,8 +4,8 @@
 //! processes that were left out.
 
 use super::ledger::Gone;
+use super::names;
 use super::series::{Micros, SECOND};
-use super::words;
 use crate::format;
 
 /// The maximum number of lines in a period.
@@ -43,7 +43,7 @@ impl EndedLog {
 
 fn write(gone: &Gone) {
     let Gone { who, lived_seconds, exit, peaks, .. } = gone;
-    let name = who.name.as_deref().map(words::name);
+    let name = who.name.as_deref().map(names::name);
     let peak_bytes = peaks.iter().filter_map(|(_, peak, _)| *peak).max();
     let gpus: Vec<String> = peaks
         .iter()
@@ -58,8 +58,8 @@ fn write(gone: &Gone) {
     tracing::info!(
         pid = who.pid,
         name,
-        user = who.user.as_deref().map(words::name),
-        workload = who.workload.as_deref().map(words::name),
+        user = who.user.as_deref().map(names::name),
+        workload = who.workload.as_deref().map(names::name),
         peak_bytes,
         lived_seconds = (lived_seconds * 10.0).round() / 10.0,
         exit_status = exit.status,

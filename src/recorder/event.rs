@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::clock::Now;
 use super::exit_status::Exit;
 use super::heap_use::{HeapUse, allocation};
+use super::peak::PeakHolder;
 use super::series::{Micros, SECOND};
 use crate::snapshot::{MigDevice, ProcessId};
 
@@ -88,8 +89,14 @@ pub enum What {
     NewPeak {
         /// Bytes.
         used_bytes: u64,
-        /// The processes with the most memory at that time, largest first.
-        holders: Vec<Held>,
+        /// Unix time in seconds of the process list that was read next; absent if none was read for ten seconds.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        listed_at: Option<f64>,
+        /// The largest holders according to that list, largest first.
+        holders: Vec<PeakHolder>,
+        /// What held the memory, in words.
+        #[serde(default)]
+        held_by: String,
         /// The UUID of the MIG device whose memory it is; absent for a GPU.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         mig_uuid: Option<String>,
@@ -158,16 +165,6 @@ pub struct Failure {
     /// A file that the framework wrote about the failure. It is never opened here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot_path: Option<String>,
-}
-
-/// A process and the memory that it held.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Held {
-    /// The process.
-    #[serde(flatten)]
-    pub who: Who,
-    /// Bytes.
-    pub used_bytes: u64,
 }
 
 /// The latest events, oldest first, with times on the recorder's clock.
@@ -309,9 +306,10 @@ impl HeapUse for What {
     fn heap_use(&self) -> usize {
         match self {
             Self::ProcessStarted(who) | Self::ProcessEnded { who, .. } => who.heap_use(),
-            Self::NewPeak { holders, mig_uuid, .. } => {
-                let names: usize = holders.iter().map(|holder| holder.who.heap_use()).sum();
-                allocation(holders.capacity() * size_of::<Held>()) + names + mig_uuid.heap_use()
+            Self::NewPeak { holders, held_by, mig_uuid, .. } => {
+                let names: usize = holders.iter().map(HeapUse::heap_use).sum();
+                let texts = names + held_by.heap_use() + mig_uuid.heap_use();
+                allocation(holders.capacity() * size_of::<PeakHolder>()) + texts
             }
             Self::OutOfMemory(failure) => allocation(size_of::<Failure>()) + failure.heap_use(),
             Self::DriverOpened { version: text } | Self::DriverClosed { problem: text } => text.heap_use(),

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::time::{Duration, UNIX_EPOCH};
 
 use super::incident::{Holder, Incident};
+use super::names;
 use super::trace::sentence;
 use super::words;
 use crate::format;
@@ -19,8 +20,8 @@ pub fn text(incident: &Incident) -> String {
 
 fn write_text(out: &mut String, incident: &Incident) -> std::fmt::Result {
     let Incident { gpu, host, .. } = incident;
-    let host = host.as_deref().map_or_else(String::new, |host| format!(" on {}", words::name(host)));
-    let gpu_name = gpu.name.as_deref().map_or_else(String::new, |name| format!(", {}", words::name(name)));
+    let host = host.as_deref().map_or_else(String::new, |host| format!(" on {}", names::name(host)));
+    let gpu_name = gpu.name.as_deref().map_or_else(String::new, |name| format!(", {}", names::name(name)));
     writeln!(out, "{}", incident.summary)?;
     writeln!(out)?;
     if incident.simulated {

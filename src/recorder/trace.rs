@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use super::event::{Event, What};
 use super::incident::{Chart, Holder, Incident};
+use super::names;
 use super::words;
 use crate::format;
 
@@ -73,7 +74,7 @@ pub fn write_chrome_trace(incident: &Incident, out: &mut dyn Write) -> io::Resul
 
 /// `GPU 2 (NVIDIA H200)`, and whether it is simulated.
 fn gpu(incident: &Incident) -> String {
-    let model = incident.gpu.name.as_deref().map_or_else(String::new, |model| format!(" ({})", words::name(model)));
+    let model = incident.gpu.name.as_deref().map_or_else(String::new, |model| format!(" ({})", names::name(model)));
     let simulated = if incident.simulated { ", SIMULATED" } else { "" };
     format!("{}{model}{simulated}", words::device(&incident.gpu))
 }
@@ -153,7 +154,7 @@ pub(super) fn sentence(event: &Event) -> String {
             format!("driver {} opened", version.as_deref().unwrap_or("of unknown version"))
         }
         What::DriverClosed { problem } => {
-            format!("driver closed: {}", words::name(problem.as_deref().unwrap_or("no reason known")))
+            format!("driver closed: {}", names::name(problem.as_deref().unwrap_or("no reason known")))
         }
         What::GpuLost => "the GPU stopped responding".to_owned(),
         What::GpuStalled => "a driver call for the GPU does not return".to_owned(),
@@ -166,12 +167,12 @@ pub(super) fn sentence(event: &Event) -> String {
             format!("{who} ended after {lived_seconds:.1} s{exit}; its highest memory use was {peak}")
         }
         What::OutOfMemory(failure) => words::failure(failure),
-        What::NewPeak { used_bytes, mig_uuid, .. } => {
-            let device = mig_uuid.as_deref().map_or_else(|| "the GPU".to_owned(), words::name);
-            format!("new highest memory use of {device}: {}", format::bytes(*used_bytes))
+        What::NewPeak { used_bytes, held_by, mig_uuid, .. } => {
+            let device = mig_uuid.as_deref().map_or_else(|| "the GPU".to_owned(), names::name);
+            format!("new highest memory use of {device}: {} ({held_by})", format::bytes(*used_bytes))
         }
         What::Reached { ratio, used_bytes, mig_uuid } => {
-            let device = mig_uuid.as_deref().map_or_else(String::new, |uuid| format!(" of {}", words::name(uuid)));
+            let device = mig_uuid.as_deref().map_or_else(String::new, |uuid| format!(" of {}", names::name(uuid)));
             format!("memory{device} reached {:.0} % ({})", ratio * 100.0, format::bytes(*used_bytes))
         }
         What::Incident { id, .. } => format!("incident {id} recorded"),

@@ -8,12 +8,10 @@ use std::fmt::Write as _;
 use super::event::{Failure, Who};
 use super::incident::{Holder, Incident, IncidentGpu, Kind};
 use super::ledger::Trigger;
+use super::names::{self, name};
 use crate::format::bytes;
 use crate::snapshot::XidGroup;
-use crate::text::printable;
 
-/// Names are cut to this many characters.
-const LONGEST_NAME: usize = 80;
 /// Growth below this number of bytes is not worth a sentence.
 const GREW: i64 = 256 << 20;
 /// Readings that are closer than this, in seconds, are of one moment.
@@ -21,32 +19,18 @@ const SAME_MOMENT: f64 = 0.05;
 /// The sentence stating that the numbers in an incident do not include allocations that the driver refused.
 const REFUSED: &str = "An allocation that the driver refused is never held, so no number here contains it.";
 
-/// A name that can be written to a terminal, cut to a readable length.
-pub(super) fn name(name: &str) -> String {
-    let mut shown: String = name.chars().take(LONGEST_NAME + 1).collect();
-    if let Some((cut, _)) = shown.char_indices().nth(LONGEST_NAME) {
-        shown.truncate(cut);
-        shown.push('…');
-    }
-    printable(&shown)
-}
-
 /// `train.py (pid 4711, slurm:77)`.
 pub(super) fn process(who: &Who) -> String {
-    let shown = who.name.as_deref().map_or_else(|| "a process".to_owned(), name);
-    match who.workload.as_deref().or(who.user.as_deref()) {
-        Some(owner) => format!("{shown} (pid {}, {})", who.pid, name(owner)),
-        None => format!("{shown} (pid {})", who.pid),
-    }
+    names::process(who.name.as_deref(), Some(who.pid), owner(who))
 }
 
 /// `train.py, slurm:77`: for places where the pid is shown next to it.
 pub(super) fn process_without_pid(who: &Who) -> String {
-    let shown = who.name.as_deref().map_or_else(|| "a process".to_owned(), name);
-    match who.workload.as_deref().or(who.user.as_deref()) {
-        Some(owner) => format!("{shown}, {}", name(owner)),
-        None => shown,
-    }
+    names::process(who.name.as_deref(), None, owner(who))
+}
+
+fn owner(who: &Who) -> Option<&str> {
+    who.workload.as_deref().or(who.user.as_deref())
 }
 
 /// `train.py (pid 4711, slurm:77) could not allocate 2.00 GiB: pytorch reports 1.20 GiB free, …`.
@@ -148,23 +132,4 @@ fn when(incident: &Incident, at: f64) -> Option<String> {
 /// Bytes by which a process grew in ten seconds, if that is worth a sentence.
 fn grew(holder: &Holder) -> Option<u64> {
     holder.grew.ten_seconds.filter(|by| *by >= GREW).map(i64::unsigned_abs)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_printed_without_control_characters_and_not_too_long() {
-        let who = |name: &str| Who {
-            pid: 7,
-            name: Some(name.to_owned()),
-            user: Some("al\u{1b}ice".into()),
-            ..Who::default()
-        };
-        assert_eq!(process(&who("a\nb\u{202E}c")), "a\\nb\\u{202e}c (pid 7, al\\u{1b}ice)");
-        assert!(process(&who(&"ü".repeat(1000))).starts_with(&format!("{}… (pid", "ü".repeat(LONGEST_NAME))));
-        assert_eq!(process(&Who { pid: 3, ..Who::default() }), "a process (pid 3)");
-        assert_eq!(process_without_pid(&who("a\nb")), "a\\nb, al\\u{1b}ice");
-    }
 }

@@ -26,6 +26,8 @@ impl Ledger {
         let oldest = now.saturating_sub(COARSE);
         for device in &mut self.devices {
             device.series().for_each(|series| series.age(now));
+            device.peaks.roll(now, device.memory.last());
+            device.peaks.age(now);
             while device.ended.front().is_some_and(|process| process.seen < oldest) {
                 device.ended.pop_front();
             }

@@ -42,7 +42,7 @@ impl Ledger {
             }
         }
         for index in 0..self.devices.len() {
-            if let Some((at, what)) = self.devices[index].new_peak(now.micros) {
+            if let Some((at, what)) = self.devices[index].new_peak(now) {
                 self.note(at, index, what);
             }
         }
