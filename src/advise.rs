@@ -17,6 +17,7 @@ mod prometheus;
 mod queries;
 mod record;
 mod reservation;
+mod rising;
 mod run_key;
 mod span;
 mod units;
@@ -36,9 +37,9 @@ use self::record::{Action, Advice, VERSION};
 use self::run_key::RunKey;
 use self::span::Span;
 use self::workloads::Enough;
-use crate::boards;
 use crate::client;
 use crate::config::EXIT_USAGE;
+use crate::sizing::boards;
 use crate::subcommand::{self, Ending, FAILURE};
 
 /// The exit status when a workload could be given less, or needs more.

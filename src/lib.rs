@@ -14,7 +14,7 @@
 //! ```
 //!
 //! [`snapshot`] contains the types that the modules share. [`config`], [`faults`], [`backoff`], `blocking_read`,
-//! `boards`, `format`, `peaks`, `quantity`, `regular_file`, `server_url`, `supervise`, `text` and `unix_socket` are
+//! `format`, `peaks`, `quantity`, `regular_file`, `server_url`, `sizing`, `supervise`, `text` and `unix_socket` are
 //! leaves; `client` is the client of HTTP and HTTPS for [`otlp`], [`kubernetes`], [`report`] and [`advise`], and
 //! `subcommand` contains what the last two have in common. Only [`app`] connects all modules and passes each its settings. Some
 //! modules use other crates of the workspace: `cgroup_owner` reads cgroup paths for [`attribution`], `pod_resources`
@@ -30,7 +30,6 @@ pub mod app;
 pub mod attribution;
 pub mod backoff;
 mod blocking_read;
-mod boards;
 mod client;
 pub mod command_line;
 pub mod config;
@@ -53,6 +52,7 @@ mod regular_file;
 pub mod report;
 pub mod run;
 mod server_url;
+mod sizing;
 pub mod snapshot;
 mod subcommand;
 mod supervise;

@@ -93,6 +93,15 @@ impl Devices {
         }
     }
 
+    /// The name of a GPU or, with a `mig_uuid`, the profile of its MIG device; `None` if it is unknown.
+    pub(super) fn name(&self, gpu: &GpuKey, mig: Option<&str>) -> Option<&str> {
+        match mig {
+            None => self.gpus.get(gpu)?.name.as_deref(),
+            Some(mig) => self.migs.get(&(gpu.clone(), mig.to_owned())).map(|mig| &*mig.profile),
+        }
+        .filter(|name| !name.is_empty())
+    }
+
     /// The MIG profiles that were seen on GPUs of this name: name and the least that could be allocated, in bytes. Profiles
     /// that share the memory of a GPU instance, such as `1c.3g.40gb`, are left out.
     pub(super) fn profiles_seen<'a>(&'a self, name: &'a str) -> BTreeMap<&'a str, u64> {

@@ -10,6 +10,12 @@ use super::arguments::Format;
 use super::record::Advice;
 use crate::text::is_plain;
 
+/// The cells of a workload in the table.
+#[cfg(test)]
+pub(super) fn words_of(workload: &super::record::Workload) -> [String; 6] {
+    words::cells(workload)
+}
+
 /// The text for standard output.
 ///
 /// # Errors

@@ -52,7 +52,12 @@ impl From<Action> for &'static str {
 #[serde(into = "&'static str")]
 pub(super) enum Reason {
     Peak,
-    PeakAndFailures,
+    /// An allocation failed: the peak is less than what is needed, and how much less is unknown.
+    FailedAllocations,
+    /// The use has been rising: the peak is less than what will be needed.
+    Rising,
+    /// The peak and a margin are more than the device has.
+    ExceedsDevice,
     TooFewSamples,
     TooShort,
     Preallocated,
@@ -62,7 +67,9 @@ impl From<Reason> for &'static str {
     fn from(reason: Reason) -> Self {
         match reason {
             Reason::Peak => "peak_plus_15_percent",
-            Reason::PeakAndFailures => "peak_plus_25_percent",
+            Reason::FailedAllocations => "failed_allocations",
+            Reason::Rising => "rising",
+            Reason::ExceedsDevice => "exceeds_device",
             Reason::TooFewSamples => "too_few_samples",
             Reason::TooShort => "too_short",
             Reason::Preallocated => "preallocated",
@@ -118,12 +125,31 @@ pub(super) struct Workload {
     /// `None` without advice; always present.
     pub(super) advice_bytes: Option<u64>,
     pub(super) reason: Reason,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) needs_more_than_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) rising_bytes_per_hour: Option<u64>,
+    /// If it may not fit on one device of its board.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) beyond: Option<Beyond>,
     pub(super) action: Action,
     pub(super) freed_bytes: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) units: Option<Units>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(super) simulated: bool,
+}
+
+/// The device that a workload may not fit on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct Beyond {
+    /// The name of the board, or of the MIG profile; absent if it is unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) name: Option<String>,
+    pub(super) allocatable_bytes: u64,
+    /// The smallest board of the fleet that has more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) larger_board: Option<Size>,
 }
 
 /// A board or a MIG profile.

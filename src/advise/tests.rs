@@ -90,7 +90,7 @@ impl Fleet {
 }
 
 /// 20 intervals, of which one is higher.
-fn rising(low: u64, high: u64) -> Vec<u64> {
+fn spike(low: u64, high: u64) -> Vec<u64> {
     let mut peaks = vec![low; 20];
     peaks[7] = high;
     peaks
@@ -99,7 +99,7 @@ fn rising(low: u64, high: u64) -> Vec<u64> {
 #[test]
 fn advice_is_the_peak_and_a_margin() {
     let labels = "workload=ml/a-0/main kind=kubernetes uuid=A";
-    let fleet = Fleet::new().run(labels, &rising(10 * GIB, 20 * GIB + 1)).now(labels);
+    let fleet = Fleet::new().run(labels, &spike(10 * GIB, 20 * GIB + 1)).now(labels);
     let found = fleet.only();
     assert_eq!((found.workload.as_str(), found.runs, found.devices, found.devices_now), ("ml/a/main", 1, 1, 1));
     assert_eq!((found.samples, found.span_seconds), (2000, 19 * 900));
@@ -179,10 +179,10 @@ fn zeros_after_the_end_are_not_its_history() {
 fn the_pods_of_a_deployment_are_one_workload() {
     let pod = |pod: &str, uuid: &str| format!("workload=ml/{pod}/main kind=kubernetes uuid={uuid}");
     let fleet = Fleet::new()
-        .run(&pod("app-7d4b9c8f6-x2zvq", "A"), &rising(GIB, 2 * GIB))
-        .run(&pod("app-7d4b9c8f6-c4zvq", "B"), &rising(GIB, 3 * GIB))
-        .run(&pod("app-6d4cf56db6-c4zvq", "B"), &rising(GIB, GIB))
-        .run(&format!("cluster=east {}", pod("app-7d4b9c8f6-x2zvq", "A")), &rising(GIB, 9 * GIB))
+        .run(&pod("app-7d4b9c8f6-x2zvq", "A"), &spike(GIB, 2 * GIB))
+        .run(&pod("app-7d4b9c8f6-c4zvq", "B"), &spike(GIB, 3 * GIB))
+        .run(&pod("app-6d4cf56db6-c4zvq", "B"), &spike(GIB, GIB))
+        .run(&format!("cluster=east {}", pod("app-7d4b9c8f6-x2zvq", "A")), &spike(GIB, 9 * GIB))
         .run("workload=other uuid=A", &[GIB]);
     let advice = fleet.judge();
     let found: Vec<_> =
@@ -215,17 +215,71 @@ fn a_client_tells_what_is_needed() {
 
     fleet.answers.out_of_memory.push(series(&format!("{process} framework=jax"), &[(END, 2)]));
     let found = fleet.only();
-    assert_eq!((found.out_of_memory, found.reason), (Some(2), Reason::PeakAndFailures));
-    assert_eq!(found.advice_bytes, Some((11 * GIB * 125).div_ceil(100)));
+    assert_eq!((found.out_of_memory, found.reason), (Some(2), Reason::FailedAllocations));
+    assert_eq!((found.advice_bytes, found.units, found.beyond), (None, None, None));
+    assert_eq!((found.needs_more_than_bytes, found.action), (Some(100 * GIB), Action::None));
     let users = fleet.judge_by(By::User).workloads;
     assert_eq!((users[0].workload.as_str(), users[0].kind.as_str(), users[0].peak_bytes), ("ada", "user", 11 * GIB));
+}
+
+#[test]
+fn what_may_not_fit_has_no_number_and_names_the_next_larger_board() {
+    let labels = "workload=slurm:1 kind=slurm uuid=S";
+    let small = |peaks: &[u64]| {
+        let mut fleet = Fleet::new().run(labels, peaks).now(labels);
+        fleet.answers.gpu_total.push(series("uuid=S", &[(END, 40 * GIB)]));
+        fleet.answers.gpu_info.push(series("uuid=S name=A100", &[(END, 1)]));
+        fleet
+    };
+    assert_eq!(small(&spike(GIB, 34 * GIB)).only().reason, Reason::Peak);
+    let mut fleet = small(&spike(GIB, 39 * GIB));
+    let found = fleet.only();
+    assert_eq!((found.reason, found.advice_bytes, found.action), (Reason::ExceedsDevice, None, Action::None));
+    let beyond = found.beyond.clone().unwrap();
+    assert_eq!((beyond.name.as_deref(), beyond.allocatable_bytes), (Some("A100"), 40 * GIB));
+    assert_eq!(beyond.larger_board.unwrap().name, "H200");
+    let [.., change, _] = output::words_of(&found);
+    assert_eq!(
+        change,
+        "40.00 GiB → none: its peak and 15 % are more than the device has: may not fit one A100; several, or H200"
+    );
+
+    let process = "uuid=S pid=7 process=train.py";
+    fleet.answers.owners.push(series(&format!("{labels} {process} user=ada"), &[(END, 1)]));
+    fleet.answers.allocated.push(series(&format!("{process} framework=jax"), &[(END, 10 * GIB)]));
+    fleet.answers.out_of_memory.push(series(&format!("{process} framework=jax"), &[(END, 3)]));
+    let [.., change, _] = output::words_of(&fleet.only());
+    assert_eq!(
+        change,
+        "40.00 GiB → none: allocations failed, it needs more than 39.00 GiB: may not fit one A100; several, or H200, RAISE"
+    );
+}
+
+#[test]
+fn a_rising_floor_is_named_with_its_rate_and_never_lowered() {
+    let labels = "workload=slurm:1 kind=slurm uuid=A";
+    let leak: Vec<u64> = (0..32).map(|n| 10 * GIB + n * GIB / 4).collect();
+    let mut fleet = Fleet::new().run(labels, &leak).now(labels);
+    let found = fleet.only();
+    assert_eq!((found.reason, found.rising_bytes_per_hour), (Reason::Rising, Some(GIB)));
+    assert_eq!((found.advice_bytes, found.action, found.freed_bytes), (None, Action::None, 0));
+    let [.., change, _] = output::words_of(&found);
+    assert_eq!(change, "139.8 GiB → none: rising by 1.00 GiB an hour");
+
+    // A client reports that the program needs little of it: what rises is what the allocator keeps.
+    let process = "uuid=A pid=7 process=train.py";
+    fleet.answers.owners.push(series(&format!("{labels} {process} user=ada"), &[(END, 1)]));
+    fleet.answers.allocated.push(series(&format!("{process} framework=pytorch"), &[(END, 2 * GIB)]));
+    fleet.answers.outside.push(series(process, &[(END, GIB)]));
+    let found = fleet.only();
+    assert_eq!((found.reason, found.peak_bytes, found.action), (Reason::Peak, 3 * GIB, Action::Lower));
 }
 
 #[test]
 fn a_budget_is_compared_with_the_advice() {
     let labels = "workload=ml/a/main kind=kubernetes uuid=A";
     let with = |budgets: &[(&str, u64)], peak: u64| {
-        let mut fleet = Fleet::new().run(labels, &rising(GIB, peak)).now(labels);
+        let mut fleet = Fleet::new().run(labels, &spike(GIB, peak)).now(labels);
         for (source, bytes) in budgets {
             fleet.answers.budgets.push(series(&format!("{labels} source={source}"), &[(END, *bytes)]));
         }
@@ -242,7 +296,7 @@ fn a_budget_is_compared_with_the_advice() {
 #[test]
 fn a_mig_device_shrinks_only_to_a_smaller_profile() {
     let labels = "workload=ml/a/main kind=kubernetes uuid=B mig_uuid=I";
-    let mut fleet = Fleet::new().run(labels, &rising(GIB, 4 * GIB)).now(labels);
+    let mut fleet = Fleet::new().run(labels, &spike(GIB, 4 * GIB)).now(labels);
     let found = fleet.only();
     assert_eq!((found.current_bytes, found.action), (Some(16_384 * MIB), Action::Keep), "there is no smaller profile");
     let smaller = "uuid=B mig_uuid=J profile=1g.9gb";
@@ -255,10 +309,10 @@ fn a_mig_device_shrinks_only_to_a_smaller_profile() {
 fn the_fleet_counts_what_runs_now() {
     let pod = |pod: u32, uuid: &str| format!("workload=ml/app-{pod}/main kind=kubernetes uuid={uuid}");
     let fleet = Fleet::new()
-        .run(&pod(0, "A"), &rising(GIB, 40 * GIB))
-        .run(&pod(1, "B"), &rising(GIB, 40 * GIB))
-        .run("workload=slurm:9 kind=slurm uuid=A", &rising(GIB, 100 * GIB))
-        .run("workload=slurm:8 kind=slurm uuid=C", &rising(GIB, GIB))
+        .run(&pod(0, "A"), &spike(GIB, 40 * GIB))
+        .run(&pod(1, "B"), &spike(GIB, 40 * GIB))
+        .run("workload=slurm:9 kind=slurm uuid=A", &spike(GIB, 100 * GIB))
+        .run("workload=slurm:8 kind=slurm uuid=C", &spike(GIB, GIB))
         .now(&pod(0, "A"))
         .now(&pod(1, "B"))
         .now("workload=slurm:8 kind=slurm uuid=C");
@@ -276,7 +330,7 @@ fn no_more_is_given_back_than_a_device_has() {
     let labels = |number: u64| format!("workload=slurm:{number} kind=slurm uuid=A");
     let mut fleet = Fleet::new();
     for number in 0..10 {
-        fleet = fleet.run(&labels(number), &rising(GIB, 5 * GIB)).now(&labels(number));
+        fleet = fleet.run(&labels(number), &spike(GIB, 5 * GIB)).now(&labels(number));
     }
     let advice = fleet.judge();
     let each = (5 * GIB * 115).div_ceil(100);
@@ -301,7 +355,7 @@ fn no_more_is_given_back_than_a_device_has() {
 
     // Two users of one run are not two runs.
     let owned = |user: &str| series(&format!("{} pid=1 process=a user={user}", labels(1)), &[(END, 1)]);
-    let mut fleet = Fleet::new().run(&labels(1), &rising(GIB, 5 * GIB)).now(&labels(1));
+    let mut fleet = Fleet::new().run(&labels(1), &spike(GIB, 5 * GIB)).now(&labels(1));
     fleet.answers.owners.extend([owned("ada"), owned("bob")]);
     let advice = fleet.judge_by(By::User);
     assert_eq!((advice.workloads.len(), advice.fleet.freed_bytes), (2, H200 - each));
@@ -311,7 +365,7 @@ fn no_more_is_given_back_than_a_device_has() {
 fn every_format_shows_the_workloads_without_control_characters() {
     let hostile = "unit:<b>\u{1b}[31m\u{202e}\u{9b}é";
     let labels = format!("workload={hostile} kind=systemd uuid=A");
-    let mut fleet = Fleet::new().run(&labels, &rising(GIB, 20 * GIB)).now(&labels);
+    let mut fleet = Fleet::new().run(&labels, &spike(GIB, 20 * GIB)).now(&labels);
     fleet.answers.gpu_info.push(series("uuid=A simulated=true name=H200", &[(END, 1)]));
     let advice = fleet.judge();
     let of = |format| output::text(&advice, format).unwrap();

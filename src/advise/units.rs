@@ -4,8 +4,9 @@
 //! rounded down, so that all its processes, with their memory outside the allocators, never take more than the advice.
 
 use super::devices::{Devices, GpuKey, Memory};
-use super::record::{Size, Units};
-use crate::boards;
+use super::record::{Beyond, Size, Units};
+use super::run_key::RunKey;
+use crate::sizing::boards;
 
 const MIB: u64 = 1 << 20;
 /// The memory of a process outside its allocators if no client reports it: a CUDA context on an H200, driver 580.
@@ -47,6 +48,13 @@ pub(super) fn units(given: Given<'_>, devices: &Devices) -> Option<Units> {
         outside_bytes: outside,
         outside_assumed: given.outside.is_none(),
     })
+}
+
+/// The device of a run, and the smallest board of the fleet that has more memory.
+pub(super) fn beyond(key: &RunKey, memory: Memory, devices: &Devices) -> Beyond {
+    let name = devices.name(&key.gpu(), key.mig_uuid.as_deref()).map(str::to_owned);
+    let allocatable_bytes = memory.allocatable();
+    Beyond { name, allocatable_bytes, larger_board: board(allocatable_bytes.saturating_add(1), devices) }
 }
 
 /// The smallest board of the fleet that is large enough.

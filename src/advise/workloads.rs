@@ -10,14 +10,16 @@ use super::groups::{GroupKey, Members};
 use super::history::Run;
 use super::record::{Action, Basis, Reason, Workload};
 use super::reservation;
+use super::rising;
 use super::run_key::RunKey;
 use super::span::{self, Span};
 use super::units::{self, Given};
+use crate::sizing;
 
-/// Percent of the peak.
-const MARGIN: u64 = 15;
-/// Percent of the peak after an allocation has failed: the peak is then less than what was needed.
-const MARGIN_AFTER_FAILURE: u64 = 25;
+/// From this percentage of what a workload may hold on, its peak has reached it.
+const NEAR: u64 = 95;
+/// From this percentage of the driver's peak on, the need that clients report explains how the memory has changed.
+const EXPLAINED: u64 = 90;
 /// Less than this share of what a workload may hold is not worth a change, in percent.
 const WORTH: u128 = 5;
 /// The source of a budget that is a MIG device.
@@ -54,17 +56,28 @@ pub(super) fn judge(key: &GroupKey, members: &Members<'_>, devices: &Devices, sp
     let memory = |key: &RunKey| devices.memory(&key.gpu(), key.mig_uuid.as_deref());
     let preallocates =
         reservation::first(members.iter().filter_map(|(key, run)| reservation::reason(run, memory(key))));
-    let reason = match () {
-        () if samples < enough.samples => Reason::TooFewSamples,
-        () if span_seconds < enough.span || certain * 2 < enough.span => Reason::TooShort,
-        () if preallocates.is_some() => Reason::Preallocated,
-        () if out_of_memory.unwrap_or(0) > 0 => Reason::PeakAndFailures,
-        () => Reason::Peak,
-    };
-    let advice = advice(peak, reason);
     let latest = latest(members, memory);
     let latest_memory = latest.and_then(|(key, _)| memory(key));
     let current = current(members, latest, latest_memory);
+    let request = sizing::request(peak, latest_memory.map_or(0, Memory::allocatable));
+    // If clients report a need far below the driver's peak, it is what an allocator keeps that has been rising.
+    let is_explained = !by_clients || is_at(EXPLAINED, peak, driver_peak);
+    let rising = rising::rate(&highest, span.interval).filter(|_| is_explained);
+    let has_failed = out_of_memory.unwrap_or(0) > 0;
+    let reason = match () {
+        () if has_failed => Reason::FailedAllocations,
+        () if samples < enough.samples => Reason::TooFewSamples,
+        () if span_seconds < enough.span || certain * 2 < enough.span => Reason::TooShort,
+        () if preallocates.is_some() => Reason::Preallocated,
+        () if rising.is_some() => Reason::Rising,
+        () if request.is_none() => Reason::ExceedsDevice,
+        () => Reason::Peak,
+    };
+    let advice = request.filter(|_| reason == Reason::Peak);
+    let beyond = latest.zip(latest_memory).and_then(|((key, _), memory)| {
+        let is_full = has_failed && is_at(NEAR, driver_peak, memory.allocatable());
+        (is_full || reason == Reason::ExceedsDevice).then(|| units::beyond(key, memory, devices))
+    });
     let devices_now = runs().filter(|run| run.is_now).count() as u64;
     let units = advice.zip(latest).and_then(|(advice, (key, _))| {
         let outside = clients().filter_map(|clients| clients.outside).max();
@@ -73,11 +86,13 @@ pub(super) fn judge(key: &GroupKey, members: &Members<'_>, devices: &Devices, sp
         let given = Given { advice, peak, outside, processes, gpu: &gpu, mig_uuid: key.mig_uuid.as_deref() };
         units::units(given, devices)
     });
-    let mut action = match (advice, &current) {
-        (Some(advice), Some((current, _))) => {
+    let mut action = match (advice, &current, reason) {
+        (Some(advice), Some((current, _)), _) => {
             let total = latest_memory.map_or(0, |memory| memory.total);
-            action(advice, peak, *current, total, out_of_memory.unwrap_or(0) > 0)
+            action(advice, peak, *current, total)
         }
+        (None, Some((current, _)), Reason::FailedAllocations) if is_at(NEAR, driver_peak, *current) => Action::Raise,
+        (None, Some((current, _)), Reason::ExceedsDevice) if peak > *current => Action::Raise,
         _ => Action::None,
     };
     if action == Action::Lower && !can_shrink(latest, latest_memory, &current, &units) {
@@ -114,6 +129,9 @@ pub(super) fn judge(key: &GroupKey, members: &Members<'_>, devices: &Devices, sp
         current_source: current.map(|(_, source)| source),
         advice_bytes: advice,
         reason,
+        needs_more_than_bytes: has_failed.then_some(driver_peak),
+        rising_bytes_per_hour: rising.filter(|_| reason == Reason::Rising),
+        beyond,
         action,
         freed_bytes: 0,
         units,
@@ -129,17 +147,6 @@ fn highest(members: &Members<'_>) -> BTreeMap<u32, u64> {
         *peak = interval.peak.max(*peak);
     }
     highest
-}
-
-/// The peak and a margin, rounded up; `None` where there is none.
-fn advice(peak: u64, reason: Reason) -> Option<u64> {
-    let margin = match reason {
-        Reason::Peak => MARGIN,
-        Reason::PeakAndFailures => MARGIN_AFTER_FAILURE,
-        Reason::TooFewSamples | Reason::TooShort | Reason::Preallocated => return None,
-    };
-    let bytes = (u128::from(peak) * u128::from(100 + margin)).div_ceil(100);
-    Some(u64::try_from(bytes).unwrap_or(u64::MAX))
 }
 
 /// The run that ends last; of several, the one on the largest device, then the first by UUID.
@@ -158,12 +165,17 @@ fn current(members: &Members<'_>, latest: Option<(&RunKey, &Run)>, memory: Optio
     budget.or_else(|| Some((memory?.allocatable(), DEVICE.to_owned())))
 }
 
-fn action(advice: u64, peak: u64, current: u64, total: u64, failed: bool) -> Action {
+fn action(advice: u64, peak: u64, current: u64, total: u64) -> Action {
     if advice > current {
-        return if peak > current || failed { Action::Raise } else { Action::Keep };
+        return if peak > current { Action::Raise } else { Action::Keep };
     }
     let less = u128::from(current - advice) * 100;
     if less > u128::from(current) * WORTH && less > u128::from(total) { Action::Lower } else { Action::Keep }
+}
+
+/// Whether the value is at least this percentage of another.
+fn is_at(percent: u64, value: u64, of: u64) -> bool {
+    u128::from(value) * 100 >= u128::from(of) * u128::from(percent)
 }
 
 /// Whether less can be given. The memory of a MIG device is that of its profile.

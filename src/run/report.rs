@@ -15,7 +15,7 @@ use super::notes;
 use super::places::Place;
 use super::record::{Extreme, Membership, PlaceRecord, ProcessRecord};
 use super::sampler::State;
-use crate::boards::{self, Size};
+use crate::sizing::boards::{self, Size};
 use crate::snapshot::ProcessId;
 
 /// The version of the JSON form. It is incremented when the meaning of a field changes or a field is removed.

@@ -4,6 +4,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use super::super::record::{Action, Advice, Basis, Reason, Size, Units, Workload};
 use crate::format::bytes;
+use crate::sizing;
 
 /// What limits all advice.
 pub(super) const CAVEATS: [&str; 3] = [
@@ -89,11 +90,31 @@ fn change(workload: &Workload) -> String {
             };
             format!("{}{action}", bytes(advice))
         }
-        (None, Reason::TooFewSamples) => "none: too few samples".to_owned(),
-        (None, Reason::TooShort) => "none: too short a history".to_owned(),
-        (None, _) => format!("none: {}", reservation(workload.preallocates)),
+        (None, reason) => format!("none: {}{}", why_none(workload, reason), beyond(workload)),
     };
-    format!("{current}{budget} → {advised}")
+    let raise = if workload.advice_bytes.is_none() && workload.action == Action::Raise { ", RAISE" } else { "" };
+    format!("{current}{budget} → {advised}{raise}")
+}
+
+fn why_none(workload: &Workload, reason: Reason) -> String {
+    let needed = bytes(workload.needs_more_than_bytes.unwrap_or_default());
+    let rate = bytes(workload.rising_bytes_per_hour.unwrap_or_default());
+    match reason {
+        Reason::FailedAllocations => format!("allocations failed, it needs more than {needed}"),
+        Reason::Rising => format!("rising by {rate} an hour"),
+        Reason::ExceedsDevice => format!("its peak and {} % are more than the device has", sizing::MARGIN),
+        Reason::TooFewSamples => "too few samples".to_owned(),
+        Reason::TooShort => "too short a history".to_owned(),
+        Reason::Preallocated | Reason::Peak => reservation(workload.preallocates),
+    }
+}
+
+/// `: may not fit one NVIDIA L4; several, or NVIDIA L40S`, if it is so.
+fn beyond(workload: &Workload) -> String {
+    let Some(beyond) = &workload.beyond else { return String::new() };
+    let device = beyond.name.as_deref().unwrap_or("device of this kind");
+    let larger = beyond.larger_board.as_ref().map_or("a larger board", |board| &board.name);
+    format!(": may not fit one {device}; several, or {larger}")
 }
 
 fn reservation(reason: Option<&str>) -> String {

@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::recorder::exit_status::Exit;
+use crate::sizing;
 
 /// The version of the format. It changes when a field changes its meaning or is removed.
 pub(super) const VERSION: u32 = 1;
@@ -166,8 +167,6 @@ pub struct DeviceReport {
     pub no_advice: Option<String>,
 }
 
-/// The percentage that is added to the peak of a workload.
-const MARGIN: u64 = 15;
 /// Why there is no advice.
 const NO_MEMORY: &str = "the driver does not report the memory of its processes";
 const AT_LIMIT: &str = "it needs more than its peak, and how much more is unknown";
@@ -189,12 +188,8 @@ pub(super) fn advice(peak: Option<u64>, allocatable: u64, is_short: bool) -> Adv
     if is_short {
         return Advice::None(AT_LIMIT);
     }
-    let bytes = (u128::from(peak) * u128::from(100 + MARGIN)).div_ceil(100);
-    let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
-    if allocatable > 0 && bytes > allocatable {
-        return Advice::None(TOO_LARGE);
-    }
-    Advice::Request(bytes, MARGIN as f64 / 100.0)
+    let request = sizing::request(peak, allocatable);
+    request.map_or(Advice::None(TOO_LARGE), |bytes| Advice::Request(bytes, sizing::MARGIN as f64 / 100.0))
 }
 
 impl JobReport {
@@ -220,15 +215,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn advice_is_the_peak_and_a_margin_rounded_up() {
-        assert_eq!(advice(Some(100), 0, false), Advice::Request(115, 0.15));
-        assert_eq!(advice(Some(101), 117, false), Advice::Request(117, 0.15));
-        assert_eq!(advice(Some(0), 0, false), Advice::Request(0, 0.15));
-        assert_eq!(advice(Some(u64::MAX), 0, false), Advice::Request(u64::MAX, 0.15));
-    }
-
-    #[test]
     fn what_died_at_the_limit_does_not_fit_or_is_unknown_has_no_number() {
+        assert_eq!(advice(Some(100), 115, false), Advice::Request(115, 0.15));
         assert_eq!(advice(Some(100), 1000, true), Advice::None(AT_LIMIT));
         assert_eq!(advice(Some(101), 116, false), Advice::None(TOO_LARGE));
         assert_eq!(advice(None, 1000, true), Advice::None(NO_MEMORY));

@@ -253,7 +253,7 @@ class Truth:
             "preallocates": self.reservation(runs),
             "simulated": True if any(run.device.info.get("simulated") for run in runs) else None,
         }
-        self.advise(said, runs, min_samples, min_span)
+        self.advise(said, runs, peaks, min_samples, min_span)
         return {name: value for name, value in said.items() if value is not None or name == "advice_bytes"}
 
     @staticmethod
@@ -261,7 +261,7 @@ class Truth:
         found = {run.reservation() for run in runs}
         return next((word for word in (*WORDS, "share_75", "share_93") if word in found), None)
 
-    def advise(self, said, runs, min_samples, min_span):
+    def advise(self, said, runs, peaks, min_samples, min_span):
         latest = max(runs, key=lambda run: (run.last, run.device.allocatable, [-ord(digit) for digit in "".join(run.device.key)]))
         device = latest.device
         budgets = [run.budget for run in runs if run.last == latest.last and run.budget]
@@ -270,18 +270,52 @@ class Truth:
         failed = said["out_of_memory"] or 0
         short = said["samples"] < min_samples, said["span_seconds"] < min_span or 2 * (said["span_seconds"] - self.interval + 60) < min_span, said["preallocates"] is not None
         said["advice_bytes"], said["action"] = None, "none"
-        if any(short):
+        advice = -(-said["peak_bytes"] * 115 // 100)
+        rate = self.rising(peaks) if said["basis"] == "driver" or said["peak_bytes"] * 100 >= said["driver_peak_bytes"] * 90 else None
+        is_full = failed and said["driver_peak_bytes"] * 100 >= device.allocatable * 95
+        if failed:
+            said["reason"], said["needs_more_than_bytes"] = "failed_allocations", said["driver_peak_bytes"]
+            said["action"] = "raise" if said["driver_peak_bytes"] * 100 >= current * 95 else "none"
+        elif any(short):
             said["reason"] = ("too_few_samples", "too_short", "preallocated")[short.index(True)]
+        elif rate is not None:
+            said["reason"], said["rising_bytes_per_hour"] = "rising", rate
+        elif advice > device.allocatable:
+            said["reason"] = "exceeds_device"
+            said["action"] = "raise" if said["peak_bytes"] > current else "none"
+        if is_full or said.get("reason") == "exceeds_device":
+            said["beyond"] = self.beyond(device)
+        if "reason" in said:
             return
-        percent = 125 if failed else 115
-        said["reason"] = f"peak_plus_{percent - 100}_percent"
-        advice = said["advice_bytes"] = -(-said["peak_bytes"] * percent // 100)
+        said["reason"], said["advice_bytes"] = "peak_plus_15_percent", advice
         said["units"] = self.units(advice, said["peak_bytes"], device, runs)
         said["action"] = "keep"
-        if advice > current and (said["peak_bytes"] > current or failed):
+        if advice > current and said["peak_bytes"] > current:
             said["action"] = "raise"
         elif (current - advice) * 100 > current * 5 and (current - advice) * 100 > device.total and self.may_shrink(said, device, source):
             said["action"] = "lower"
+
+    def rising(self, peaks):
+        """Bytes per hour by which the lowest use of an eighth of the range rose from the first to the last, if it rose by half a percent of
+        the peak in each, and the peak is in none but the last."""
+        first = min(peaks)
+        number = lambda end: -(-(end - first) // self.interval)
+        intervals = number(max(peaks)) + 1
+        parts = [[peak for end, peak in peaks.items() if number(end) * 8 // intervals == part] for part in range(8)]
+        if not all(parts):
+            return None
+        peak, floors = max(peaks.values()), [min(part) for part in parts]
+        rises = all(later - earlier >= -(-peak // 200) for earlier, later in zip(floors, floors[1:]))
+        if not rises or any(max(part) == peak for part in parts[:-1]):
+            return None
+        return (floors[-1] - floors[0]) * 3600 // (intervals * self.interval * 7 // 8)
+
+    def beyond(self, device):
+        larger = min(((other.allocatable, other.board.name) for other in self.devices if not other.profile and other.allocatable > device.allocatable), default=None)
+        found = {"name": device.profile["profile"] if device.profile else device.board.name, "allocatable_bytes": device.allocatable}
+        if larger:
+            found["larger_board"] = {"name": larger[1], "allocatable_bytes": larger[0]}
+        return found
 
     @staticmethod
     def may_shrink(said, device, source):
