@@ -1,6 +1,6 @@
 //! What the lane remembers about processes and workloads, and what it publishes about them.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -196,8 +196,8 @@ impl ProcessLaneState {
     /// Forgets the owners of processes that are no longer on a GPU. Those of a GPU whose list another thread reads, or was
     /// refused, are kept: its last list has them.
     pub(super) fn sweep(&mut self) {
-        let listed: HashSet<u32> = self.gpus.values().flat_map(|known| known.table.pids()).collect();
-        self.attribution.sweep(|pid| listed.contains(&pid));
+        let Self { attribution, gpus, .. } = self;
+        attribution.sweep(|pid| gpus.values().any(|known| known.table.lists(pid)));
     }
 
     /// What is published about the GPU at a position.

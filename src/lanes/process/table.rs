@@ -228,6 +228,11 @@ impl ProcessTable {
         self.living().map(|process| process.pid).collect()
     }
 
+    /// Whether a live process has this pid.
+    pub(super) fn lists(&self, pid: u32) -> bool {
+        self.living().any(|process| process.pid == pid)
+    }
+
     /// The total number of bytes that the live processes hold; `None` while the memory of any of them is unknown.
     pub(super) fn used(&self) -> Option<u64> {
         total(self.living())
