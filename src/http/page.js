@@ -293,7 +293,7 @@ class Card {
       el("caption", {}, "MIG devices"), headings(["device", "profile", "used of total", "peak", "not attributed"]), this.mig));
     this.peaks = el("tbody");
     this.peakBox = el("details", { toggle: () => this.showPeaks() }, el("summary", {}, "Peaks in this time span, and what held the memory"),
-      el("div", { class: "scroll" }, el("table", { class: "small" }, headings(["time", "peak", "held by"]), this.peaks)));
+      el("div", { class: "scroll" }, el("table", { class: "small" }, headings(["time", "peak", "holders"]), this.peaks)));
     this.recorded = el("div", {}, this.chart, this.fact, this.output, this.owners, this.peakBox);
     this.node = el("section", { class: "card gpu", "aria-labelledby": `${id}-title` },
       el("div", { class: "head" }, this.title, this.state), this.stats, this.recorded, this.migBox);
@@ -388,7 +388,7 @@ class Card {
     const readings = slowReadings(this.series(), state.from, state.to).map(([, value]) => value ?? -1);
     const seen = Math.max(-1, ...readings);
     const peak = this.recordedPeaks().find((one) => one.used_bytes === figures.most);
-    const [at, held] = peak ? [clock(peak.at, 2), ` (${peak.held_by})`] : [clock(figures.mostAt), ""];
+    const [at, held] = peak ? [clock(peak.at, 2), `, ${peak.held_by}`] : [clock(figures.mostAt), ""];
     const slow = seen < 0 ? "None of the readings every 15 s falls within this time." : `A reading every 15 s saw at most ${bytes(seen)}.`;
     setText(this.fact, `Highest: ${bytes(figures.most)} at ${at}${held}. ${slow}`);
   }
@@ -652,7 +652,7 @@ function eventNode(event) {
   const text = SENTENCES[event.kind]?.(event) ?? event.kind;
   const line = [el("time", {}, dateAndClock(event.at)), event.gpu == null ? "" : el("b", {}, `GPU ${event.gpu}`), text];
   if (event.kind !== "new_peak") return el("li", {}, ...spaced(line));
-  return el("li", {}, el("details", {}, el("summary", {}, ...spaced(line)), el("p", {}, `Held by: ${event.held_by}`)));
+  return el("li", {}, el("details", {}, el("summary", {}, ...spaced(line)), el("p", {}, event.held_by)));
 }
 
 function spaced(pieces) {

@@ -124,7 +124,7 @@ impl RecordedPeak {
     /// What held the memory, in words.
     pub(super) fn sentence(&self) -> String {
         let (Some(listed_at), Some(held)) = (self.listed_at, self.listed_bytes) else {
-            return "unknown: no list of processes was read after it".to_owned();
+            return "holders unknown: no list of processes was read after it".to_owned();
         };
         let unreported = match self.unreported {
             0 => String::new(),
@@ -139,17 +139,17 @@ impl RecordedPeak {
         let unattributed = self.unattributed_bytes.filter(|unattributed| *unattributed >= SAME);
         let known = held.saturating_add(self.unattributed_bytes.unwrap_or(0));
         if known.abs_diff(self.used_bytes) < SAME {
-            parts.extend(unattributed.map(|bytes_| format!("{} no visible process", bytes(bytes_))));
+            parts.extend(unattributed.map(|bytes_| format!("no visible process {}", bytes(bytes_))));
             if parts.is_empty() {
                 parts.push("no process".to_owned());
             }
-            return parts.join(", ") + &unreported;
+            return format!("held by {}{unreported}", parts.join(", "));
         }
         let later = listed_at - self.at;
         let when = if later >= SAME_MOMENT { format!(" {later:.1} s later") } else { " next".to_owned() };
         let used = bytes(self.used_bytes);
         if parts.is_empty() {
-            return format!("unknown: the list read{when} names no process that held any of {used}{unreported}");
+            return format!("holders unknown: the list read{when} names no process that held any of {used}{unreported}");
         }
         format!("processes listed{when} held {} of {used}: {}{unreported}", bytes(held), parts.join(", "))
     }
@@ -194,11 +194,11 @@ mod tests {
         let two = [holder(Some(7), "slurm:77", 60), holder(Some(8), "slurm:78", 30)];
         assert_eq!(
             peak(90, 90, Some(0), &two).sentence(),
-            "train.py (pid 7, slurm:77) 60.00 GiB, train.py (pid 8, slurm:78) 30.00 GiB"
+            "held by train.py (pid 7, slurm:77) 60.00 GiB, train.py (pid 8, slurm:78) 30.00 GiB"
         );
         assert_eq!(
             peak(93, 90, Some(3), &two).sentence(),
-            "train.py (pid 7, slurm:77) 60.00 GiB, train.py (pid 8, slurm:78) 30.00 GiB, 3.00 GiB no visible process"
+            "held by train.py (pid 7, slurm:77) 60.00 GiB, train.py (pid 8, slurm:78) 30.00 GiB, no visible process 3.00 GiB"
         );
         assert_eq!(
             peak(95, 90, Some(0), &two).sentence(),
@@ -212,20 +212,20 @@ mod tests {
         let four: Vec<_> = (1..=4).map(|n| holder(None, &format!("slurm:{n}"), 10)).collect();
         assert_eq!(
             peak(40, 40, Some(0), &four).sentence(),
-            "slurm:1 (30 processes) 10.00 GiB, slurm:2 (30 processes) 10.00 GiB, slurm:3 (30 processes) 10.00 GiB, others 10.00 GiB"
+            "held by slurm:1 (30 processes) 10.00 GiB, slurm:2 (30 processes) 10.00 GiB, slurm:3 (30 processes) 10.00 GiB, others 10.00 GiB"
         );
     }
 
     #[test]
     fn what_is_not_known_is_said() {
-        assert_eq!(peak(0, 0, Some(0), &[]).sentence(), "no process");
-        assert_eq!(peak(2, 0, Some(2), &[]).sentence(), "2.00 GiB no visible process");
+        assert_eq!(peak(0, 0, Some(0), &[]).sentence(), "held by no process");
+        assert_eq!(peak(2, 0, Some(2), &[]).sentence(), "held by no visible process 2.00 GiB");
         assert_eq!(
             peak(2, 0, None, &[]).sentence(),
-            "unknown: the list read 0.3 s later names no process that held any of 2.00 GiB"
+            "holders unknown: the list read 0.3 s later names no process that held any of 2.00 GiB"
         );
         let unlisted = RecordedPeak { listed_at: None, listed_bytes: None, ..peak(2, 0, None, &[]) };
-        assert_eq!(unlisted.sentence(), "unknown: no list of processes was read after it");
+        assert_eq!(unlisted.sentence(), "holders unknown: no list of processes was read after it");
         let silent = RecordedPeak { unreported: 2, ..peak(2, 0, None, &[]) };
         assert!(silent.sentence().ends_with("; the driver does not report the memory of 2 processes"));
     }

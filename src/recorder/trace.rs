@@ -169,7 +169,7 @@ pub(super) fn sentence(event: &Event) -> String {
         What::OutOfMemory(failure) => words::failure(failure),
         What::NewPeak { used_bytes, held_by, mig_uuid, .. } => {
             let device = mig_uuid.as_deref().map_or_else(|| "the GPU".to_owned(), names::name);
-            format!("new highest memory use of {device}: {} ({held_by})", format::bytes(*used_bytes))
+            format!("new highest memory use of {device}: {}, {held_by}", format::bytes(*used_bytes))
         }
         What::Reached { ratio, used_bytes, mig_uuid } => {
             let device = mig_uuid.as_deref().map_or_else(String::new, |uuid| format!(" of {}", names::name(uuid)));

@@ -44,7 +44,7 @@ fn each_minute_has_its_peak_with_the_first_list_after_it() {
     listed(&mut log, 3 * SECOND + 5, &[(1, "slurm:1", 12)], Some(0));
     let peaks = shown(&log);
     assert_eq!((peaks.len(), peaks[0].used_bytes, peaks[0].listed_bytes), (1, 30 * GIB, Some(30 * GIB)));
-    assert_eq!(peaks[0].held_by, "job2 (pid 2, slurm:2) 20.00 GiB, job1 (pid 1, slurm:1) 10.00 GiB");
+    assert_eq!(peaks[0].held_by, "held by job2 (pid 2, slurm:2) 20.00 GiB, job1 (pid 1, slurm:1) 10.00 GiB");
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn a_peak_at_the_end_of_a_minute_gets_its_list_in_the_next_one() {
     let peaks = shown(&log);
     let at: Vec<_> = peaks.iter().map(|peak| (peak.minute, peak.used_bytes, peak.listed_bytes)).collect();
     assert_eq!(at, [(0, 30 * GIB, Some(28 * GIB)), (1, 30 * GIB, Some(28 * GIB))]);
-    assert_eq!(peaks[1].held_by, "job1 (pid 1, slurm:1) 28.00 GiB, 2.00 GiB no visible process");
+    assert_eq!(peaks[1].held_by, "held by job1 (pid 1, slurm:1) 28.00 GiB, no visible process 2.00 GiB");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks the page in a headless Chromium, with the real exporter on simulated machines.
 
-    check.py [--exporter PROGRAM] [--simulator LIBRARY]
+    check.py [--exporter PROGRAM] [--simulator LIBRARY] [--only NAME] [--seconds NUMBER]
 
 It needs Chromium and the websocket-client package. Without them it prints SKIPPED and succeeds, unless
 VRAM_EXPORTER_TEST_REQUIRE_ALL is set.
@@ -9,6 +9,7 @@ VRAM_EXPORTER_TEST_REQUIRE_ALL is set.
 import argparse
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -297,6 +298,60 @@ def fits_every_width(exporter, browser):
             innocent(tab, machine.url)
 
 
+AMOUNT = re.compile(r"([0-9.]+) (B|KiB|MiB|GiB)\b")
+UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+
+
+def amounts(text):
+    """The amounts in a text in bytes, each with the error of its rounding."""
+    for number, unit in AMOUNT.findall(text):
+        digits = len(number.partition(".")[2])
+        yield float(number) * UNITS[unit], UNITS[unit] * 0.5 / 10**digits
+
+
+def adds_up(peak, said):
+    """Whether the holders in a row add up to the peak, or the row says that they do not; `None` if the row has no sentence of these."""
+    (used, error), *_ = amounts(peak)
+    if said.startswith("holders unknown: "):
+        return True
+    if said.startswith("processes listed "):
+        # The figures that differ come first: what was listed, and the peak.
+        (held, _), (of, more), *_ = amounts(said)
+        return held != of and abs(of - used) <= error + more
+    if not said.startswith("held by "):
+        return None
+    held = list(amounts(said))
+    return abs(sum(amount for amount, _ in held) - used) <= (64 << 20) + error + sum(error for _, error in held)
+
+
+def holders_add_up(exporter, browser):
+    """Reads the list of peaks of every GPU, in spans of 5 min, 15 min and 2 h, while the machine works."""
+    for scenario in ("demo", "eight-h200"):
+        with Exporter(exporter.options, scenario) as machine, browser.tab() as tab:
+            live(tab, machine.url)
+            # As in the page, the rows are written when the list is open.
+            tab.run("setInterval(() => document.querySelectorAll('.card.gpu details').forEach((box) => { box.open = true; }), 200)")
+            rows, end = {}, time.monotonic() + exporter.options.seconds
+            while time.monotonic() < end:
+                for span in ("0", "1", "4"):
+                    choose = f"const span = document.querySelector('select[name=span]'); span.value = '{span}'; span.dispatchEvent(new Event('change'))"
+                    tab.run(f"(() => {{ {choose}; }})()")
+                    tab.until("it is live", "document.querySelector('.status').innerText === 'Live'")
+                    time.sleep(5)
+                    read = "[...document.querySelectorAll('.card.gpu details tbody tr')].map((row) => [...row.children].map((cell) => cell.innerText))"
+                    facts = "[...document.querySelectorAll('.fact')].map((fact) => fact.innerText)"
+                    found = [tuple(row) for row in tab.run(read)]
+                    highest = [re.match(r"Highest: (\S+ \S+) at \S+, (.*)\. (?:A reading|None of)", fact) for fact in tab.run(facts)]
+                    found += [("highest", *match.groups()) for match in highest if match]
+                    rows |= {row: adds_up(row[1], row[2]) for row in found}
+            wrong = [row for row, right in rows.items() if not right]
+            kinds = {kind: sum(row[2].startswith(kind) for row in rows) for kind in ("held by ", "processes listed ", "holders unknown: ")}
+            print(f"    {scenario}: {len(rows)} rows in {exporter.options.seconds} s, {len(wrong)} that do not add up without saying so; {kinds}")
+            assert len(rows) >= 10 and kinds["held by "] > 0, f"too few rows: {rows}"
+            assert not wrong, f"{len(wrong)} of {len(rows)} rows: {wrong[:5]}"
+            innocent(tab, machine.url)
+
+
 def has_both_schemes(exporter, browser):
     colours = []
     for dark in (False, True):
@@ -342,7 +397,7 @@ def tells_the_demo(exporter, browser):
 
 CHECKS = (
     updates_itself, reads_by_pointer_and_keyboard, hostile_names_are_text, policy_is_enforced, follows_the_driver, pauses,
-    sorts_and_filters, fits_every_width, has_both_schemes, works_without_script, tells_the_demo,
+    sorts_and_filters, fits_every_width, has_both_schemes, works_without_script, tells_the_demo, holders_add_up,
 )
 
 
@@ -350,6 +405,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--exporter", type=Path, default=ROOT / "target/release/vram-exporter")
     parser.add_argument("--simulator", type=Path, help="default: libnvml_sim.so, next to the exporter")
+    parser.add_argument("--seconds", type=float, default=30, help="how long the list of peaks of each machine is read")
     parser.add_argument("--only", help="run only the checks whose names contain this")
     options = parser.parse_args()
     options.simulator = options.simulator or options.exporter.parent / "deps/libnvml_sim.so"
