@@ -66,6 +66,9 @@ function keyed(parent, items, key, create, update) {
 
 const state = {
   span: SPANS[0],
+  at: null, // the moment to which the charts are fixed; null: they follow the time
+  gpu: null, // the UUID of the GPU that the address names
+  incident: null, // the id of the incident that the address names
   generation: 0,
   from: 0,
   to: 0,
@@ -88,6 +91,52 @@ const state = {
 const cards = new Map(); // uuid → Card
 const parts = {};
 
+// The address
+
+/// Reads what the address says: the time span in seconds, a moment, a GPU, a filter and an incident. What makes no sense is ignored.
+function readAddress() {
+  const named = new URLSearchParams(location.search);
+  state.span = SPANS.find(([seconds]) => String(seconds) === named.get("span")) ?? SPANS[0];
+  const at = Number(named.get("at"));
+  state.at = at > 0 && at < 1e11 ? at : null;
+  [state.gpu, state.incident] = [named.get("gpu"), named.get("incident")];
+  parts.filter.value = named.get("filter") ?? "";
+  parts.span.value = String(SPANS.indexOf(state.span));
+}
+
+/// The address of what is shown, with these differences.
+function address(differences = {}) {
+  const { at, gpu, incident } = state;
+  const shown = { span: state.span === SPANS[0] ? null : state.span[0], at, gpu, filter: parts.filter.value || null, incident, ...differences };
+  const named = Object.entries(shown).filter(([, value]) => value != null);
+  return named.length > 0 ? `/?${new URLSearchParams(named)}` : "/";
+}
+
+/// Writes what is shown into the address, so that it can be passed on.
+function writeAddress(differences = {}) {
+  for (const name of ["at", "gpu", "incident"]) if (name in differences) state[name] = differences[name];
+  history.replaceState(null, "", address());
+}
+
+/// Fixes the charts to a moment, or lets them follow the time again.
+function goTo(at, gpu) {
+  writeAddress({ at, gpu });
+  state.generation += 1;
+  state.next = null;
+  for (const card of cards.values()) card.unpin();
+  round();
+}
+
+/// A link that fixes the charts to a moment of a GPU, and that can be copied.
+function momentLink(at, gpu, text) {
+  const [rounded, seconds] = [Math.round(at * 100) / 100, state.span[0]];
+  return el("a", { href: address({ at: rounded, gpu, span: seconds === SPANS[0][0] ? null : seconds }), click: (event) => {
+    if (event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    goTo(rounded, gpu);
+  } }, text);
+}
+
 // Requests
 
 async function get(path, kind = "json") {
@@ -104,10 +153,11 @@ async function loadMachine() {
 /// response.
 async function loadHistory() {
   const [generation, [span, , step]] = [state.generation, state.span];
-  const now = state.answer.at;
+  // The moment of a fixed chart is in its middle, unless it was just now.
+  const now = state.at == null ? state.answer.at : Math.min(state.answer.at, state.at + span / 2);
   const whole = state.next == null || now - state.next > span || now < state.to - 5;
   const from = whole ? Math.floor((now - span) / step) * step : state.next;
-  const query = `from=${from.toFixed(3)}&step=${step}`;
+  const query = `from=${from.toFixed(3)}&to=${now.toFixed(3)}&step=${step}`;
   const recorded = await get(`/api/v1/history?of=all&${query}`);
   if (generation !== state.generation) return;
   if (whole || Math.abs(recorded.recorded_since - (state.since ?? recorded.recorded_since)) > 1) {
@@ -206,7 +256,8 @@ function pause() {
 function showStatus() {
   const lost = state.failures > 0;
   const since = state.lastAnswer == null ? "" : ` since ${clock(state.lastAnswer)}`;
-  let text = "Live";
+  let text = state.at == null ? "Live" : `At ${dateAndClock(state.at)}`;
+  parts.follow.hidden = state.at == null;
   if (state.paused) text = `Paused${since}`;
   else if (lost) text = `No answer${since}: trying again every ${pause() / 1000} s`;
   setText(parts.status, text);
@@ -305,7 +356,7 @@ class Card {
     if (gpu) this.gpu = gpu;
     const { name, up, total_bytes: total } = this.gpu;
     setText(this.title, `GPU ${this.gpu.gpu} ${name ?? ""}`);
-    this.chart.setAttribute("aria-label", `Memory of GPU ${this.gpu.gpu}, last ${state.span[1]}`);
+    this.chart.setAttribute("aria-label", `Memory of GPU ${this.gpu.gpu}, ${state.at == null ? "last" : "in"} ${state.span[1]}`);
     const works = Boolean(gpu) && up;
     setText(this.state, works ? "up" : gpu ? "not readable" : "gone");
     this.state.classList.toggle("problem", !works);
@@ -317,6 +368,23 @@ class Card {
     this.showFact();
     this.showOwners();
     this.showPeaks();
+    if (this.uuid === state.gpu) this.pin();
+  }
+
+  /// Shows what the address names: scrolls to this GPU, and moves the cursor to the moment.
+  pin() {
+    if (!parts.scrolled) requestAnimationFrame(() => this.node.scrollIntoView({ block: "start" }));
+    parts.scrolled = true;
+    if (state.at == null || this.pinned === state.at) return;
+    [this.pinned, this.view] = [state.at, { cursor: state.at, selection: null, anchor: null }];
+    this.read();
+  }
+
+  unpin() {
+    if (this.pinned == null) return;
+    [this.pinned, this.view] = [null, { cursor: null, selection: null, anchor: null }];
+    setText(this.output, "");
+    this.draw();
   }
 
   showStats(gpu) {
@@ -412,8 +480,11 @@ class Card {
 
   showPeaks() {
     if (!this.peakBox.open || !this.series()) return;
-    keyed(this.peaks, this.recordedPeaks().reverse(), (peak) => String(peak.minute), () => cells(3),
-      (row, peak) => fill(row, [clock(peak.at, 2), bytes(peak.used_bytes), peak.held_by]));
+    keyed(this.peaks, this.recordedPeaks().reverse(), (peak) => `${peak.minute} ${peak.at}`, (peak) => {
+      const row = cells(3);
+      row.firstChild.append(momentLink(peak.at, this.uuid, clock(peak.at, 2)));
+      return row;
+    }, (row, peak) => [bytes(peak.used_bytes), peak.held_by].forEach((text, index) => setText(row.children[index + 1], text)));
   }
 
   // The cursor and the selection
@@ -426,7 +497,7 @@ class Card {
     const point = this.series()?.at(cursor);
     const held = point ? heldNear(this.uuid, cursor, point[3]) : "";
     const text = point ? `min ${bytes(point[1])}, max ${bytes(point[2])}, last ${bytes(point[3])}${held}` : "unknown";
-    setText(this.output, `${clock(cursor, 1)}: ${text}`);
+    this.output.replaceChildren(clean(`${clock(cursor, 1)}: ${text} `), momentLink(cursor, this.uuid, "Link"));
     this.draw();
   }
 
@@ -666,7 +737,10 @@ function showEvents(events) {
 
 function incidentNode(incident) {
   const body = el("div", { class: "incident" }, "Loading…");
-  const details = el("details", { toggle: () => details.open && openIncident(details, incident.id, body) },
+  const details = el("details", { toggle: () => {
+    if (details.open) openIncident(details, incident.id, body);
+    if (details.open || state.incident === incident.id) writeAddress({ incident: details.open ? incident.id : null });
+  } },
     el("summary", {}, ...spaced([el("time", {}, dateAndClock(incident.at)), el("b", {}, `GPU ${incident.gpu}${incident.mig_uuid ? " MIG" : ""}`), el("span")])), body);
   return el("li", {}, details);
 }
@@ -681,7 +755,13 @@ function showIncidents(incidents) {
     const details = node.firstChild;
     setText(details.querySelector("summary span"), `${KINDS[incident.kind] ?? incident.kind}${repeats(incident)}: ${incident.summary}`);
     if (details.open && details.loaded === false) openIncident(details, incident.id, details.lastChild);
+    if (incident.id === state.incident && !parts.found) {
+      [parts.found, details.open] = [true, true];
+      node.scrollIntoView({ block: "center" });
+    }
   });
+  parts.missing.hidden = state.incident == null || parts.found || incidents.some((incident) => incident.id === state.incident);
+  setText(parts.missing, `The incident ${state.incident} is not kept any longer, or it is one of another machine.`);
 }
 
 /// Shows what was recorded for an incident. The incident is requested again as long as the ten seconds that follow it
@@ -721,7 +801,7 @@ function incidentParts(incident, path) {
     canvas,
     el("div", { class: "scroll" }, el("table", { class: "small" },
       headings(["process", "at the peak", "own peak", "grew in 10 s", "in 60 s", "ended"]), el("tbody", {}, ...rows))),
-    el("p", { class: "actions" }, ...links,
+    el("p", { class: "actions" }, momentLink(incident.at, incident.gpu.uuid, "The GPU at that moment"), ...links,
       el("button", { type: "button", click: (event) => copyText(event.target, `${path}?format=text`) }, "Copy as text")),
   ];
 }
@@ -804,6 +884,7 @@ function showCards(gpus) {
 
 function chooseSpan(event) {
   state.span = SPANS[event.target.value];
+  writeAddress();
   state.generation += 1;
   state.next = null;
   round();
@@ -824,15 +905,17 @@ function controls() {
     sample("s-band", "lowest to highest value"), sample("s-slow", "what a reading every 15 s would have shown"),
     sample("s-limit", "limit: memory that can be allocated"), sample("s-peak", "peak of a minute"),
     sample("s-nobody", "not attributed"), sample("s-ended", "ended"));
-  const selects = el("label", { class: "recorded" }, "Time span ", el("select", { name: "span", change: chooseSpan }, ...choices));
+  parts.span = el("select", { name: "span", change: chooseSpan }, ...choices);
+  const selects = el("label", { class: "recorded" }, "Time span ", parts.span);
+  parts.follow = el("button", { type: "button", hidden: true, click: () => goTo(null, null) }, "Follow the time");
   const button = el("button", { type: "button", "aria-pressed": "false", click: togglePause }, "Pause");
   parts.driver = el("span", { class: "soft" });
   parts.recorded.push(legend, selects);
-  return [el("div", { class: "controls" }, parts.status, button, selects, parts.driver), legend];
+  return [el("div", { class: "controls" }, parts.status, button, parts.follow, selects, parts.driver), legend];
 }
 
 function processSection() {
-  parts.filter = el("input", { type: "search", name: "filter", input: showProcesses, autocomplete: "off" });
+  parts.filter = el("input", { type: "search", name: "filter", input: () => { showProcesses(); writeAddress(); }, autocomplete: "off" });
   parts.count = el("span", { class: "soft" });
   parts.rows = el("tbody");
   parts.headings = COLUMNS.map(([name, , , number], index) =>
@@ -860,8 +943,9 @@ function build() {
   parts.events = el("ul");
   parts.incidents = el("ul");
   parts.noIncident = el("p", { class: "soft" }, "None is kept.");
+  parts.missing = el("p", { class: "problem", hidden: true });
   const lists = el("div", { class: "lists" },
-    listSection("Incidents", "incidents", parts.noIncident, parts.incidents), listSection("Events", "events", parts.events));
+    listSection("Incidents", "incidents", parts.noIncident, parts.missing, parts.incidents), listSection("Events", "events", parts.events));
   parts.live = el("div", { id: "live", hidden: true }, ...controls(), parts.note, parts.off, parts.cards, processSection(), lists);
   document.getElementById("main").append(parts.live);
 }
@@ -876,6 +960,7 @@ function repaint() {
 
 readColours();
 build();
+readAddress();
 document.addEventListener("visibilitychange", round);
 window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
 round();

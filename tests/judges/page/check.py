@@ -298,6 +298,44 @@ def fits_every_width(exporter, browser):
             innocent(tab, machine.url)
 
 
+def has_one_address(exporter, browser):
+    """What is shown can be passed on: span, filter, GPU, moment and incident are in the address, and the address shows them again."""
+    search = "new URLSearchParams(location.search)"
+    with Exporter(exporter.options, "demo") as machine, browser.tab() as tab:
+        live(tab, machine.url)
+        tab.run("(() => { const span = document.querySelector('select[name=span]'); span.value = '1'; span.dispatchEvent(new Event('change')); })()")
+        tab.run("document.querySelector('input').focus()")
+        tab.call("Input.insertText", text="serve & <b>")
+        tab.until("span and filter are in the address", f"{search}.get('span') === '900' && {search}.get('filter') === 'serve & <b>'")
+        tab.run("document.querySelectorAll('.card.gpu details').forEach((box) => { box.open = true; })")
+        tab.until("a peak is a link", "Boolean(document.querySelector('.card.gpu tbody a'))")
+        tab.run("document.querySelector('.card.gpu tbody a').click()")
+        tab.until("the moment is in the address", f"{search}.get('at') > 1.7e9 && {search}.get('gpu')?.startsWith('GPU-')")
+        tab.until("the charts are fixed", "/^At /.test(document.querySelector('.status').innerText)")
+        opened = "(() => { const box = document.querySelector('[aria-labelledby=incidents] details'); if (box) box.open = true; return Boolean(box); })()"
+        eventually("an incident", lambda: tab.run(opened), patience=120)
+        tab.until("it is in the address", f"{search}.get('incident')")
+        address, at = tab.run("location.search"), tab.run(f"Number({search}.get('at'))")
+        with browser.tab() as other:
+            other.open(machine.url + address)
+            other.call("Page.bringToFront")
+            other.until("the same moment", "/^At /.test(document.querySelector('.status')?.innerText ?? '')")
+            other.until("the cursor is at it", "[...document.querySelectorAll('.reading')].some((said) => /: min .*last/.test(said.innerText))")
+            other.until("the same span and filter", "document.querySelector('select[name=span]').value === '1' && document.querySelector('input').value === 'serve & <b>'")
+            other.until("the same incident is open", "Boolean(document.querySelector('[aria-labelledby=incidents] details[open] table'))")
+            link = other.run("[...document.querySelectorAll('.reading a')].map((link) => new URL(link.href).searchParams.get('at'))[0]")
+            assert abs(float(link) - at) < 0.02, (link, at)
+            other.run("[...document.querySelectorAll('.controls button')].find((button) => button.innerText === 'Follow the time').click()")
+            other.until("the charts follow the time", f"document.querySelector('.status').innerText === 'Live' && {search}.get('at') === null")
+            innocent(other, machine.url)
+        with browser.tab() as other:
+            other.open(machine.url + "?incident=%3Cimg%20src%3Dx%3E&at=NaN&span=7&gpu=none")
+            other.until("what is not kept is said", "/The incident <img src=x> is not kept/.test(document.querySelector('#live').innerText)")
+            other.until("nonsense is ignored", "document.querySelector('.status').innerText === 'Live' && document.querySelector('select[name=span]').value === '0'")
+            innocent(other, machine.url)
+        innocent(tab, machine.url)
+
+
 AMOUNT = re.compile(r"([0-9.]+) (B|KiB|MiB|GiB)\b")
 UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
@@ -397,7 +435,8 @@ def tells_the_demo(exporter, browser):
 
 CHECKS = (
     updates_itself, reads_by_pointer_and_keyboard, hostile_names_are_text, policy_is_enforced, follows_the_driver, pauses,
-    sorts_and_filters, fits_every_width, has_both_schemes, works_without_script, tells_the_demo, holders_add_up,
+    sorts_and_filters, fits_every_width, has_both_schemes, works_without_script, tells_the_demo, has_one_address,
+    holders_add_up,
 )
 
 
