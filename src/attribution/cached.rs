@@ -25,6 +25,8 @@ pub(super) struct CachedProcess {
     pub(super) directory: Directory,
     pub(super) start: u64,
     pub(super) owner: Arc<Owner>,
+    /// The name of the user to whom it belongs, if it is known.
+    belongs_to: Option<String>,
     /// Whether all its files were read. The cgroup may still be unresolved.
     pub(super) read: bool,
     /// Whether its cgroup is resolved; until then every pass reads it again.
@@ -41,7 +43,16 @@ impl CachedProcess {
         let cgroup_resolved = place.is_some();
         let Place { location, cgroup } = place.unwrap_or_default();
         let owner = Arc::new(Owner { location, cgroup, ..owner });
-        Self { directory, start: stat.start, owner, read: false, cgroup_resolved, seen: true, used_since_sweep: true }
+        Self {
+            directory,
+            start: stat.start,
+            owner,
+            belongs_to: None,
+            read: false,
+            cgroup_resolved,
+            seen: true,
+            used_since_sweep: true,
+        }
     }
 
     /// Whether nothing is left to be read. While readers are `exhausted`, arguments are not read.
@@ -60,8 +71,9 @@ impl CachedProcess {
         self.owner = Arc::new(Owner { memory_limit, ..(*self.owner).clone() });
     }
 
-    /// Fills in the user's name and the pod's name, if they are known by now.
-    pub(super) fn fill_names(&mut self, user: Option<&str>, snapshot: &Snapshot) {
+    /// Fills in the names, if they are known by now: `user` is that of the process's uid, `belongs_to` that of the user to whom it
+    /// belongs.
+    pub(super) fn fill_names(&mut self, user: Option<&str>, belongs_to: Option<&str>, snapshot: &Snapshot) {
         let owner = &self.owner;
         // A container id is never used twice, so a pod's name is kept once it is known.
         let named = owner.workload.as_ref().and_then(|workload| workload.pod.clone());
@@ -70,16 +82,21 @@ impl CachedProcess {
             snapshot.pods.load().containers.get(container).cloned()
         });
         let has_workload = owner.workload.is_some() || !self.cgroup_resolved;
-        if has_workload && owner.user.as_deref() == user && pod == named {
+        let is_named = self.belongs_to.as_deref() == belongs_to;
+        if has_workload && is_named && owner.user.as_deref() == user && pod == named {
             return;
         }
+        let uid = workload::user_id(&owner.location, owner.uid);
         let workload =
-            workload::workload(&owner.location, owner.uid, user, pod.as_ref()).filter(|_| self.cgroup_resolved);
+            workload::workload(&owner.location, uid, belongs_to, pod.as_ref()).filter(|_| self.cgroup_resolved);
         // An unchanged workload stays the same object, so that comparing pointers is enough to detect a change.
         let workload = match &owner.workload {
             Some(before) if workload.as_ref() == Some(before) => Some(before.clone()),
             _ => workload.map(Arc::new),
         };
         self.owner = Arc::new(Owner { user: user.map(str::to_owned), workload, ..(**owner).clone() });
+        if !is_named {
+            self.belongs_to = belongs_to.map(str::to_owned);
+        }
     }
 }

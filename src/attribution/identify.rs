@@ -13,6 +13,7 @@ use super::namespace;
 use super::reader::{ABANDONED_LIMIT, PartialReading, ProcReader, ReadRequest, Reading, Timeout};
 use super::record::Stat;
 use super::users::Users;
+use super::workload;
 use crate::faults::{Faults, Reason, Source};
 use crate::snapshot::{Owner, Snapshot};
 
@@ -266,8 +267,11 @@ impl Attribution {
             return self.unknown_owner.clone();
         }
         // Names may have become known, or changed, since the process was resolved.
-        let user = cached.owner.uid.and_then(|uid| self.users.name(uid, &self.faults));
-        cached.fill_names(user, &self.snapshot);
+        let uid = cached.owner.uid;
+        let other = workload::user_id(&cached.owner.location, uid).filter(|other| uid != Some(*other));
+        let other = other.map(|uid| self.users.name(uid, &self.faults).map(str::to_owned));
+        let user = uid.and_then(|uid| self.users.name(uid, &self.faults));
+        cached.fill_names(user, other.as_ref().map_or(user, Option::as_deref), &self.snapshot);
         cached.owner.clone()
     }
 

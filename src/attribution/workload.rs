@@ -21,7 +21,14 @@ pub(super) fn cluster_container(location: &CgroupLocation) -> Option<&str> {
     }
 }
 
-/// The workload of a process; `None` if neither its location nor its user is known.
+/// The uid of the user to whom a process belongs: of the user in whose session or systemd it runs, and otherwise the
+/// process's own, `uid`. A rootless container's processes have other uids, and those of `sudo` have 0.
+pub(super) fn user_id(location: &CgroupLocation, uid: Option<u32>) -> Option<u32> {
+    location.user.filter(|_| location.boundary == Some(Boundary::User)).or(uid)
+}
+
+/// The workload of a process; `None` if neither its location nor its user is known. `uid` and `user` are those of the user to
+/// whom it belongs ([`user_id`]).
 pub(super) fn workload(
     location: &CgroupLocation,
     uid: Option<u32>,
@@ -70,6 +77,7 @@ mod tests {
             boundary: Some(boundary),
             container_id: Some(ID.into()),
             pod_uid: Some("1d5c7a0e-52f1-4b55-9f0e-6a2b8c3d4e5f".into()),
+            user: Some(1000),
             unit: Some("ollama.service".into()),
             slurm_job: Some("42".into()),
             slurm_step: Some("0".into()),
@@ -90,6 +98,15 @@ mod tests {
         assert_eq!(of(Boundary::Job), ("pbs:12345[7]".into(), "job"));
         assert_eq!(of(Boundary::Unit), ("unit:ollama.service".into(), "systemd"));
         assert_eq!(of(Boundary::User), ("user:ada".into(), "user"));
+    }
+
+    #[test]
+    fn a_process_belongs_to_the_user_in_whose_session_it_runs() {
+        let session = location(Boundary::User);
+        assert_eq!([100_999, 0].map(|uid| user_id(&session, Some(uid))), [Some(1000); 2]);
+        let unknown = CgroupLocation { user: None, ..session };
+        assert_eq!(user_id(&unknown, Some(0)), Some(0));
+        assert_eq!(user_id(&location(Boundary::SlurmJob), Some(7)), Some(7), "a job has its own user");
     }
 
     #[test]

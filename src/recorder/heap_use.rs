@@ -46,7 +46,7 @@ impl HeapUse for Owner {
 
 impl HeapUse for CgroupLocation {
     fn heap_use(&self) -> usize {
-        let Self { boundary: _, container_id, pod_uid, unit, slurm_job, slurm_step, job } = self;
+        let Self { boundary: _, user: _, container_id, pod_uid, unit, slurm_job, slurm_step, job } = self;
         let job = job.as_ref().map_or(0, |job| job.id.heap_use());
         let names = [container_id, pod_uid, unit, slurm_job, slurm_step];
         names.into_iter().map(HeapUse::heap_use).sum::<usize>() + job

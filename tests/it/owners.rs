@@ -27,6 +27,32 @@ fn workload(scrape: &Scrape, family: &str, name: &str) -> Option<f64> {
 }
 
 #[test]
+fn a_users_processes_are_one_workload_whatever_uid_they_have() {
+    let of =
+        |uid: u32, user: &str, cgroup: &str| format!("uid = {uid}\n{user}cgroup = \"0::/user.slice/user-{cgroup}\"\n");
+    let container = |id: &str| format!("1000.slice/user@1000.service/user.slice/libpod-{id}.scope/container");
+    let scrape = machine(&[
+        // Rootless containers: uid 1000 of the image is 100999 outside, and root in it is the user.
+        process(801, 10, &of(100_999, "", &container(A))),
+        process(802, 5, &of(1000, "user = \"first\"\n", &container(B))),
+        // `sudo python` of two users.
+        process(803, 3, &of(0, "user = \"root\"\n", "1001.slice/session-7.scope")),
+        process(804, 4, &of(0, "user = \"root\"\n", "1002.slice/session-9.scope")),
+    ])
+    .once(&[]);
+    let held = |name: &str| workload(&scrape, "memory_used_bytes", name);
+    assert_eq!(held("user:first"), Some(15.0 * GIB + 2.0 * CONTEXT));
+    assert_eq!((held("user:1001"), held("user:1002")), (Some(3.0 * GIB + CONTEXT), Some(4.0 * GIB + CONTEXT)));
+    assert_eq!(scrape.all("gpu_workload_memory_used_bytes").count(), 3);
+    // The processes keep their own uids.
+    let uid = |pid: &str| {
+        let of_pid = |info: &&crate::harness::Series| info.label("pid") == Some(pid);
+        scrape.all("gpu_process_info").find(of_pid).and_then(|info| info.label("uid")).map(str::to_owned)
+    };
+    assert_eq!(["801", "803"].map(uid), [Some("100999".to_owned()), Some("0".to_owned())]);
+}
+
+#[test]
 fn each_environment_gives_its_workload_and_its_kind() {
     let user = |uid: u32, user: &str| format!("uid = {uid}\nuser = \"{user}\"\n");
     let at = |cgroup: &str| format!("cgroup = \"{cgroup}\"\n");

@@ -9,6 +9,8 @@ pub struct CgroupLocation {
     pub container_id: Option<String>,
     /// The pod's uid with hyphens, or a static pod's 32 hexadecimal digits.
     pub pod_uid: Option<String>,
+    /// The uid of the user in whose slice or systemd it runs, whatever uid the process has: systemd creates these cgroups at login.
+    pub user: Option<u32>,
     /// The systemd unit, of the system or of a user, with its suffix: `ollama.service`.
     pub unit: Option<String>,
     /// The job's number, or the identifier (SLUID) that Slurm 26.05 and later use instead in the name of the job's

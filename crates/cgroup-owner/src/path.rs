@@ -202,7 +202,8 @@ impl<'a> Path<'a> {
                 break;
             }
         }
-        Some(self.filled(CgroupLocation { unit, ..at_boundary(Boundary::User) }, at + 1, at))
+        let user = shape::user_id(self.name(at)).filter(|_| self.ends(at));
+        Some(self.filled(CgroupLocation { user, unit, ..at_boundary(Boundary::User) }, at + 1, at))
     }
 
     fn unit(&self, at: usize) -> Option<Found> {

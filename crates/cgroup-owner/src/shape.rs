@@ -284,8 +284,7 @@ pub(crate) fn is_runtime(name: &[u8]) -> bool {
 /// Whether a user's part of the tree begins here. In version 1, `user` comes from pam_cgfs, which gives each login a
 /// `/user/<name>/<number>` that the user may write to.
 pub(crate) fn is_user(name: &[u8]) -> bool {
-    let number = name.strip_prefix(b"user-").and_then(|rest| rest.strip_suffix(b".slice"));
-    number.is_some_and(is_number)
+    slice_number(name).is_some_and(is_number)
         || name == b"user"
         || is_user_manager(name)
         || name.starts_with(b"session-") && name.ends_with(b".scope")
@@ -293,5 +292,19 @@ pub(crate) fn is_user(name: &[u8]) -> bool {
 
 /// Whether the name is that of a user's own systemd.
 pub(crate) fn is_user_manager(name: &[u8]) -> bool {
-    name.strip_prefix(b"user@").and_then(|rest| rest.strip_suffix(b".service")).is_some_and(is_number)
+    manager_number(name).is_some_and(is_number)
+}
+
+/// The uid in the name of a user's slice or of a user's own systemd.
+pub(crate) fn user_id(name: &[u8]) -> Option<u32> {
+    let number = slice_number(name).or_else(|| manager_number(name)).filter(|number| is_number(number))?;
+    std::str::from_utf8(number).ok()?.parse().ok()
+}
+
+fn slice_number(name: &[u8]) -> Option<&[u8]> {
+    name.strip_prefix(b"user-")?.strip_suffix(b".slice")
+}
+
+fn manager_number(name: &[u8]) -> Option<&[u8]> {
+    name.strip_prefix(b"user@")?.strip_suffix(b".service")
 }

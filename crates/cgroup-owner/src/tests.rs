@@ -100,8 +100,15 @@ fn unit(name: &str) -> CgroupLocation {
     CgroupLocation { boundary: Some(Boundary::Unit), unit: Some(expand(name)), ..CgroupLocation::default() }
 }
 
+/// A unit of the user with the uid 1000.
 fn user(unit: &str) -> CgroupLocation {
-    CgroupLocation { boundary: Some(Boundary::User), unit: Some(unit.into()), ..CgroupLocation::default() }
+    user_with(Some(1000), unit)
+}
+
+/// A unit of a user whose uid the path shows, or does not show.
+fn user_with(uid: Option<u32>, unit: &str) -> CgroupLocation {
+    let boundary = Some(Boundary::User);
+    CgroupLocation { boundary, user: uid, unit: Some(unit.into()), ..CgroupLocation::default() }
 }
 
 fn with_container(location: CgroupLocation, id: &str) -> CgroupLocation {

@@ -322,6 +322,7 @@ pub(crate) fn everything() -> Machine {
         boundary: Some(Boundary::Pod),
         container_id: Some("c0ffee".to_owned()),
         pod_uid: Some("1d5c7a0e".to_owned()),
+        user: None,
         unit: Some("a.service".to_owned()),
         slurm_job: Some("42".to_owned()),
         slurm_step: Some("0".to_owned()),

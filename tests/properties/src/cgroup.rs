@@ -141,7 +141,7 @@ pub fn cgroup(data: &[u8]) -> bool {
 
 /// The form of every result, whatever the text is.
 fn assert_sound(found: &CgroupLocation) {
-    let CgroupLocation { boundary, container_id, pod_uid, unit, slurm_job, slurm_step, job } = found;
+    let CgroupLocation { boundary, user, container_id, pod_uid, unit, slurm_job, slurm_step, job } = found;
     let job_id = job.as_ref().map(|job| job.id.clone());
     for text in [container_id, pod_uid, unit, slurm_job, slurm_step, &job_id].into_iter().flatten() {
         assert!(!text.is_empty() && text.len() <= 255 && text.bytes().all(|byte| byte.is_ascii_graphic()), "{found:?}");
@@ -153,6 +153,7 @@ fn assert_sound(found: &CgroupLocation) {
     assert!(boundary.is_some() || *found == CgroupLocation::default(), "{found:?}");
     assert!(*boundary != Some(Boundary::Container) || container_id.is_some(), "{found:?}");
     assert!(unit.is_none() || matches!(boundary, Some(Boundary::Unit | Boundary::User)), "{found:?}");
+    assert!(user.is_none() || *boundary == Some(Boundary::User), "{found:?}");
     assert!(slurm_step.is_none() || slurm_job.is_some(), "{found:?}");
 
     let hex = |text: &str| text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));

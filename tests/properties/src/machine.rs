@@ -191,6 +191,7 @@ fn owner(names: &mut Names<'_>) -> Owner {
             boundary: None,
             container_id: names.known(),
             pod_uid: names.known(),
+            user: None,
             unit: names.known(),
             slurm_job: names.known(),
             slurm_step: names.known(),

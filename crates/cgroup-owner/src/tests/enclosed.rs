@@ -1,6 +1,6 @@
 //! Seen from inside: this process is in a container, with or without a cgroup namespace of its own.
 
-use super::{Row, container, nowhere, pod, row, step, unit, user, with_container};
+use super::{Row, container, nowhere, pod, row, step, unit, user, user_with, with_container};
 
 pub(super) fn rows() -> Vec<Row> {
     namespaced().into_iter().chain(enclosing()).collect()
@@ -57,7 +57,7 @@ fn namespaced() -> Vec<Row> {
         row(
             "another user's slice",
             "0::/../../../../user-1001.slice/user@1001.service/app.slice/a.service",
-            user("a.service"),
+            user_with(Some(1001), "a.service"),
         ),
         row("a user's systemd", "0::/../user@1000.service/app.slice/a.service", user("a.service")),
         row(

@@ -4,7 +4,7 @@ use crate::{Boundary, CgroupLocation};
 
 /// The parts of a location have the right shapes and fit together.
 fn assert_sound(found: &CgroupLocation) {
-    let CgroupLocation { boundary, container_id, pod_uid, unit, slurm_job, slurm_step, job } = found;
+    let CgroupLocation { boundary, user, container_id, pod_uid, unit, slurm_job, slurm_step, job } = found;
     let job_id = job.as_ref().map(|job| job.id.clone());
     for text in [container_id, pod_uid, unit, slurm_job, slurm_step, &job_id].into_iter().flatten() {
         assert!(!text.is_empty() && text.len() <= 255 && text.bytes().all(|byte| byte.is_ascii_graphic()), "{found:?}");
@@ -16,6 +16,7 @@ fn assert_sound(found: &CgroupLocation) {
     assert!(boundary.is_some() || *found == CgroupLocation::default(), "{found:?}");
     assert!(*boundary != Some(Boundary::Container) || container_id.is_some(), "{found:?}");
     assert!(unit.is_none() || matches!(boundary, Some(Boundary::Unit | Boundary::User)), "{found:?}");
+    assert!(user.is_none() || *boundary == Some(Boundary::User), "{found:?}");
     assert!(slurm_step.is_none() || slurm_job.is_some(), "{found:?}");
 }
 

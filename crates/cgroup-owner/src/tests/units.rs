@@ -95,7 +95,7 @@ pub(super) fn rows() -> Vec<Row> {
         row(
             "a user's slice alone",
             "0::/user.slice/user-1000.slice",
-            CgroupLocation { boundary: Some(Boundary::User), ..CgroupLocation::default() },
+            CgroupLocation { boundary: Some(Boundary::User), user: Some(1000), ..CgroupLocation::default() },
         ),
         row("a service of the machine in user.slice", "0::/user.slice/kiosk.service", unit("kiosk.service")),
         row(
