@@ -801,9 +801,15 @@ function incidentParts(incident, path) {
     canvas,
     el("div", { class: "scroll" }, el("table", { class: "small" },
       headings(["process", "at the peak", "own peak", "grew in 10 s", "in 60 s", "ended"]), el("tbody", {}, ...rows))),
-    el("p", { class: "actions" }, momentLink(incident.at, incident.gpu.uuid, "The GPU at that moment"), ...links,
+    el("p", { class: "actions" }, momentLink(incident.at, incident.gpu.uuid, "The GPU at that moment"), ...reportLink(incident), ...links,
       el("button", { type: "button", click: (event) => copyText(event.target, `${path}?format=text`) }, "Copy as text")),
   ];
+}
+
+/// A link to the reports about the workload, which say what it held in all and what to request.
+function reportLink({ workload }) {
+  if (workload == null) return [];
+  return [el("a", { href: `/api/v1/reports?${new URLSearchParams({ workload, format: "text" })}` }, "Report of the workload")];
 }
 
 function paintIncident(canvas, incident) {

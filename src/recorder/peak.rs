@@ -149,7 +149,9 @@ impl RecordedPeak {
         let when = if later >= SAME_MOMENT { format!(" {later:.1} s later") } else { " next".to_owned() };
         let used = bytes(self.used_bytes);
         if parts.is_empty() {
-            return format!("holders unknown: the list read{when} names no process that held any of {used}{unreported}");
+            return format!(
+                "holders unknown: the list read{when} names no process that held any of {used}{unreported}"
+            );
         }
         format!("processes listed{when} held {} of {used}: {}{unreported}", bytes(held), parts.join(", "))
     }

@@ -30,6 +30,7 @@ fn write_text(out: &mut String, incident: &Incident) -> std::fmt::Result {
     writeln!(out, "incident {} ({})", incident.id, incident.kind.words())?;
     let uuid = gpu.device_uuid();
     writeln!(out, "{}, {}{gpu_name}, {uuid}{host}", time(incident.at), words::device(gpu))?;
+    writeln!(out, "on the exporter's page: /?incident={}", incident.id)?;
     if let Some(last) = incident.last_at {
         let (count, last) = (incident.count, time(last));
         writeln!(out, "{count} such moments, the last at {last}; what follows was recorded around the first")?;

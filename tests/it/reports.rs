@@ -161,7 +161,7 @@ fn a_job_that_ends_at_the_limit_needs_more_than_its_peak_and_gets_no_number() {
     assert_eq!((&incident["kind"], &incident["workload"]), (&"ended_at_peak".into(), &"slurm:77".into()), "{incident}");
     let (status, text, _) = ask(&url(&exporter), &["--job=77"]);
     let sentence = format!(
-        "ended at the memory limit once: needs more than 38.51 GiB; the rest of the device held 100.5 GiB; incident {id}"
+        "ended at the memory limit once: needs more than 38.51 GiB; the rest of the device held 100.5 GiB; on the exporter's page: /?incident={id}"
     );
     assert!(status == 0 && text.contains(&sentence) && !text.contains("to request next time"), "{text}");
 }

@@ -84,7 +84,10 @@ fn write_device(out: &mut String, gpu: &DeviceReport) -> std::fmt::Result {
         let others = gpu
             .others_bytes
             .map_or_else(String::new, |others| format!("; the rest of the device held {}", bytes(others)));
-        let incident = gpu.incident.as_deref().map_or_else(String::new, |id| format!("; incident {}", name(id)));
+        let incident = gpu
+            .incident
+            .as_deref()
+            .map_or_else(String::new, |id| format!("; on the exporter's page: /?incident={}", name(id)));
         writeln!(out, "    {times}needs more than {}{others}{incident}", bytes(needs))?;
     }
     if let Some(allocated) = gpu.allocated_peak_bytes {
