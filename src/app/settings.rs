@@ -35,9 +35,19 @@ pub fn lanes(config: &Config, library: Library) -> lanes::Settings {
                 slow_interval: telemetry.slow_interval,
                 energy: telemetry.energy,
                 profiling_interval: config.profiling.enabled.then_some(config.profiling.interval),
+                unseen: unseen(config),
             },
         },
     }
+}
+
+/// The families that are excluded. With dcgm-exporter's families, which have the same values under other names, none counts.
+fn unseen(config: &Config) -> Vec<&'static str> {
+    if !config.dcgm.listen_addresses.is_empty() {
+        return Vec::new();
+    }
+    let seen = metrics::Selection::new(&[], &config.metrics.exclude, metrics::families());
+    seen.left_out().to_vec()
 }
 
 /// The settings of the metrics. `host_pid_namespace` indicates whether the exporter sees the host's processes.

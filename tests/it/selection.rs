@@ -8,6 +8,7 @@ use serde::Deserialize;
 use vram_exporter::metrics::families;
 
 use crate::alerts::shipped;
+use crate::faults::{faults, rounds};
 use crate::harness::{Exporter, Machine, Scrape, bare, eventually, eventually_or};
 
 /// The names in the TYPE lines. Each has a HELP line too.
@@ -51,6 +52,32 @@ fn only_the_chosen_families_are_served() {
         (&["--metrics.exclude=[!v]*"], of(&begins("vram_exporter_"))),
     ] {
         assert_eq!(served(&machine.once(flags)), expected, "{flags:?}");
+    }
+}
+
+#[test]
+fn an_excluded_family_costs_no_driver_call_that_only_it_needs() {
+    let machine = Machine::built_in("busy-h200");
+    // Each of these calls is refused, which counts as a fault if it is made.
+    let refuse = |call: &str| format!("[[fault]]\ncall = \"{call}\"\nkind = \"error\"\ncode = \"UNKNOWN\"\n");
+    let rows = "gpu_remapped_rows,gpu_row_remap_pending";
+    for (call, exclude, is_made) in [
+        ("nvmlDeviceGetTemperature", "gpu_power_watts", true),
+        ("nvmlDeviceGetTemperature", "gpu_temperature_celsius", false),
+        ("nvmlDeviceGetRemappedRows", rows, true),
+        ("nvmlDeviceGetRemappedRows", &format!("{rows},gpu_row_remap_failed"), false),
+        ("nvmlDeviceGetPcieReplayCounter", "gpu_pcie_replays_total", false),
+    ] {
+        machine.control(&refuse(call));
+        let exporter = machine.export(&[
+            &format!("--metrics.exclude={exclude}"),
+            "--telemetry.interval=100ms",
+            "--telemetry.slow-interval=100ms",
+        ]);
+        let refused = |scrape: &Scrape| faults(scrape, "telemetry", "unknown");
+        let scrape =
+            exporter.scrape_until("some rounds", |s| rounds(s, "telemetry") >= 5.0 && (!is_made || refused(s) > 0.0));
+        assert_eq!(refused(&scrape) > 0.0, is_made, "{call} without {exclude}");
     }
 }
 

@@ -73,6 +73,7 @@ fn supervisor(panics: u32) -> (Supervisor, Stage) {
             linger: Duration::from_secs(300),
             series_limit: 256,
             telemetry: TelemetrySettings {
+                unseen: Vec::new(),
                 profiling_interval: Some(Duration::from_secs(1)),
                 interval: Duration::from_secs(1),
                 slow_interval: Duration::from_secs(15),

@@ -26,6 +26,8 @@ pub(super) struct GpuReadings {
     pub(super) shown: GpuTelemetry,
     /// Readings that this GPU does not provide; they are not tried again before [`GpuReadings::reconsider`].
     absent: Vec<Reading>,
+    /// Readings that nobody sees.
+    unseen: Vec<Reading>,
     /// The time up to which the work of processes is known.
     work_until: WorkUntil,
     /// Whether any reading of the current round succeeded.
@@ -35,14 +37,25 @@ pub(super) struct GpuReadings {
 }
 
 impl GpuReadings {
-    pub(super) fn new(gpu: Arc<Gpu>, lacks_uuid: bool) -> Self {
-        let work_until = WorkUntil::now(SystemTime::now());
-        Self { shown: GpuTelemetry::unread(gpu), absent: Vec::new(), work_until, good: false, lacks_uuid }
+    /// `unseen`: families that nobody sees.
+    pub(super) fn new(gpu: Arc<Gpu>, unseen: &[&'static str], lacks_uuid: bool) -> Self {
+        let is_unseen = |reading: &Reading| {
+            let families = reading.families();
+            !families.is_empty() && families.iter().all(|family| unseen.contains(family))
+        };
+        Self {
+            unseen: Reading::FAST.into_iter().chain(Reading::SLOW).filter(is_unseen).collect(),
+            shown: GpuTelemetry::unread(gpu),
+            absent: Vec::new(),
+            work_until: WorkUntil::now(SystemTime::now()),
+            good: false,
+            lacks_uuid,
+        }
     }
 
-    /// Whether the GPU provides the reading, as far as is known.
+    /// Whether the GPU provides the reading, as far as is known, and anybody sees it.
     pub(super) fn gives(&self, reading: Reading) -> bool {
-        !self.absent.contains(&reading)
+        !self.absent.contains(&reading) && !self.unseen.contains(&reading)
     }
 
     /// Tries all readings again.

@@ -26,6 +26,8 @@ pub struct Settings {
     pub energy: bool,
     /// The time between two samples of the profiling counters; `None`: they are not read.
     pub profiling_interval: Option<Duration>,
+    /// Families that nobody sees. A driver call that only they need is not made.
+    pub unseen: Vec<&'static str>,
 }
 
 /// The readings of one session, driven by one thread.
@@ -51,12 +53,13 @@ impl<'s> Telemetry<'s> {
         session: &'s Session,
     ) -> Self {
         let now = Instant::now();
-        let Settings { interval, slow_interval, energy, profiling_interval } = *settings;
+        let Settings { interval, slow_interval, energy, profiling_interval, ref unseen } = *settings;
         let ticker = |period| Ticker::starting(period, now);
         let rounds = profiling_interval.map(|interval| ProfilingRounds::starting(interval, now));
         let profiler = profiling_interval.map(|interval| Profiler::new(interval, snapshot, faults, totals, session));
-        let readings =
-            |(position, gpu): (usize, &Arc<Gpu>)| GpuReadings::new(gpu.clone(), session.driver.lacks_uuid(position));
+        let readings = |(position, gpu): (usize, &Arc<Gpu>)| {
+            GpuReadings::new(gpu.clone(), unseen, session.driver.lacks_uuid(position))
+        };
         Self {
             snapshot,
             faults,

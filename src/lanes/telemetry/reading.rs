@@ -68,6 +68,35 @@ impl Reading {
         Self::PcieWidthMax,
     ];
 
+    /// The families that show the reading and nothing else does, so that its call is not made if all of them are excluded. Empty
+    /// if it is needed in any case.
+    pub(super) fn families(self) -> &'static [&'static str] {
+        match self {
+            // Tell whether the processes are asked for their work.
+            Self::Utilization | Self::Work => &[],
+            Self::Encoder => &["gpu_encoder_utilization_ratio"],
+            Self::Decoder => &["gpu_decoder_utilization_ratio"],
+            Self::Temperature => &["gpu_temperature_celsius"],
+            Self::MemoryTemperature => &["gpu_memory_temperature_celsius"],
+            Self::Power => &["gpu_power_watts"],
+            Self::PowerLimit => &["gpu_power_limit_watts"],
+            Self::Clock(_) => &["gpu_clock_hertz"],
+            Self::Throttle => &["gpu_throttle_active"],
+            Self::EccCorrected | Self::EccUncorrected => &["gpu_ecc_errors_total"],
+            Self::RemappedRows => &["gpu_remapped_rows", "gpu_row_remap_pending", "gpu_row_remap_failed"],
+            Self::RecoveryAction => &["gpu_recovery_action"],
+            Self::PcieGeneration => &["gpu_pcie_link_generation"],
+            Self::PcieWidth => &["gpu_pcie_link_width"],
+            Self::Bar1 => &["gpu_bar1_memory_total_bytes", "gpu_bar1_memory_used_bytes"],
+            Self::PcieReplays => &["gpu_pcie_replays_total"],
+            Self::Energy => &["gpu_energy_joules_total"],
+            Self::RetiredSingleBit | Self::RetiredDoubleBit => &["gpu_retired_pages"],
+            Self::RowRemapBanks => &["gpu_row_remap_banks"],
+            Self::PcieGenerationMax => &["gpu_pcie_link_generation_max"],
+            Self::PcieWidthMax => &["gpu_pcie_link_width_max"],
+        }
+    }
+
     /// Queries the device and fills the reading's fields; they become unknown if there is no device or it refuses the
     /// call.
     pub(super) fn take(self, device: Option<Device<'_>>, shown: &mut GpuTelemetry) -> Result<(), Error> {
@@ -132,6 +161,20 @@ fn fill<'d, T>(
         Err(error) => {
             show(None);
             Err(error)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_family_of_a_reading_is_served() {
+        let reference = include_str!("../../../docs/metrics.md");
+        let families = Reading::FAST.into_iter().chain(Reading::SLOW).flat_map(Reading::families);
+        for family in families {
+            assert!(reference.contains(&format!("| `{family}` |")), "{family}");
         }
     }
 }
