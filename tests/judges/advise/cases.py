@@ -161,8 +161,8 @@ def pools(fleet):
     restarted = [(hour * 60, hour * 60 + 59, 5 * GIB + hour % 24 * GIB // 2) for hour in range(200)]
     yield "a leak that a nightly restart undoes", [stay(plain("user:nightly", "user", "nightly"), on, restarted)], {"reason": "peak_plus_15_percent"}
     died = Process(7, "died.py", None, {"pytorch": [Run(0, DAY, full - GIB)]}, [Run(0, DAY, GIB)], {"pytorch": [Run(0, 60, 0), Run(61, DAY, 2)]})
-    yield "failed allocations on a full GPU", [stay(plain("user:died", "user", "died"), on, [(0, DAY, full)], processes=[died])], {
-        "reason": "failed_allocations", "out_of_memory": 2, "needs_more_than_bytes": full, "advice_bytes": None, "action": "raise"}
+    yield "failed allocations on a full GPU", [stay(plain("user:died", "user", "died"), on, [(0, DAY, full + 1)], processes=[died])], {
+        "reason": "failed_allocations", "out_of_memory": 2, "needs_more_than_bytes": full + 1, "advice_bytes": None, "action": "raise"}
     jax = Process(5, "serve_jax.py", None, {"jax": [Run(0, DAY, 11 * GIB)]}, [Run(0, DAY, 600 * MIB)])
     yield "JAX with a client", [stay(plain("user:jax", "user", "jax"), on, [(0, DAY, three)], processes=[jax])], {
         "basis": "allocator", "peak_bytes": 11 * GIB + 600 * MIB, "reason": "peak_plus_15_percent", "driver_peak_bytes": three}  # fmt: skip
