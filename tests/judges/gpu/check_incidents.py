@@ -225,6 +225,82 @@ def climb(setup, results):
     settle(gpu)
 
 
+def story(setup, results):
+    """Two jobs, of which one asks for more than is left and dies: incident, report, history, event and text have the same figures. Then small
+    processes of constant size come and go beside a server that fills 98.5 %: no incident."""
+    gpu = setup.gpu()
+    room = allocatable(gpu) // MIB
+    with ExitStack() as stack:
+        exporter = stack.enter_context(Exporter(setup, "incidents-story"))
+        server = Child("grower", "--mib", int(room * 0.5), user=ADA)
+        stack.callback(server.end)
+        server.hear()
+        job = Child("grower", "--mib", int(room * 0.05), user=BOB)
+        stack.callback(job.end)
+        job.hear()
+        settle(gpu)
+        witness = stack.enter_context(Witness(gpu))
+        job.send(mib=int(room), rate=2048)
+        refused = job.hear(120)
+        job.process.wait(60)
+        found, took = await_incident(exporter, "ended_at_peak")
+        soon(results, "incidents-story", took)
+        time.sleep(12)
+        found = get(exporter, f"/api/v1/incidents/{found['id']}")
+        used = found["peak"]["used_bytes"]
+        listed = witness.last_with(job.pid)
+        held = {process["pid"]: process.get("used_bytes") for process in found["processes"]}
+        apart = max(abs((held.get(child.pid) or 0) - listed[child.pid]) for child in (job, server)) / MIB
+        results.check("incidents-story: what each held", f"off by {apart:.2f} MiB", "NVML's last list, to the MiB", apart < 1)
+        results.note("incidents-story: the driver said", refused)
+        results.note("incidents-story: summary", found["summary"])
+
+        history = get(exporter, f"/api/v1/history?of=gpus&from={found['at'] - 100:.3f}")["series"]
+        peak = max((peak for series in history for peak in series.get("peaks", [])), key=lambda peak: peak["used_bytes"])
+        events = [event for event in get(exporter, "/api/v1/events")["events"] if event["kind"] == "new_peak" and event["used_bytes"] == used]
+        reports = [report for report in get(exporter, "/api/v1/reports")["reports"] if report["workload"] == found["workload"]]
+        of_gpu = reports[0]["gpus"][0] if reports else {}
+        own = next(process["peak_bytes"] for process in found["processes"] if process["pid"] == job.pid)
+        of_holders = {holder.get("pid"): holder["used_bytes"] for holder in peak["holders"]}
+        same = {
+            "peak in history": (peak["used_bytes"], used),
+            "holders in history": (of_holders, {pid: bytes_ for pid, bytes_ in held.items() if bytes_}),
+            "event": ([event["held_by"] for event in events], [peak["held_by"]]),
+            "report: own peak": (of_gpu.get("peak_bytes"), own),
+            "report: needs more than": (of_gpu.get("needs_more_than_bytes"), own),
+            "report: the rest of the device": (of_gpu.get("others_bytes"), used - own),
+            "report: incident": (of_gpu.get("incident"), found["id"]),
+            "report: no number": (of_gpu.get("advice_bytes"), None),
+        }
+        for what, (there, here) in same.items():
+            results.check(f"incidents-story: {what}", there, f"as in the incident, {here}", there == here)
+        results.note("incidents-story: history says", peak["held_by"])
+        _, text = exporter.get(f"/api/v1/incidents/{found['id']}?format=text")
+        _, told = exporter.get("/api/v1/reports?format=text")
+        for name, body in (("incident", text), ("reports", told)):
+            with open(f"{setup.out}/incidents-story.{name}.txt", "wb") as out:
+                out.write(body)
+        results.check("incidents-story: report and incident name the address", found["id"].encode() in text and f"/?incident={found['id']}".encode() in told, "true",
+            f"/?incident={found['id']}".encode() in text and f"/?incident={found['id']}".encode() in told)  # fmt: skip
+
+        before = len(incidents(exporter, "ended_at_peak"))
+        server.send(mib=int(room * 0.985) - gpu.memory()["used"] // MIB, piece=64)
+        server.hear(120)
+        time.sleep(15)
+        for _ in range(4):
+            small = Child("grower", "--mib", 64)
+            stack.callback(small.end)
+            small.hear()
+            time.sleep(3)
+            small.end()
+            time.sleep(3)
+        share = gpu.memory()["used"] / allocatable(gpu)
+        time.sleep(3)
+        after = len(incidents(exporter, "ended_at_peak"))
+        results.check(f"incidents-story: four small processes end beside a server at {share:.3f}", f"{after - before} incidents", "none", after == before)
+    settle(gpu)
+
+
 def none(setup, results):
     """A training job of five minutes at 90 % that ends normally, and a server that uses 92 % and keeps running."""
     gpu = setup.gpu()

@@ -57,6 +57,7 @@ CHECKS = {
     "incidents-killed": check_incidents.killed,
     "incidents-spike": check_incidents.spike,
     "incidents-climb": check_incidents.climb,
+    "incidents-story": check_incidents.story,
     "incidents-none": check_incidents.none,
     "pages": check_incidents.pages,
     "reports": check_reports.reports,
