@@ -45,9 +45,12 @@ def query_problems(query, samples):
     unknown = names.used(query).metrics - recorded
     if unknown:
         yield f"no rule records {sorted(unknown)}"
+    # Two jobs and two replicas of a server without deduplication scrape the same exporters.
+    copies = ('job="v"', 'job="again"', 'job="v", prometheus_replica="b"')
     series = [
-        {"series": f'{SERIES}{{job="v", namespace="inference", pod="{pod}"}}', "values": values}
+        {"series": f'{SERIES}{{{copy}, namespace="inference", pod="{pod}"}}', "values": values}
         for pod, (values, _) in PODS.items()
+        for copy in copies
     ]
     series.append({"series": f'{SERIES}{{job="v", namespace="elsewhere", pod="other"}}', "values": "0.95x20"})
     wanted = [{"labels": labels, "value": value} for labels, value in samples.items()]
