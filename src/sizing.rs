@@ -8,9 +8,13 @@ pub(crate) const MARGIN: u64 = 15;
 /// The bytes to request for a workload with this peak on a device with this many bytes (0: unknown): the peak and the margin,
 /// rounded up. `None` if that is more than the device has.
 pub(crate) fn request(peak: u64, allocatable: u64) -> Option<u64> {
+    Some(with_margin(peak)).filter(|bytes| allocatable == 0 || *bytes <= allocatable)
+}
+
+/// The peak and the margin, rounded up.
+pub(crate) fn with_margin(peak: u64) -> u64 {
     let bytes = (u128::from(peak) * u128::from(100 + MARGIN)).div_ceil(100);
-    let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
-    (allocatable == 0 || bytes <= allocatable).then_some(bytes)
+    u64::try_from(bytes).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

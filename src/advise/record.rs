@@ -52,7 +52,7 @@ impl From<Action> for &'static str {
 #[serde(into = "&'static str")]
 pub(super) enum Reason {
     Peak,
-    /// An allocation failed: the peak is less than what is needed, and how much less is unknown.
+    /// An allocation failed: the peak may be less than what is needed.
     FailedAllocations,
     /// The use has been rising: the peak is less than what will be needed.
     Rising,
@@ -126,8 +126,6 @@ pub(super) struct Workload {
     pub(super) advice_bytes: Option<u64>,
     pub(super) reason: Reason,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) needs_more_than_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) rising_bytes_per_hour: Option<u64>,
     /// If it may not fit on one device of its board.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -147,7 +145,7 @@ pub(super) struct Beyond {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) name: Option<String>,
     pub(super) allocatable_bytes: u64,
-    /// The smallest board of the fleet that has more.
+    /// The smallest board of the fleet that has more, and enough as far as is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) larger_board: Option<Size>,
 }

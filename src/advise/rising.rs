@@ -1,8 +1,10 @@
-//! Whether the memory of a workload has been rising: then its peak says nothing about what it will need.
+//! Whether the memory of a run has been rising: then its peak says nothing about what it will need.
 //!
 //! Invariant: growth that a restart undid, and growth that came to an end, are none.
 
 use std::collections::BTreeMap;
+
+use super::history::Interval;
 
 /// The range from the first to the last interval is divided into this many parts.
 const PARTS: u64 = 8;
@@ -10,17 +12,17 @@ const PARTS: u64 = 8;
 const STEP: u64 = 200;
 
 /// Bytes per hour by which the lowest use has risen, from the first part to the last; `None` if it has not risen in each part,
-/// or if the highest use was before the last part. `highest` is the highest use of each interval, and `length` that of an
-/// interval in seconds.
-pub(super) fn rate(highest: &BTreeMap<u32, u64>, length: u64) -> Option<u64> {
-    let (first, last) = (*highest.keys().next()?, *highest.keys().next_back()?);
+/// or if the highest use was before the last part. `used` has what was used at most in each interval, of which each is `length`
+/// seconds long.
+pub(super) fn rate(used: &BTreeMap<u32, Interval>, length: u64) -> Option<u64> {
+    let (first, last) = (*used.keys().next()?, *used.keys().next_back()?);
     let intervals = u64::from(last - first) + 1;
     let mut floors = [None::<u64>; PARTS as usize];
     let mut tops = [0; PARTS as usize];
-    for (index, bytes) in highest {
+    for (index, Interval { peak, .. }) in used {
         let part = usize::try_from(u64::from(index - first) * PARTS / intervals).ok()?;
-        floors[part] = Some(floors[part].map_or(*bytes, |floor| floor.min(*bytes)));
-        tops[part] = tops[part].max(*bytes);
+        floors[part] = Some(floors[part].map_or(*peak, |floor| floor.min(*peak)));
+        tops[part] = tops[part].max(*peak);
     }
     let floors: Vec<u64> = floors.into_iter().collect::<Option<_>>()?;
     let (lowest, highest) = (floors.first()?, floors.last()?);
@@ -37,7 +39,8 @@ mod tests {
     use super::*;
 
     fn of(values: impl IntoIterator<Item = u64>) -> Option<u64> {
-        rate(&(7..).zip(values).collect(), 900)
+        let interval = |peak| Interval { peak, samples: 1 };
+        rate(&(7..).zip(values.into_iter().map(interval)).collect(), 900)
     }
 
     #[test]

@@ -217,7 +217,7 @@ fn a_client_tells_what_is_needed() {
     let found = fleet.only();
     assert_eq!((found.out_of_memory, found.reason), (Some(2), Reason::FailedAllocations));
     assert_eq!((found.advice_bytes, found.units, found.beyond), (None, None, None));
-    assert_eq!((found.needs_more_than_bytes, found.action), (Some(100 * GIB), Action::None));
+    assert_eq!(found.action, Action::None);
     let users = fleet.judge_by(By::User).workloads;
     assert_eq!((users[0].workload.as_str(), users[0].kind.as_str(), users[0].peak_bytes), ("ada", "user", 11 * GIB));
 }
@@ -251,7 +251,7 @@ fn what_may_not_fit_has_no_number_and_names_the_next_larger_board() {
     let [.., change, _] = output::words_of(&fleet.only());
     assert_eq!(
         change,
-        "40.00 GiB → none: allocations failed, it needs more than 39.00 GiB: may not fit one A100; several, or H200, RAISE"
+        "40.00 GiB → none: allocations failed, it may need more than its 39.00 GiB: may not fit one A100; several, or H200, RAISE"
     );
 }
 
@@ -265,6 +265,16 @@ fn a_rising_floor_is_named_with_its_rate_and_never_lowered() {
     assert_eq!((found.advice_bytes, found.action, found.freed_bytes), (None, Action::None, 0));
     let [.., change, _] = output::words_of(&found);
     assert_eq!(change, "139.8 GiB → none: rising by 1.00 GiB an hour");
+
+    // Runs of which each takes more than the one before: nothing rises.
+    let steps = (0..8).fold(Fleet::new(), |fleet, n| {
+        let (before, after) = (4 * n, 28 - 4 * n);
+        let mut peaks = vec![0; before];
+        peaks.extend([(10 + n as u64) * GIB; 4]);
+        peaks.extend(vec![0; after]);
+        fleet.run(&format!("workload=ml/exp-{n}/main kind=kubernetes uuid={}", ["A", "B"][n % 2]), &peaks)
+    });
+    assert_eq!(steps.only().reason, Reason::Peak);
 
     // A client reports that the program needs little of it: what rises is what the allocator keeps.
     let process = "uuid=A pid=7 process=train.py";

@@ -50,11 +50,12 @@ pub(super) fn units(given: Given<'_>, devices: &Devices) -> Option<Units> {
     })
 }
 
-/// The device of a run, and the smallest board of the fleet that has more memory.
-pub(super) fn beyond(key: &RunKey, memory: Memory, devices: &Devices) -> Beyond {
+/// The device of a run, and the smallest board of the fleet that has more memory than it and at least `wanted` bytes.
+pub(super) fn beyond(key: &RunKey, memory: Memory, wanted: u64, devices: &Devices) -> Beyond {
     let name = devices.name(&key.gpu(), key.mig_uuid.as_deref()).map(str::to_owned);
     let allocatable_bytes = memory.allocatable();
-    Beyond { name, allocatable_bytes, larger_board: board(allocatable_bytes.saturating_add(1), devices) }
+    let larger_board = board(wanted.max(allocatable_bytes.saturating_add(1)), devices);
+    Beyond { name, allocatable_bytes, larger_board }
 }
 
 /// The smallest board of the fleet that is large enough.

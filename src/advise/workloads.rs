@@ -62,7 +62,8 @@ pub(super) fn judge(key: &GroupKey, members: &Members<'_>, devices: &Devices, sp
     let request = sizing::request(peak, latest_memory.map_or(0, Memory::allocatable));
     // If clients report a need far below the driver's peak, it is what an allocator keeps that has been rising.
     let is_explained = !by_clients || is_at(EXPLAINED, peak, driver_peak);
-    let rising = rising::rate(&highest, span.interval).filter(|_| is_explained);
+    // A restart that takes more is no rise, so each run is judged by itself.
+    let rising = runs().filter_map(|run| rising::rate(&run.intervals, span.interval)).max().filter(|_| is_explained);
     let has_failed = out_of_memory.unwrap_or(0) > 0;
     let reason = match () {
         () if has_failed => Reason::FailedAllocations,
@@ -76,7 +77,8 @@ pub(super) fn judge(key: &GroupKey, members: &Members<'_>, devices: &Devices, sp
     let advice = request.filter(|_| reason == Reason::Peak);
     let beyond = latest.zip(latest_memory).and_then(|((key, _), memory)| {
         let is_full = has_failed && is_at(NEAR, driver_peak, memory.allocatable());
-        (is_full || reason == Reason::ExceedsDevice).then(|| units::beyond(key, memory, devices))
+        let wanted = if is_full { driver_peak.saturating_add(1) } else { sizing::with_margin(peak) };
+        (is_full || reason == Reason::ExceedsDevice).then(|| units::beyond(key, memory, wanted, devices))
     });
     let devices_now = runs().filter(|run| run.is_now).count() as u64;
     let units = advice.zip(latest).and_then(|(advice, (key, _))| {
@@ -129,7 +131,6 @@ pub(super) fn judge(key: &GroupKey, members: &Members<'_>, devices: &Devices, sp
         current_source: current.map(|(_, source)| source),
         advice_bytes: advice,
         reason,
-        needs_more_than_bytes: has_failed.then_some(driver_peak),
         rising_bytes_per_hour: rising.filter(|_| reason == Reason::Rising),
         beyond,
         action,

@@ -85,6 +85,7 @@ const state = {
   failures: 0,
   lastAnswer: null,
   paused: false,
+  asked: false, // whether a time was asked for that has not been loaded yet
   sort: { column: null, descending: true },
   all: false,
 };
@@ -121,9 +122,15 @@ function writeAddress(differences = {}) {
 /// Fixes the charts to a moment, or lets them follow the time again.
 function goTo(at, gpu) {
   writeAddress({ at, gpu });
+  load();
+  for (const card of cards.values()) card.unpin();
+}
+
+/// Loads what was asked for once, even while the page is paused.
+function load() {
   state.generation += 1;
   state.next = null;
-  for (const card of cards.values()) card.unpin();
+  state.asked = true;
   round();
 }
 
@@ -233,12 +240,15 @@ async function refresh() {
 async function round() {
   clearTimeout(timer);
   timer = null;
-  if (state.paused || document.hidden || round.running) return;
+  if ((state.paused && !state.asked) || document.hidden || round.running) return;
   round.running = true;
+  state.asked = false;
+  const { generation } = state;
   try {
     await refresh();
     [state.failures, state.lastAnswer] = [0, Date.now() / 1000];
-    show();
+    // What was asked for in the meantime is loaded first: the values of another time would be shown as its own.
+    if (generation === state.generation) show();
   } catch (error) {
     state.failures += 1;
     if (!(error instanceof TypeError || error.name === "TimeoutError" || error.status)) console.error(error);
@@ -246,7 +256,7 @@ async function round() {
     round.running = false;
   }
   showStatus();
-  timer = setTimeout(round, pause());
+  timer = setTimeout(round, generation === state.generation ? pause() : 0);
 }
 
 function pause() {
@@ -336,7 +346,7 @@ class Card {
       pointercancel: () => this.release(),
       pointerleave: () => this.leave(),
       focus: () => this.read(),
-      blur: () => this.clear(),
+      blur: (event) => this.output.contains(event.relatedTarget) || this.clear(),
     }, this.band, el("p", { class: "caption" }, "by owner"), this.stack);
     this.owners = el("ul", { class: "owners" });
     this.mig = el("tbody");
@@ -578,8 +588,8 @@ class Card {
   }
 
   clear() {
-    // The selection is kept while the pointer or the focus is on the output, so that the link in it can be reached.
-    if (this.view.selection && this.chart.matches(":focus-within") === false && this.output.matches(":hover, :focus-within")) return;
+    // The cursor or selection is kept while the pointer or the focus is on the output, so that the link in it can be reached.
+    if (this.chart.matches(":focus-within") === false && this.output.matches(":hover, :focus-within")) return;
     this.view = { cursor: null, selection: null, anchor: null };
     setText(this.output, "");
     this.draw();
@@ -738,7 +748,10 @@ function showEvents(events) {
 function incidentNode(incident) {
   const body = el("div", { class: "incident" }, "Loading…");
   const details = el("details", { toggle: () => {
-    if (details.open) openIncident(details, incident.id, body);
+    if (details.open) {
+      parts.found = true;
+      openIncident(details, incident.id, body);
+    }
     if (details.open || state.incident === incident.id) writeAddress({ incident: details.open ? incident.id : null });
   } },
     el("summary", {}, ...spaced([el("time", {}, dateAndClock(incident.at)), el("b", {}, `GPU ${incident.gpu}${incident.mig_uuid ? " MIG" : ""}`), el("span")])), body);
@@ -891,9 +904,7 @@ function showCards(gpus) {
 function chooseSpan(event) {
   state.span = SPANS[event.target.value];
   writeAddress();
-  state.generation += 1;
-  state.next = null;
-  round();
+  load();
 }
 
 function togglePause(event) {

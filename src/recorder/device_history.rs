@@ -165,6 +165,7 @@ impl DeviceHistory {
         }
         let RecordedPeak { listed_at, holders, held_by, .. } = reached.shown(now);
         self.announced = used_bytes;
+        self.peaks.close(at);
         let mig_uuid = self.mig_uuid().map(str::to_owned);
         Some((at, What::NewPeak { used_bytes, listed_at, holders, held_by, mig_uuid }))
     }

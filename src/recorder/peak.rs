@@ -11,6 +11,8 @@ use crate::snapshot::{Owner, Process};
 
 /// Amounts that differ by less than this are the same: a driver's own use moves by some MiB.
 const SAME: u64 = 64 << 20;
+/// The sentence names what is not a named holder's from this number of bytes on.
+const SHOWN: u64 = 16 << 20;
 /// Moments that are closer than this, in seconds, are the same.
 const SAME_MOMENT: f64 = 0.05;
 /// The number of holders that the sentence names.
@@ -98,8 +100,7 @@ impl PeakHolder {
 
     /// Whether both are processes of one workload or, without one, of one user and name.
     pub(super) fn is_same_group(&self, other: &Self) -> bool {
-        let group = |holder: &Self| (holder.name.clone(), holder.user.clone(), holder.workload.clone());
-        group(self) == group(other)
+        (&self.workload, &self.name, &self.user) == (&other.workload, &other.name, &other.user)
     }
 
     /// `train.py (pid 4711, slurm:77) 66.6 GiB`, or `slurm:77 (4 processes) 66.6 GiB`.
@@ -124,36 +125,47 @@ impl RecordedPeak {
     /// What held the memory, in words.
     pub(super) fn sentence(&self) -> String {
         let (Some(listed_at), Some(held)) = (self.listed_at, self.listed_bytes) else {
-            return "holders unknown: no list of processes was read after it".to_owned();
+            return "holders unknown: no list of processes is kept for it".to_owned();
         };
         let unreported = match self.unreported {
             0 => String::new(),
             number => format!("; the driver does not report the memory of {number} processes"),
         };
         let named = &self.holders[..self.holders.len().min(NAMED)];
-        let rest = named.iter().fold(held, |rest, holder| rest.saturating_sub(holder.used_bytes));
+        let of_named = named.iter().fold(0_u64, |sum, holder| sum.saturating_add(holder.used_bytes));
+        let rest = Some(held.saturating_sub(of_named)).filter(|bytes| *bytes >= SHOWN);
+        let unattributed = self.unattributed_bytes.filter(|bytes| *bytes >= SHOWN);
         let mut parts: Vec<_> = named.iter().map(PeakHolder::words).collect();
-        if rest >= SAME {
-            parts.push(format!("others {}", bytes(rest)));
-        }
-        let unattributed = self.unattributed_bytes.filter(|unattributed| *unattributed >= SAME);
-        let known = held.saturating_add(self.unattributed_bytes.unwrap_or(0));
-        if known.abs_diff(self.used_bytes) < SAME {
-            parts.extend(unattributed.map(|bytes_| format!("no visible process {}", bytes(bytes_))));
-            if parts.is_empty() {
-                parts.push("no process".to_owned());
-            }
-            return format!("held by {}{unreported}", parts.join(", "));
-        }
+        parts.extend(rest.map(|rest| format!("others {}", bytes(rest))));
+        parts.extend(unattributed.map(|unattributed| format!("no visible process {}", bytes(unattributed))));
+        // What the sentence names must add up, not what it leaves out.
+        let told = [Some(of_named), rest, unattributed].into_iter().flatten().fold(0, u64::saturating_add);
+        let is_same = told.abs_diff(self.used_bytes) < SAME;
         let later = listed_at - self.at;
         let when = if later >= SAME_MOMENT { format!(" {later:.1} s later") } else { " next".to_owned() };
-        let used = bytes(self.used_bytes);
+        let (shown, used) = (bytes(held), bytes(self.used_bytes));
         if parts.is_empty() {
-            return format!(
-                "holders unknown: the list read{when} names no process that held any of {used}{unreported}"
-            );
+            let is_nobody = is_same && self.processes == Some(0) && self.unattributed_bytes.is_some();
+            return match is_nobody {
+                true => "held by no process".to_owned(),
+                false => {
+                    format!("holders unknown: the list read{when} names no process that held any of {used}{unreported}")
+                }
+            };
         }
-        format!("processes listed{when} held {} of {used}: {}{unreported}", bytes(held), parts.join(", "))
+        let parts = parts.join(", ");
+        match () {
+            () if is_same => format!("held by {parts}{unreported}"),
+            () if held > self.used_bytes => {
+                let more = bytes(held - self.used_bytes);
+                format!("processes listed{when} held {shown}, {more} more than this peak: {parts}{unreported}")
+            }
+            () if shown == used => {
+                let less = bytes(self.used_bytes - held);
+                format!("processes listed{when} held {shown}, {less} less than this peak: {parts}{unreported}")
+            }
+            () => format!("processes listed{when} held {shown} of {used}: {parts}{unreported}"),
+        }
     }
 }
 
@@ -162,6 +174,7 @@ mod tests {
     use super::*;
 
     const GIB: u64 = 1 << 30;
+    const MIB: u64 = 1 << 20;
 
     fn holder(pid: Option<u32>, workload: &str, gib: u64) -> PeakHolder {
         let processes = if pid.is_some() { 1 } else { 30 };
@@ -219,16 +232,42 @@ mod tests {
     }
 
     #[test]
+    fn a_list_that_shows_more_or_nearly_as_much_says_by_how_much() {
+        let one = [holder(Some(7), "slurm:77", 80)];
+        assert_eq!(
+            peak(50, 80, Some(0), &one).sentence(),
+            "processes listed 0.3 s later held 80.00 GiB, 30.00 GiB more than this peak: train.py (pid 7, slurm:77) 80.00 GiB"
+        );
+        // 90 MiB are less than what is shown of 139.8 GiB.
+        let used = 139 * GIB + 800 * MIB;
+        let near = [PeakHolder { used_bytes: used - 90 * MIB, ..holder(Some(7), "slurm:77", 1) }];
+        let near = RecordedPeak { used_bytes: used, listed_bytes: Some(used - 90 * MIB), ..peak(1, 1, Some(0), &near) };
+        assert_eq!(
+            near.sentence(),
+            "processes listed 0.3 s later held 139.7 GiB of 139.8 GiB: train.py (pid 7, slurm:77) 139.7 GiB"
+        );
+        // What is left out adds up to less than what is the same.
+        let small = [9000, 500, 320].map(|mib| PeakHolder { used_bytes: mib * MIB, ..holder(Some(7), "slurm:77", 1) });
+        let many =
+            RecordedPeak { used_bytes: 10_000 * MIB, listed_bytes: Some(9880 * MIB), ..peak(1, 1, None, &small) };
+        let many = RecordedPeak { unattributed_bytes: Some(120 * MIB), ..many };
+        assert!(many.sentence().ends_with("others 60 MiB, no visible process 120 MiB"), "{}", many.sentence());
+    }
+
+    #[test]
     fn what_is_not_known_is_said() {
-        assert_eq!(peak(0, 0, Some(0), &[]).sentence(), "held by no process");
+        let empty = RecordedPeak { processes: Some(0), ..peak(0, 0, Some(0), &[]) };
+        assert_eq!(empty.sentence(), "held by no process");
         assert_eq!(peak(2, 0, Some(2), &[]).sentence(), "held by no visible process 2.00 GiB");
         assert_eq!(
             peak(2, 0, None, &[]).sentence(),
             "holders unknown: the list read 0.3 s later names no process that held any of 2.00 GiB"
         );
         let unlisted = RecordedPeak { listed_at: None, listed_bytes: None, ..peak(2, 0, None, &[]) };
-        assert_eq!(unlisted.sentence(), "holders unknown: no list of processes was read after it");
-        let silent = RecordedPeak { unreported: 2, ..peak(2, 0, None, &[]) };
-        assert!(silent.sentence().ends_with("; the driver does not report the memory of 2 processes"));
+        assert_eq!(unlisted.sentence(), "holders unknown: no list of processes is kept for it");
+        let silent = RecordedPeak { unreported: 2, ..peak(0, 0, None, &[]) };
+        let said = silent.sentence();
+        assert!(said.starts_with("holders unknown: "), "{said}");
+        assert!(said.ends_with("; the driver does not report the memory of 2 processes"));
     }
 }

@@ -18,6 +18,8 @@ use crate::snapshot::Process;
 const MINUTE: Micros = 60 * SECOND;
 /// The maximum number of holders that a peak names.
 const HOLDERS: usize = 5;
+/// This many peaks are always kept: of the minute that goes on, and of the one before.
+const LAST: usize = 2;
 /// Up to this number, the holders are processes; if there are more, their workloads.
 const FEW: usize = 3;
 
@@ -36,6 +38,8 @@ pub(super) struct Peak {
     pub(super) used: u64,
     /// `None` until a list is read after it.
     listing: Option<Listing>,
+    /// Whether it gets no list any more.
+    is_closed: bool,
 }
 
 /// What a list shows.
@@ -60,19 +64,20 @@ impl PeakLog {
         if let Some(used) = used
             && self.minutes.back().is_some_and(|last| last.at < begin)
         {
-            self.minutes.push_back(Peak { at: begin, used, listing: None });
+            self.minutes.push_back(Peak { at: begin, used, listing: None, is_closed: false });
         }
     }
 
-    /// Records a sample.
+    /// Records a sample. One that arrives after its minute has ended still belongs to it, if it is the minute before.
     pub(super) fn see(&mut self, at: Micros, used: u64) {
-        match self.minutes.back_mut() {
-            Some(last) if last.at / MINUTE >= at / MINUTE => {
-                if used > last.used {
-                    *last = Peak { at: at.max(last.at), used, listing: None };
-                }
-            }
-            _ => self.minutes.push_back(Peak { at, used, listing: None }),
+        let recent = self.minutes.len().saturating_sub(2);
+        let is_later = self.minutes.back().is_none_or(|last| last.at < at);
+        let same = self.minutes.range_mut(recent..).find(|peak| peak.at / MINUTE == at / MINUTE);
+        match same {
+            Some(peak) if used > peak.used => *peak = Peak { at, used, listing: None, is_closed: false },
+            Some(_) => {}
+            None if is_later => self.minutes.push_back(Peak { at, used, listing: None, is_closed: false }),
+            None => {}
         }
     }
 
@@ -80,7 +85,7 @@ impl PeakLog {
     pub(super) fn list(&mut self, list: &DeviceList<'_>, at: Micros) {
         // The peak of the minute before can have been at its end.
         let recent = self.minutes.len().saturating_sub(2);
-        let is_open = |peak: &Peak| peak.listing.is_none() && peak.at < at;
+        let is_open = |peak: &Peak| peak.listing.is_none() && !peak.is_closed && peak.at < at;
         if !self.minutes.range(recent..).any(is_open) {
             return;
         }
@@ -96,6 +101,11 @@ impl PeakLog {
         self.minutes.iter().rev().find(|peak| peak.at == at)
     }
 
+    /// Lets the peak that was reached at this moment stay without a list: it was passed on without one.
+    pub(super) fn close(&mut self, at: Micros) {
+        self.minutes.iter_mut().filter(|peak| peak.at == at).for_each(|peak| peak.is_closed = true);
+    }
+
     /// The peaks of the minutes that have a part in the time from `from` to `to`.
     pub(super) fn within(&self, from: Micros, to: Micros) -> impl Iterator<Item = &Peak> {
         self.minutes.iter().filter(move |peak| peak.at / MINUTE >= from / MINUTE && peak.at <= to)
@@ -109,11 +119,14 @@ impl PeakLog {
         }
     }
 
-    /// Drops the older half of the peaks until they use at most `bytes`.
+    /// Drops the older half of the peaks until they use at most `bytes`, but not the last two: these lose only their holders.
     pub(super) fn bound(&mut self, bytes: usize) {
-        while self.bytes() > bytes {
-            self.minutes.drain(..self.minutes.len().div_ceil(2));
+        while self.bytes() > bytes && self.minutes.len() > LAST {
+            self.minutes.drain(..(self.minutes.len() / 2).min(self.minutes.len() - LAST));
             self.minutes.shrink_to_fit();
+        }
+        if self.bytes() > bytes {
+            self.minutes.iter_mut().for_each(|peak| (peak.listing, peak.is_closed) = (None, true));
         }
     }
 
@@ -163,6 +176,7 @@ fn holders(processes: Vec<&Process>) -> Vec<PeakHolder> {
             Some(other) => {
                 other.used_bytes = other.used_bytes.saturating_add(holder.used_bytes);
                 other.processes += 1;
+                other.mig_uuid = other.mig_uuid.take().filter(|uuid| holder.mig_uuid.as_ref() == Some(uuid));
             }
             None => holders.push(holder),
         }

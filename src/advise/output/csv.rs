@@ -8,7 +8,7 @@ use crate::text::is_plain;
 /// A column: its name, and its value; an unknown value is empty.
 type Column = (&'static str, fn(&Workload) -> String);
 
-const COLUMNS: [Column; 30] = [
+const COLUMNS: [Column; 29] = [
     ("cluster", |w| name(w.cluster.as_deref().unwrap_or_default())),
     ("workload", |w| name(&w.workload)),
     ("kind", |w| name(&w.kind)),
@@ -31,7 +31,6 @@ const COLUMNS: [Column; 30] = [
     ("advice_bytes", |w| optional(w.advice_bytes)),
     ("reason", |w| <&str>::from(w.reason).to_owned()),
     ("action", |w| <&str>::from(w.action).to_owned()),
-    ("needs_more_than_bytes", |w| optional(w.needs_more_than_bytes)),
     ("rising_bytes_per_hour", |w| optional(w.rising_bytes_per_hour)),
     ("freed_bytes", |w| w.freed_bytes.to_string()),
     ("board", |w| name(w.units.as_ref().and_then(|u| u.board.as_ref()).map_or("", |board| &board.name))),

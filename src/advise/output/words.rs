@@ -97,10 +97,10 @@ fn change(workload: &Workload) -> String {
 }
 
 fn why_none(workload: &Workload, reason: Reason) -> String {
-    let needed = bytes(workload.needs_more_than_bytes.unwrap_or_default());
+    let peak = bytes(workload.driver_peak_bytes);
     let rate = bytes(workload.rising_bytes_per_hour.unwrap_or_default());
     match reason {
-        Reason::FailedAllocations => format!("allocations failed, it needs more than {needed}"),
+        Reason::FailedAllocations => format!("allocations failed, it may need more than its {peak}"),
         Reason::Rising => format!("rising by {rate} an hour"),
         Reason::ExceedsDevice => format!("its peak and {} % are more than the device has", sizing::MARGIN),
         Reason::TooFewSamples => "too few samples".to_owned(),

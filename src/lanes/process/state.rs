@@ -196,8 +196,9 @@ impl ProcessLaneState {
     /// Forgets the owners of processes that are no longer on a GPU. Those of a GPU whose list another thread reads, or was
     /// refused, are kept: its last list has them.
     pub(super) fn sweep(&mut self) {
-        let Self { attribution, gpus, .. } = self;
-        attribution.sweep(|pid| gpus.values().any(|known| known.table.lists(pid)));
+        let Self { attribution, gpus, shown, .. } = self;
+        let known = |shown: &Arc<GpuProcesses>| gpus.get(&shown.gpu.key());
+        attribution.sweep(|pid| shown.iter().filter_map(known).any(|known| known.table.lists(pid)));
     }
 
     /// What is published about the GPU at a position.

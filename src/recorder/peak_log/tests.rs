@@ -60,6 +60,21 @@ fn a_peak_at_the_end_of_a_minute_gets_its_list_in_the_next_one() {
 }
 
 #[test]
+fn a_late_sample_belongs_to_its_minute_and_an_announced_peak_stays_without_a_list() {
+    let mut log = PeakLog::default();
+    log.see(30 * SECOND, 20 * GIB);
+    log.roll(60 * SECOND, Some(20 * GIB));
+    log.see(59 * SECOND + 990_000, 40 * GIB);
+    let peaks: Vec<_> = shown(&log).iter().map(|peak| (peak.minute, peak.used_bytes)).collect();
+    assert_eq!(peaks, [(0, 40 * GIB), (1, 20 * GIB)]);
+    assert!(log.reached(59 * SECOND + 990_000).is_some());
+    log.close(59 * SECOND + 990_000);
+    listed(&mut log, 70 * SECOND, &[(1, "slurm:1", 20)], Some(0));
+    let listed: Vec<_> = shown(&log).iter().map(|peak| peak.listed_bytes).collect();
+    assert_eq!(listed, [None, Some(20 * GIB)]);
+}
+
+#[test]
 fn a_level_that_stays_costs_no_copy_of_its_holders() {
     let mut log = PeakLog::default();
     log.see(0, 30 * GIB);
@@ -72,9 +87,12 @@ fn a_level_that_stays_costs_no_copy_of_its_holders() {
     let one = heap_use(&log.minutes[0].listing.as_ref().unwrap().holders);
     assert_eq!(log.bytes(), log.minutes.capacity() * size_of::<Peak>() + one);
     log.bound(one + 8 * size_of::<Peak>());
-    assert_eq!((log.minutes.len(), shown(&log).last().unwrap().minute), (7, 129));
+    assert_eq!((log.minutes.len(), shown(&log).last().unwrap().minute), (8, 129));
     log.bound(0);
-    assert_eq!(log.minutes.len(), 0);
+    assert_eq!(
+        (log.minutes.len(), &*shown(&log)[0].held_by),
+        (LAST, "holders unknown: no list of processes is kept for it")
+    );
 }
 
 #[test]

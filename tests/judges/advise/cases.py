@@ -34,7 +34,7 @@ def interruptions(fleet):
     made.processes = [Process(77, "again.py", reported={"pytorch": [Run(50, DAY, 4 * GIB), Run(DAY + 4, 2 * DAY, 5 * GIB)]}, outside=[Run(50, 2 * DAY, GIB)],
         failed={"pytorch": [Run(50, 700, 0), Run(701, DAY, 2), Run(DAY + 4, DAY + 90, 0), Run(DAY + 91, 2 * DAY, 1)]})]  # fmt: skip
     yield "a restart that resets a counter", [made], {
-        "out_of_memory": 3, "peak_bytes": 6 * GIB, "advice_bytes": None, "reason": "failed_allocations", "needs_more_than_bytes": peak}
+        "out_of_memory": 3, "peak_bytes": 6 * GIB, "advice_bytes": None, "reason": "failed_allocations"}
 
     work = plain("slurm:9001", "slurm", "ada", "slurm:9001")
     made = stay(work, on, [(at, at, 3 * GIB) for at in range(10, 10 + 99 * 70, 70)])
@@ -160,9 +160,11 @@ def pools(fleet):
     yield "a leak", [leak], {"reason": "rising", "advice_bytes": None, "action": "none", "freed_bytes": 0}
     restarted = [(hour * 60, hour * 60 + 59, 5 * GIB + hour % 24 * GIB // 2) for hour in range(200)]
     yield "a leak that a nightly restart undoes", [stay(plain("user:nightly", "user", "nightly"), on, restarted)], {"reason": "peak_plus_15_percent"}
+    steps = [stay(pod("cases", f"step-{number}", "main", "step"), on, [(number * DAY, number * DAY + 900, (9 + number) * GIB)]) for number in range(8)]
+    yield "runs of which each takes more", steps, {"runs": 8, "devices": 1, "peak_bytes": 16 * GIB, "reason": "peak_plus_15_percent"}
     died = Process(7, "died.py", None, {"pytorch": [Run(0, DAY, full - GIB)]}, [Run(0, DAY, GIB)], {"pytorch": [Run(0, 60, 0), Run(61, DAY, 2)]})
     yield "failed allocations on a full GPU", [stay(plain("user:died", "user", "died"), on, [(0, DAY, full + 1)], processes=[died])], {
-        "reason": "failed_allocations", "out_of_memory": 2, "needs_more_than_bytes": full + 1, "advice_bytes": None, "action": "raise"}
+        "reason": "failed_allocations", "out_of_memory": 2, "advice_bytes": None, "action": "raise"}
     jax = Process(5, "serve_jax.py", None, {"jax": [Run(0, DAY, 11 * GIB)]}, [Run(0, DAY, 600 * MIB)])
     yield "JAX with a client", [stay(plain("user:jax", "user", "jax"), on, [(0, DAY, three)], processes=[jax])], {
         "basis": "allocator", "peak_bytes": 11 * GIB + 600 * MIB, "reason": "peak_plus_15_percent", "driver_peak_bytes": three}  # fmt: skip
@@ -188,7 +190,7 @@ def budgets(fleet):
     failed = [Run(DAY, 2 * DAY, 0), Run(2 * DAY + 1, LAST, 4)]
     process = Process(9, "oom.py", None, {"pytorch": [Run(DAY, LAST, 9 * GIB)]}, [Run(DAY, LAST, GIB)], {"pytorch": failed})
     yield "failed allocations under a budget", made("failed", 10 * GIB, {"annotation": 10 * GIB + 500 * MIB}, processes=[process]), {
-        "action": "raise", "out_of_memory": 4, "reason": "failed_allocations", "needs_more_than_bytes": 10 * GIB, "advice_bytes": None}  # fmt: skip
+        "action": "raise", "out_of_memory": 4, "reason": "failed_allocations", "advice_bytes": None}  # fmt: skip
     yield "a budget within 5 % of the advice", made("close", 10 * GIB, {"annotation": 12 * GIB}), {"action": "keep", "freed_bytes": 0}
     yield "a board without reserved memory", made("plain", 4 * GIB, {}, on=t4), {"current_bytes": t4.total, "current_source": "device", "action": "lower"}
 

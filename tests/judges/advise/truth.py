@@ -253,7 +253,7 @@ class Truth:
             "preallocates": self.reservation(runs),
             "simulated": True if any(run.device.info.get("simulated") for run in runs) else None,
         }
-        self.advise(said, runs, peaks, min_samples, min_span)
+        self.advise(said, runs, min_samples, min_span)
         return {name: value for name, value in said.items() if value is not None or name == "advice_bytes"}
 
     @staticmethod
@@ -261,7 +261,7 @@ class Truth:
         found = {run.reservation() for run in runs}
         return next((word for word in (*WORDS, "share_75", "share_93") if word in found), None)
 
-    def advise(self, said, runs, peaks, min_samples, min_span):
+    def advise(self, said, runs, min_samples, min_span):
         latest = max(runs, key=lambda run: (run.last, run.device.allocatable, [-ord(digit) for digit in "".join(run.device.key)]))
         device = latest.device
         budgets = [run.budget for run in runs if run.last == latest.last and run.budget]
@@ -271,10 +271,12 @@ class Truth:
         short = said["samples"] < min_samples, said["span_seconds"] < min_span or 2 * (said["span_seconds"] - self.interval + 60) < min_span, said["preallocates"] is not None
         said["advice_bytes"], said["action"] = None, "none"
         advice = -(-said["peak_bytes"] * 115 // 100)
-        rate = self.rising(peaks) if said["basis"] == "driver" or said["peak_bytes"] * 100 >= said["driver_peak_bytes"] * 90 else None
+        rates = [rate for rate in (self.rising(run.peaks) for run in runs) if rate is not None]
+        is_explained = said["basis"] == "driver" or said["peak_bytes"] * 100 >= said["driver_peak_bytes"] * 90
+        rate = max(rates, default=None) if is_explained else None
         is_full = failed and said["driver_peak_bytes"] * 100 >= device.allocatable * 95
         if failed:
-            said["reason"], said["needs_more_than_bytes"] = "failed_allocations", said["driver_peak_bytes"]
+            said["reason"] = "failed_allocations"
             said["action"] = "raise" if said["driver_peak_bytes"] * 100 >= current * 95 else "none"
         elif any(short):
             said["reason"] = ("too_few_samples", "too_short", "preallocated")[short.index(True)]
@@ -284,7 +286,7 @@ class Truth:
             said["reason"] = "exceeds_device"
             said["action"] = "raise" if said["peak_bytes"] > current else "none"
         if is_full or said.get("reason") == "exceeds_device":
-            said["beyond"] = self.beyond(device)
+            said["beyond"] = self.beyond(device, said["driver_peak_bytes"] + 1 if is_full else advice)
         if "reason" in said:
             return
         said["reason"], said["advice_bytes"] = "peak_plus_15_percent", advice
@@ -310,8 +312,9 @@ class Truth:
             return None
         return (floors[-1] - floors[0]) * 3600 // (intervals * self.interval * 7 // 8)
 
-    def beyond(self, device):
-        larger = min(((other.allocatable, other.board.name) for other in self.devices if not other.profile and other.allocatable > device.allocatable), default=None)
+    def beyond(self, device, wanted):
+        wanted = max(wanted, device.allocatable + 1)
+        larger = min(((other.allocatable, other.board.name) for other in self.devices if not other.profile and other.allocatable >= wanted), default=None)
         found = {"name": device.profile["profile"] if device.profile else device.board.name, "allocatable_bytes": device.allocatable}
         if larger:
             found["larger_board"] = {"name": larger[1], "allocatable_bytes": larger[0]}

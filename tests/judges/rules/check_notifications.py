@@ -35,19 +35,29 @@ def on(gpu, *names, **labels):
         yield {"alertname": alertname, "cluster": "a", "instance": "node-1", **({"gpu": gpu} if gpu else {}), **({"kind": kind} if kind else {}), **labels}
 
 
-# Name, alerts, and of each notification the alerts that it contains.
+# Name, alerts, and of each notification the alerts that it contains, with their kinds.
 CASES = [
-    ("a process that reported its failure dies", [*on("0", "GpuOutOfMemory", "GpuMemoryIncident@near_limit", "GpuMemoryIncident@ended_at_peak", "GpuMemoryPeakNearLimit", "AllocatorRetries")],
-        [{"GpuOutOfMemory"}]),
-    ("a process dies at the limit", [*on("0", "GpuMemoryIncident@near_limit", "GpuMemoryIncident@ended_at_peak", "GpuMemoryPeakNearLimit")], [{"GpuMemoryIncident"}]),
-    ("a leak", [*on("0", "GpuMemoryExhaustionPredicted", "GpuMemoryHigh", "GpuProcessMemoryLeak", "GpuMemoryPeakNearLimit")], [{"GpuMemoryExhaustionPredicted"}]),
-    ("a full GPU", [*on("0", "GpuMemoryCritical", "GpuMemoryHigh", "GpuMemoryPeakNearLimit")], [{"GpuMemoryCritical"}]),
-    ("a GPU falls off the bus", [*on("0", "GpuLost", "GpuXidError", "GpuMemoryIncident@gpu_lost")], [{"GpuLost"}]),
-    ("the driver fails", [*on(None, "VramExporterNvmlDown"), *on("0", "GpuLost", "GpuMemoryHigh"), *on("1", "GpuXidError")], [{"VramExporterNvmlDown"}]),
-    ("two GPUs are full for two reasons", [*on("0", "GpuMemoryCritical", "GpuMemoryHigh"), *on("1", "GpuMemoryHigh")], [{"GpuMemoryCritical"}, {"GpuMemoryHigh"}]),
-    ("two MIG devices of one GPU", [*on("0", "GpuMemoryCritical", mig_uuid="MIG-a"), *on("0", "GpuMemoryHigh", mig_uuid="MIG-b")], [{"GpuMemoryCritical"}, {"GpuMemoryHigh"}]),
-    ("two different things about one GPU", [*on("0", "GpuThermalThrottle", "GpuMemoryHigh")], [{"GpuThermalThrottle", "GpuMemoryHigh"}]),
+    ("a process that reported its failure dies", [*on("0", "GpuOutOfMemory", "AllocatorRetries", pid="7"),
+        *on("0", "GpuMemoryIncident@near_limit", "GpuMemoryIncident@ended_at_peak", "GpuMemoryPeakNearLimit")], [["GpuOutOfMemory"]]),
+    ("a process dies at the limit", [*on("0", "GpuMemoryIncident@near_limit", "GpuMemoryIncident@ended_at_peak", "GpuMemoryPeakNearLimit")],
+        [["GpuMemoryIncident@ended_at_peak"]]),
+    ("another process and another MIG device", [*on("0", "GpuOutOfMemory", mig_uuid="MIG-a", pid="7"), *on("0", "AllocatorRetries", mig_uuid="MIG-a", pid="8"),
+        *on("0", "GpuMemoryIncident@near_limit", "GpuMemoryPeakNearLimit", mig_uuid="MIG-b")],
+        [["AllocatorRetries", "GpuOutOfMemory"], ["GpuMemoryIncident@near_limit", "GpuMemoryPeakNearLimit"]]),
+    ("a failure beside a memory error", [*on("0", "GpuOutOfMemory", "GpuMemoryIncident@memory_xid")], [["GpuMemoryIncident@memory_xid", "GpuOutOfMemory"]]),
+    ("a leak", [*on("0", "GpuMemoryExhaustionPredicted", "GpuMemoryHigh", "GpuProcessMemoryLeak", "GpuMemoryPeakNearLimit")], [["GpuMemoryExhaustionPredicted"]]),
+    ("a full GPU", [*on("0", "GpuMemoryCritical", "GpuMemoryHigh", "GpuMemoryPeakNearLimit")], [["GpuMemoryCritical"]]),
+    ("a GPU falls off the bus", [*on("0", "GpuLost", "GpuXidError", "GpuMemoryIncident@gpu_lost")], [["GpuLost"]]),
+    ("the driver fails", [*on(None, "VramExporterNvmlDown"), *on("0", "GpuLost", "GpuMemoryHigh"), *on("1", "GpuXidError")], [["VramExporterNvmlDown"]]),
+    ("two GPUs are full for two reasons", [*on("0", "GpuMemoryCritical", "GpuMemoryHigh"), *on("1", "GpuMemoryHigh")], [["GpuMemoryCritical"], ["GpuMemoryHigh"]]),
+    ("two MIG devices of one GPU", [*on("0", "GpuMemoryCritical", mig_uuid="MIG-a"), *on("0", "GpuMemoryHigh", mig_uuid="MIG-b")], [["GpuMemoryCritical"], ["GpuMemoryHigh"]]),
+    ("two different things about one GPU", [*on("0", "GpuThermalThrottle", "GpuMemoryHigh")], [["GpuMemoryHigh", "GpuThermalThrottle"]]),
 ]  # fmt: skip
+
+
+def named(labels):
+    """The name of an alert, with the kind of an incident."""
+    return "@".join(filter(None, (labels["alertname"], labels.get("kind"))))
 
 
 class Receiver(http.server.BaseHTTPRequestHandler):
@@ -112,7 +122,7 @@ def heard_for(program, folder, alerts, webhook):
         eventually("a notification", lambda: webhook.heard)
         # All groups wait for the same time, and began together.
         time.sleep(2)
-        return [{alert["labels"]["alertname"] for alert in message["alerts"]} for message in webhook.heard]
+        return [sorted(named(alert["labels"]) for alert in message["alerts"]) for message in webhook.heard]
     finally:
         process.terminate()
         process.wait(20)
@@ -130,8 +140,8 @@ def main():
     for name, alerts, expected in CASES:
         with tempfile.TemporaryDirectory(prefix="notifications-") as folder:
             heard = heard_for(program, Path(folder), alerts, webhook)
-        right = sorted(map(sorted, heard)) == sorted(map(sorted, expected))
-        print(f"{'ok  ' if right else 'FAIL'} {name}: {len(alerts)} alerts, {len(heard)} notifications: {[sorted(names) for names in heard]}", flush=True)
+        right = sorted(heard) == sorted(expected)
+        print(f"{'ok  ' if right else 'FAIL'} {name}: {len(alerts)} alerts, {len(heard)} notifications: {heard}", flush=True)
         problems += [] if right else [f"{name}: {heard}, not {expected}"]
     print("\n".join(problems))
     return 1 if problems else 0
