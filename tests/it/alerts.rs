@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use workspace_skips::missing;
 
-use crate::harness::{Exporter, Machine, eventually_or};
+use crate::harness::{Exporter, Machine, eventually, eventually_or};
 use receiver::{Notice, Receiver};
 use servers::{ALERTMANAGER, Alertmanager, PROMETHEUS, Prometheus, is_there};
 use shipped::shipped;
@@ -41,7 +41,7 @@ const PEAK: &str = r#"
 pid = 777
 gpu = 0
 command = ["burst"]
-memory = [{ kind = "spike", base = "0B", peak = "135GiB", hold = "60ms", after = "10ms" }]
+memory = [{ kind = "spike", base = "0B", peak = "135GiB", hold = "400ms", after = "10ms" }]
 "#;
 
 /// The shipped configuration, with these targets and a shorter interval.
@@ -72,9 +72,13 @@ fn await_alert(name: &str, exporter: &Exporter, firing: bool, receiver: &Receive
 /// Makes a peak that no scrape sees, on one of several machines: on a busy one, a scrape may last longer than the peak.
 fn peak_between_two_scrapes<'m>(machines: &'m [(Machine, Exporter)], prometheus: &Prometheus) -> &'m Exporter {
     let hidden = machines.iter().find(|(machine, exporter)| {
-        machine.control(PEAK);
         let samples =
             |family: &str| prometheus.samples(&format!("{family}{{instance=\"{}\",gpu=\"0\"}}[1h]", exporter.address));
+        // The peak begins just after a scrape and ends well before the next one, and is long enough to be seen on a busy machine.
+        let scrapes = || samples("gpu_memory_used_bytes").len();
+        let before = scrapes();
+        eventually("a scrape", || (scrapes() > before).then_some(()));
+        machine.control(PEAK);
         let high = |family: &str| samples(family).iter().any(|&(_, bytes)| bytes > f64::from(1 << 30) * 120.0);
         let peak = |exporter: &Exporter| exporter.scrape().value("gpu_memory_peak_bytes", &[("gpu", "0")]);
         eventually_or("the peak in the series", || {
