@@ -141,7 +141,7 @@ fn process(process: &snapshot::Process, view: &GpuView<'_>, now: Instant) -> Pro
         kind: process.kind.label(),
         mig_index: process.mig.as_ref().map(|mig| mig.index),
         name: owner.name.clone(),
-        user: owner.user.clone().or_else(|| owner.uid.map(|uid| uid.to_string())),
+        user: owner.user_or_uid(),
         workload: owner.workload.as_ref().map(|workload| workload.name.clone()),
         workload_kind: owner.workload.as_ref().map(|workload| workload.kind.label()),
         used_bytes: process.used,

@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 use super::heap_use::HeapUse;
 use super::names;
 use crate::format::bytes;
-use crate::snapshot::{Owner, Process};
+use crate::snapshot::Process;
 
 /// Amounts that differ by less than this are the same: a driver's own use moves by some MiB.
 const SAME: u64 = 64 << 20;
 /// The sentence names what is not a named holder's from this number of bytes on.
 const SHOWN: u64 = 16 << 20;
-/// Moments that are closer than this, in seconds, are the same.
-const SAME_MOMENT: f64 = 0.05;
+/// Readings that are closer than this, in seconds, are of one moment.
+pub(super) const SAME_MOMENT: f64 = 0.05;
 /// The number of holders that the sentence names.
 const NAMED: usize = 3;
 
@@ -86,12 +86,12 @@ fn one() -> u64 {
 impl PeakHolder {
     /// A process and what it holds.
     pub(super) fn of(process: &Process) -> Self {
-        let Owner { name, uid, user, workload, .. } = &*process.owner;
+        let owner = &process.owner;
         Self {
             pid: Some(process.pid),
-            name: name.clone(),
-            user: user.clone().or_else(|| uid.map(|uid| uid.to_string())),
-            workload: workload.as_ref().map(|workload| workload.name.clone()),
+            name: owner.name.clone(),
+            user: owner.user_or_uid(),
+            workload: owner.workload.as_ref().map(|workload| workload.name.clone()),
             mig_uuid: process.mig.as_ref().map(|device| device.uuid.clone()),
             processes: 1,
             used_bytes: process.used.unwrap_or(0),
@@ -146,12 +146,12 @@ impl RecordedPeak {
         let (shown, used) = (bytes(held), bytes(self.used_bytes));
         if parts.is_empty() {
             let is_nobody = is_same && self.processes == Some(0) && self.unattributed_bytes.is_some();
-            return match is_nobody {
-                true => "held by no process".to_owned(),
-                false => {
-                    format!("holders unknown: the list read{when} names no process that held any of {used}{unreported}")
-                }
-            };
+            if is_nobody {
+                return "held by no process".to_owned();
+            }
+            return format!(
+                "holders unknown: the list read{when} names no process that held any of {used}{unreported}"
+            );
         }
         let parts = parts.join(", ");
         match () {

@@ -131,12 +131,12 @@ impl ProcessHistory {
     }
 
     pub(super) fn who(&self) -> Who {
-        let Owner { name, uid, user, workload, .. } = &*self.owner;
+        let owner = &self.owner;
         Who {
             pid: self.pid,
-            name: name.clone(),
-            user: user.clone().or_else(|| uid.map(|uid| uid.to_string())),
-            workload: workload.as_ref().map(|workload| workload.name.clone()),
+            name: owner.name.clone(),
+            user: owner.user_or_uid(),
+            workload: owner.workload.as_ref().map(|workload| workload.name.clone()),
             mig_uuid: self.mig.as_ref().map(|device| device.uuid.clone()),
         }
     }

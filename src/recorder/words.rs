@@ -9,13 +9,12 @@ use super::event::{Failure, Who};
 use super::incident::{Holder, Incident, IncidentGpu, Kind};
 use super::ledger::Trigger;
 use super::names::{self, name};
+use super::peak::SAME_MOMENT;
 use crate::format::bytes;
 use crate::snapshot::XidGroup;
 
 /// Growth below this number of bytes is not worth a sentence.
 const GREW: i64 = 256 << 20;
-/// Readings that are closer than this, in seconds, are of one moment.
-const SAME_MOMENT: f64 = 0.05;
 /// The sentence stating that the numbers in an incident do not include allocations that the driver refused.
 const REFUSED: &str = "An allocation that the driver refused is never held, so no number here contains it.";
 

@@ -37,6 +37,13 @@ pub struct Owner {
     pub workload: Option<Arc<Workload>>,
 }
 
+impl Owner {
+    /// The user's name, or the uid if the name is not known; `None` if neither is.
+    pub fn user_or_uid(&self) -> Option<String> {
+        self.user.clone().or_else(|| self.uid.map(|uid| uid.to_string()))
+    }
+}
+
 /// A group of processes whose memory is summed: a container, a job, a unit or a user.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Workload {

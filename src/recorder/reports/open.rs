@@ -107,8 +107,7 @@ impl Open {
             self.processes += 1;
         }
         if self.user.is_none() {
-            let uid = || process.owner.uid.map(|uid| uid.to_string());
-            self.user = process.owner.user.clone().or_else(uid).map(|user| cut(&user));
+            self.user = process.owner.user_or_uid().map(|user| cut(&user));
         }
     }
 
