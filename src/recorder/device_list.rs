@@ -20,6 +20,11 @@ impl DeviceKey {
     pub(super) fn of(gpu: &Gpu, mig: Option<&MigDevice>) -> Self {
         Self { gpu: gpu.key(), mig: mig.map(|mig| first_of_instance(gpu, mig).uuid.clone()) }
     }
+
+    /// Whether it is the key of this MIG device of its own GPU, or without one of the GPU itself.
+    fn is_of(&self, gpu: &Gpu, mig: Option<&MigDevice>) -> bool {
+        mig.map(|mig| &first_of_instance(gpu, mig).uuid) == self.mig.as_ref()
+    }
 }
 
 /// The first MIG device of the GPU instance to which a MIG device belongs.
@@ -53,35 +58,44 @@ impl Unfollowed {
 #[derive(Debug)]
 pub(super) struct DeviceList<'l> {
     pub(super) processes: Vec<&'l Process>,
-    /// The processes that use its memory: of a GPU with MIG devices, those on the MIG devices too.
-    pub(super) on_device: Vec<&'l Process>,
-    /// Bytes in use that no visible process holds; `None` if that is unknown.
-    pub(super) unattributed: Option<u64>,
-    /// The bytes and the number of the running processes that the list leaves out; always of the GPU.
-    pub(super) other: Option<Other>,
     pub(super) workloads: Vec<&'l WorkloadUse>,
     /// The number of running processes on the GPU that the list leaves out, and that are not yet assumed to be on a
     /// device.
     pub(super) left_out: usize,
     pub(super) cuts_workloads: bool,
+    list: &'l GpuProcesses,
+    key: &'l DeviceKey,
 }
 
 impl<'l> DeviceList<'l> {
-    pub(super) fn of(list: &'l GpuProcesses, key: &DeviceKey, left_out: usize) -> Self {
-        let is_here = |mig: &Option<Arc<MigDevice>>| DeviceKey::of(&list.gpu, mig.as_deref()).mig == key.mig;
-        let is_on = |process: &&Process| key.mig.is_none() || is_here(&process.mig);
-        let mig_unattributed = |uuid: &String| {
-            let mut instances = list.mig_unattributed.iter();
-            instances.find(|(device, _)| device.uuid == *uuid).map(|(_, bytes)| *bytes)
-        };
+    pub(super) fn of(list: &'l GpuProcesses, key: &'l DeviceKey, left_out: usize) -> Self {
+        let is_here = |mig: &Option<Arc<MigDevice>>| key.is_of(&list.gpu, mig.as_deref());
         Self {
             processes: list.processes.iter().filter(|process| is_here(&process.mig)).collect(),
-            on_device: list.processes.iter().filter(is_on).collect(),
-            unattributed: key.mig.as_ref().map_or(list.unattributed, mig_unattributed),
-            other: list.other.filter(|_| key.mig.is_none()),
             workloads: list.workloads.iter().filter(|workload| is_here(&workload.mig)).collect(),
             left_out,
             cuts_workloads: list.other_workloads.is_some(),
+            list,
+            key,
         }
+    }
+
+    /// The processes that use the device's memory: of a GPU with MIG devices, those on the MIG devices too.
+    pub(super) fn holders(&self) -> impl Iterator<Item = &'l Process> {
+        let Self { list, key, .. } = *self;
+        let is_on = move |process: &&Process| key.mig.is_none() || key.is_of(&list.gpu, process.mig.as_deref());
+        list.processes.iter().filter(is_on)
+    }
+
+    /// Bytes in use that no visible process holds; `None` if that is unknown.
+    pub(super) fn unattributed(&self) -> Option<u64> {
+        let Some(uuid) = &self.key.mig else { return self.list.unattributed };
+        let mut instances = self.list.mig_unattributed.iter();
+        instances.find(|(device, _)| device.uuid == *uuid).map(|(_, bytes)| *bytes)
+    }
+
+    /// The sum of the processes that the list leaves out. Of a MIG device they are not known.
+    pub(super) fn other(&self) -> Option<Other> {
+        self.list.other.filter(|_| self.key.mig.is_none())
     }
 }

@@ -147,14 +147,15 @@ fn heap_use(holders: &[PeakHolder]) -> usize {
 impl Listing {
     /// `before`: the holders of the peak before.
     fn of(list: &DeviceList<'_>, at: Micros, before: Option<&Arc<[PeakHolder]>>) -> Self {
-        let living = || list.on_device.iter().filter(|process| process.alive);
-        let other = list.other.and_then(|other| other.used);
-        let held = living().filter_map(|process| process.used).chain(other).fold(0, u64::saturating_add);
+        let living = || list.holders().filter(|process| process.alive);
+        let other = list.other();
+        let of_other = other.and_then(|other| other.used);
+        let held = living().filter_map(|process| process.used).chain(of_other).fold(0, u64::saturating_add);
         let unreported = living().filter(|process| process.used.is_none()).count();
-        let processes = living().count() as u64 + list.other.map_or(0, |other| other.processes);
-        let holders = holders(living().copied().filter(|process| process.used.is_some()).collect());
+        let processes = living().count() as u64 + other.map_or(0, |other| other.processes);
+        let holders = holders(living().filter(|process| process.used.is_some()).collect());
         let holders = before.filter(|before| ***before == *holders).cloned().unwrap_or_else(|| holders.into());
-        Self { at, held, unattributed: list.unattributed, processes, unreported: unreported as u64, holders }
+        Self { at, held, unattributed: list.unattributed(), processes, unreported: unreported as u64, holders }
     }
 }
 
