@@ -49,14 +49,14 @@ fn is_flat(run: &Run) -> bool {
     !counted.is_empty() && counted.iter().all(|interval| is_at(FLAT, interval.peak, run.driver_peak))
 }
 
-/// Whether the value is at least 95 % of the peak.
-pub(super) fn is_near(value: u64, peak: u64) -> bool {
-    is_at(NEAR, value, peak)
+/// Whether the value is at least 95 % of another.
+pub(super) fn is_near(value: u64, of: u64) -> bool {
+    is_at(NEAR, value, of)
 }
 
-/// Whether the value is at least this percentage of the peak.
-fn is_at(percent: u64, value: u64, peak: u64) -> bool {
-    u128::from(value) * 100 >= u128::from(peak) * u128::from(percent)
+/// Whether the value is at least this percentage of another.
+pub(super) fn is_at(percent: u64, value: u64, of: u64) -> bool {
+    u128::from(value) * 100 >= u128::from(of) * u128::from(percent)
 }
 
 /// The first of the reasons, in their order.

@@ -16,8 +16,6 @@ use super::span::{self, Span};
 use super::units::{self, Given};
 use crate::sizing;
 
-/// From this percentage of what a workload may hold on, its peak has reached it.
-const NEAR: u64 = 95;
 /// From this percentage of the driver's peak on, the need that clients report explains how the memory has changed.
 const EXPLAINED: u64 = 90;
 /// Less than this share of what a workload may hold is not worth a change, in percent.
@@ -61,7 +59,7 @@ pub(super) fn judge(key: &GroupKey, members: &Members<'_>, devices: &Devices, sp
     let current = current(members, latest, latest_memory);
     let request = sizing::request(peak, latest_memory.map_or(0, Memory::allocatable));
     // If clients report a need far below the driver's peak, it is what an allocator keeps that has been rising.
-    let is_explained = !by_clients || is_at(EXPLAINED, peak, driver_peak);
+    let is_explained = !by_clients || reservation::is_at(EXPLAINED, peak, driver_peak);
     // A restart that takes more is no rise, so each run is judged by itself.
     let rising = runs().filter_map(|run| rising::rate(&run.intervals, span.interval)).max().filter(|_| is_explained);
     let has_failed = out_of_memory.unwrap_or(0) > 0;
@@ -76,7 +74,7 @@ pub(super) fn judge(key: &GroupKey, members: &Members<'_>, devices: &Devices, sp
     };
     let advice = request.filter(|_| reason == Reason::Peak);
     let beyond = latest.zip(latest_memory).and_then(|((key, _), memory)| {
-        let is_full = has_failed && is_at(NEAR, driver_peak, memory.allocatable());
+        let is_full = has_failed && reservation::is_near(driver_peak, memory.allocatable());
         let wanted = if is_full { driver_peak.saturating_add(1) } else { sizing::with_margin(peak) };
         (is_full || reason == Reason::ExceedsDevice).then(|| units::beyond(key, memory, wanted, devices))
     });
@@ -93,7 +91,9 @@ pub(super) fn judge(key: &GroupKey, members: &Members<'_>, devices: &Devices, sp
             let total = latest_memory.map_or(0, |memory| memory.total);
             action(advice, peak, *current, total)
         }
-        (None, Some((current, _)), Reason::FailedAllocations) if is_at(NEAR, driver_peak, *current) => Action::Raise,
+        (None, Some((current, _)), Reason::FailedAllocations) if reservation::is_near(driver_peak, *current) => {
+            Action::Raise
+        }
         (None, Some((current, _)), Reason::ExceedsDevice) if peak > *current => Action::Raise,
         _ => Action::None,
     };
@@ -172,11 +172,6 @@ fn action(advice: u64, peak: u64, current: u64, total: u64) -> Action {
     }
     let less = u128::from(current - advice) * 100;
     if less > u128::from(current) * WORTH && less > u128::from(total) { Action::Lower } else { Action::Keep }
-}
-
-/// Whether the value is at least this percentage of another.
-fn is_at(percent: u64, value: u64, of: u64) -> bool {
-    u128::from(value) * 100 >= u128::from(of) * u128::from(percent)
 }
 
 /// Whether less can be given. The memory of a MIG device is that of its profile.
