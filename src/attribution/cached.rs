@@ -25,7 +25,7 @@ pub(super) struct CachedProcess {
     pub(super) directory: Directory,
     pub(super) start: u64,
     pub(super) owner: Arc<Owner>,
-    /// The name of the user to whom it belongs, if it is known.
+    /// The name of the user that the workload is of, if it is known.
     belongs_to: Option<String>,
     /// Whether all its files were read. The cgroup may still be unresolved.
     pub(super) read: bool,
@@ -71,9 +71,18 @@ impl CachedProcess {
         self.owner = Arc::new(Owner { memory_limit, ..(*self.owner).clone() });
     }
 
-    /// Fills in the names, if they are known by now: `user` is that of the process's uid, `belongs_to` that of the user to whom it
-    /// belongs.
-    pub(super) fn fill_names(&mut self, user: Option<&str>, belongs_to: Option<&str>, snapshot: &Snapshot) {
+    /// Records the name of the user that the workload is of. Returns whether it is another one than before.
+    pub(super) fn rename(&mut self, belongs_to: Option<&str>) -> bool {
+        let is_other = self.belongs_to.as_deref() != belongs_to;
+        if is_other {
+            self.belongs_to = belongs_to.map(str::to_owned);
+        }
+        is_other
+    }
+
+    /// Fills in the name of the process's own user and the pod's name, if they are known by now. `is_renamed`: whether the user
+    /// that the workload is of has another name than before ([`CachedProcess::rename`]).
+    pub(super) fn fill_names(&mut self, user: Option<&str>, is_renamed: bool, snapshot: &Snapshot) {
         let owner = &self.owner;
         // A container id is never used twice, so a pod's name is kept once it is known.
         let named = owner.workload.as_ref().and_then(|workload| workload.pod.clone());
@@ -82,21 +91,17 @@ impl CachedProcess {
             snapshot.pods.load().containers.get(container).cloned()
         });
         let has_workload = owner.workload.is_some() || !self.cgroup_resolved;
-        let is_named = self.belongs_to.as_deref() == belongs_to;
-        if has_workload && is_named && owner.user.as_deref() == user && pod == named {
+        if has_workload && !is_renamed && owner.user.as_deref() == user && pod == named {
             return;
         }
         let uid = workload::user_id(&owner.location, owner.uid);
-        let workload =
-            workload::workload(&owner.location, uid, belongs_to, pod.as_ref()).filter(|_| self.cgroup_resolved);
+        let workload = workload::workload(&owner.location, uid, self.belongs_to.as_deref(), pod.as_ref());
+        let workload = workload.filter(|_| self.cgroup_resolved);
         // An unchanged workload stays the same object, so that comparing pointers is enough to detect a change.
         let workload = match &owner.workload {
             Some(before) if workload.as_ref() == Some(before) => Some(before.clone()),
             _ => workload.map(Arc::new),
         };
         self.owner = Arc::new(Owner { user: user.map(str::to_owned), workload, ..(**owner).clone() });
-        if !is_named {
-            self.belongs_to = belongs_to.map(str::to_owned);
-        }
     }
 }

@@ -268,10 +268,10 @@ impl Attribution {
         }
         // Names may have become known, or changed, since the process was resolved.
         let uid = cached.owner.uid;
-        let other = workload::user_id(&cached.owner.location, uid).filter(|other| uid != Some(*other));
-        let other = other.map(|uid| self.users.name(uid, &self.faults).map(str::to_owned));
+        let belongs_to = workload::user_id(&cached.owner.location, uid);
+        let is_renamed = cached.rename(belongs_to.and_then(|uid| self.users.name(uid, &self.faults)));
         let user = uid.and_then(|uid| self.users.name(uid, &self.faults));
-        cached.fill_names(user, other.as_ref().map_or(user, Option::as_deref), &self.snapshot);
+        cached.fill_names(user, is_renamed, &self.snapshot);
         cached.owner.clone()
     }
 

@@ -21,14 +21,14 @@ pub(super) fn cluster_container(location: &CgroupLocation) -> Option<&str> {
     }
 }
 
-/// The uid of the user to whom a process belongs: of the user in whose session or systemd it runs, and otherwise the
+/// The uid of the user that a process's workload is of: that of the session or systemd that it runs in, and otherwise the
 /// process's own, `uid`. A rootless container's processes have other uids, and those of `sudo` have 0.
 pub(super) fn user_id(location: &CgroupLocation, uid: Option<u32>) -> Option<u32> {
     location.user.filter(|_| location.boundary == Some(Boundary::User)).or(uid)
 }
 
-/// The workload of a process; `None` if neither its location nor its user is known. `uid` and `user` are those of the user to
-/// whom it belongs ([`user_id`]).
+/// The workload of a process; `None` if neither its location nor its user is known. `uid` and `user` are those of the user that
+/// it is of ([`user_id`]).
 pub(super) fn workload(
     location: &CgroupLocation,
     uid: Option<u32>,
