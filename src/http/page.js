@@ -136,8 +136,8 @@ function load() {
 
 /// A link that fixes the charts to a moment of a GPU, and that can be copied.
 function momentLink(at, gpu, text) {
-  const [rounded, seconds] = [Math.round(at * 100) / 100, state.span[0]];
-  return el("a", { href: address({ at: rounded, gpu, span: seconds === SPANS[0][0] ? null : seconds }), click: (event) => {
+  const rounded = Math.round(at * 100) / 100;
+  return el("a", { href: address({ at: rounded, gpu }), click: (event) => {
     if (event.ctrlKey || event.metaKey || event.shiftKey) return;
     event.preventDefault();
     goTo(rounded, gpu);
