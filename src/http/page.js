@@ -136,11 +136,12 @@ function load() {
 
 /// A link that fixes the charts to a moment of a GPU, and that can be copied.
 function momentLink(at, gpu, text) {
-  const rounded = Math.round(at * 100) / 100;
-  return el("a", { href: address({ at: rounded, gpu }), click: (event) => {
+  // To the microsecond, as the recorder has it: a rounded time can be before the peak, or before anything is known.
+  const exact = Number(at.toFixed(6));
+  return el("a", { href: address({ at: exact, gpu }), click: (event) => {
     if (event.ctrlKey || event.metaKey || event.shiftKey) return;
     event.preventDefault();
-    goTo(rounded, gpu);
+    goTo(exact, gpu);
   } }, text);
 }
 
