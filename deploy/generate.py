@@ -9,8 +9,8 @@ the ConfigMaps from grafana/dashboards. Copies the snippets in docs/collectors.m
                                   section of the runbook, which has the alert's name in lower case; with --grafana it links
                                   to the dashboard of its GPU, MIG device or workload at the time of the alert
 
-Invariant: a rule is written once, in the plain files; the object does not contain their comments. No committed rule links to
-a runbook or a dashboard, because only the user knows where they are.
+Invariant: a rule is written once, in the plain files; the object does not contain their comments. The committed rules link to
+the exporter's own pages only, because only the user knows where another runbook and the dashboards are.
 """
 
 import argparse
@@ -67,21 +67,15 @@ def dashboard_url(grafana):
 
 
 def linked(text, runbook=None, grafana=None):
-    """The text of a rule file in which the annotations of each alert link to the runbook and to a dashboard, as far as their
-    addresses are given."""
-    if not runbook and not grafana:
-        return text
-    lines, alert = [], None
-    for line in text.splitlines(keepends=True):
-        lines.append(line)
-        found = re.match(r"^ +- alert: (\w+)$", line)
-        alert = found.group(1) if found else alert
-        annotations = re.match(r"^( +)annotations:$", line)
-        if annotations:
-            indent = f"{annotations.group(1)}  "
-            lines += [f"{indent}runbook_url: {runbook}#{alert.lower()}\n"] if runbook else []
-            lines += [f"{indent}dashboard_url: {dashboard_url(grafana)}\n"] if grafana else []
-    return "".join(lines)
+    """The text of a rule file in which the annotations of each alert link to this runbook instead of the exporter's, and to a
+    dashboard, as far as their addresses are given."""
+    if runbook:
+        own = re.compile(r"^( +)runbook_url: (?:>-\n(?:\1  .*\n)*?\1  .*|.*)(#\w+)$", re.MULTILINE)
+        text = own.sub(lambda found: f"{found.group(1)}runbook_url: {runbook}{found.group(2)}", text)
+    if grafana:
+        link = dashboard_url(grafana)
+        text = re.sub(r"^( +)annotations:$", lambda found: f"{found.group(0)}\n{found.group(1)}  dashboard_url: {link}", text, flags=re.MULTILINE)
+    return text
 
 
 def groups(runbook=None, grafana=None):
@@ -105,7 +99,7 @@ def prometheus_rule(runbook=None, grafana=None):
         },
         "spec": {"groups": list(groups(runbook, grafana))},
     }
-    return HEADER + yaml.dump(item, Dumper=Dumper, sort_keys=False, width=90)
+    return HEADER + yaml.dump(item, Dumper=Dumper, sort_keys=False, width=82)
 
 
 def compact(dashboard):

@@ -14,7 +14,7 @@ pub(super) const IN_CLUSTER: &str = "in-cluster";
 const LONGEST_NODE_NAME: usize = 253;
 
 /// Paths on the web server that `web.telemetry-path` may not use.
-const TAKEN_PATHS: [&str; 6] = ["/", "/healthz", "/readyz", "/page.js", "/page-charts.js", "/page.css"];
+const TAKEN_PATHS: [&str; 7] = ["/", "/healthz", "/readyz", "/runbook", "/page.js", "/page-charts.js", "/page.css"];
 /// The prefix of the API's paths.
 const API: &str = "/api/";
 
@@ -140,6 +140,7 @@ mod tests {
             "/",
             "/healthz",
             "/readyz",
+            "/runbook",
             "/page.js",
             "/page.css",
             "/api/v1/gpus",

@@ -1,4 +1,4 @@
-//! The files of the page: its scripts, its style sheet and its icon.
+//! The files of the page: its scripts, its style sheet and its icon. And the runbook, which looks like the page.
 //!
 //! Invariant: they are part of the program and do not depend on the request.
 
@@ -11,6 +11,10 @@ pub(super) const SCRIPT: &str = "/page.js";
 pub(super) const STYLE: &str = "/page.css";
 /// Where browsers look for an icon, whatever page they show.
 pub(super) const ICON: &str = "/favicon.ico";
+/// The path of the runbook.
+pub(super) const RUNBOOK: &str = "/runbook";
+/// `docs/runbook.md` as HTML. The id of each section is the name of its alert in lower case.
+pub(super) const RUNBOOK_PAGE: &str = include_str!("runbook.html");
 
 /// A file of the page.
 pub(super) struct Asset {

@@ -6,7 +6,7 @@
 use std::fmt::{self, Write as _};
 use std::time::Instant;
 
-use super::assets::{ICON, SCRIPT, STYLE};
+use super::assets::{ICON, RUNBOOK, SCRIPT, STYLE};
 use super::html::{AgeBetween, Bytes, Escaped, Known};
 use super::state::HttpState;
 use crate::metrics::{GpuView, Parts, Settings};
@@ -45,7 +45,7 @@ fn write_page(out: &mut String, parts: &Parts, state: &HttpState) -> fmt::Result
         out,
         "<header><h1>{}{title}vram-exporter</h1><span class=\"soft\">{}</span>\n\
          <nav aria-label=\"Other pages\"><a href=\"{}\">metrics</a><a href=\"/healthz\">healthz</a><a href=\"/readyz\">readyz</a>\
-         <a href=\"/api/v1/gpus\">GPUs as JSON</a></nav></header>\n<main id=\"main\">\n",
+         <a href=\"{RUNBOOK}\">runbook</a><a href=\"/api/v1/gpus\">GPUs as JSON</a></nav></header>\n<main id=\"main\">\n",
         Escaped(host),
         env!("CARGO_PKG_VERSION"),
         Escaped(&state.telemetry_path)

@@ -17,7 +17,7 @@ use tower_http::compression::predicate::SizeAbove;
 use super::accept::Wanted;
 use super::allowance::Allowance;
 use super::api;
-use super::assets::{self, ICON};
+use super::assets::{self, ICON, RUNBOOK, RUNBOOK_PAGE};
 use super::health::{self, HEALTH, READINESS};
 use super::landing;
 use super::long;
@@ -39,6 +39,7 @@ pub fn router(state: HttpState) -> Router {
         .merge(api::routes())
         .without_v07_checks()
         .route("/", get(page))
+        .route(RUNBOOK, get(|| async { guarded_page(RUNBOOK_PAGE) }))
         .route(&telemetry_path, get(scrape));
     // The configured path takes precedence over the icon; it cannot be the path of any other file of the page.
     let files = assets::ALL.iter().filter(|asset| asset.path != ICON || telemetry_path != ICON);
@@ -145,9 +146,9 @@ async fn page(State(state): State<Arc<HttpState>>) -> Response {
     guarded_page(landing::page(&Parts::load(&state.snapshot), &state))
 }
 
-fn guarded_page(page: String) -> Response {
+fn guarded_page(page: impl Into<Body>) -> Response {
     let headers = [(header::CONTENT_SECURITY_POLICY, PAGE_POLICY), (header::REFERRER_POLICY, "no-referrer")];
-    (headers, Html(page)).into_response()
+    (headers, Html::<Body>(page.into())).into_response()
 }
 
 async fn not_found(State(state): State<Arc<HttpState>>) -> Response {

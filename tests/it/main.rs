@@ -42,6 +42,7 @@ mod recorder;
 mod reliability;
 mod reports;
 mod run;
+mod runbook;
 mod selection;
 mod service;
 mod web_config;

@@ -29,7 +29,7 @@ complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l web.systemd
 false\t''"
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l web.health-address -d 'Additional address for /healthz and /readyz only, without TLS and passwords: for probes that have no client certificate' -r -f
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l web.config-file -l web.config.file -d 'A web-config file: TLS, client certificates, passwords, headers and a rate limit (docs/web-config.md)' -r -F
-complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l web.telemetry-path -d 'Path of the metrics; not /, /healthz or /readyz' -r -f
+complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l web.telemetry-path -d 'Path of the metrics; none of the exporter\'s other paths' -r -f
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l web.disable-exporter-metrics -d 'Leave out the metrics about the exporter\'s own work: process_*, its faults, sampling loops, stuck threads and scrapes' -r -f -a "true\t''
 false\t''"
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l web.openmetrics-created -d 'Send the creation times of counters to scrapers that ask for OpenMetrics: one more sample, with the suffix _created, for each counter and histogram whose start is known' -r -f -a "true\t''

@@ -45,7 +45,7 @@ pub(super) const WEB: &[Key] = &[
         default: Some("/metrics"),
         kind: Kind::UrlPath,
         set: |c, s| c.web.telemetry_path = s.text().unwrap_or_default(),
-        help: "Path of the metrics; not /, /healthz or /readyz.",
+        help: "Path of the metrics; none of the exporter's other paths.",
     },
     Key {
         name: "web.disable-exporter-metrics",

@@ -51,7 +51,7 @@ def text_problems():
         if set(rule["labels"]) != {"severity"} or rule["labels"]["severity"] not in SEVERITIES:
             yield f"{name}: labels {rule['labels']}"
         annotations = rule["annotations"]
-        if set(annotations) != {"summary", "description"}:
+        if set(annotations) - {"page_url"} != {"summary", "description", "runbook_url"}:
             yield f"{name}: annotations {sorted(annotations)}"
         if name not in WITHOUT_MACHINE and "$labels.instance" not in annotations["summary"]:
             yield f"{name}: the summary does not name the machine"
@@ -116,10 +116,12 @@ def looks(group, name):
     return [len(look["exp_samples"]) for look in sorted(found, key=lambda look: seconds(look["eval_time"]))]
 
 
+def tests():
+    return [group for file in sorted(TESTS.glob("*_test.yml")) for group in yaml.safe_load(file.read_text())["tests"]]
+
+
 def test_problems():
-    groups = [
-        group for file in sorted(TESTS.glob("*_test.yml")) for group in yaml.safe_load(file.read_text())["tests"]
-    ]
+    groups = tests()
     for name in alerts():
         mine = [group for group in groups if group["name"].startswith(f"{name}: ")]
         if not any(re.fullmatch(r"0+[1-9]+0+", "".join(str(min(n, 9)) for n in looks(g, name))) for g in mine):
@@ -168,9 +170,19 @@ def links(groups):
     return {r["alert"]: r["annotations"].get("runbook_url") for g in groups for r in g["rules"] if "alert" in r}
 
 
+# The exporter's own pages: at the address of the scrape where `instance` is one, otherwise only the path is known.
+EXPORTER = '{{ if match ":" $labels.instance }}http://{{ $labels.instance }} {{- end }}'
+PAGE = EXPORTER + '/?gpu={{ $labels.uuid }} {{- with query "time()" }}&at={{ . | first | value | printf "%.0f" }}{{ end }}'
+PAGES = {"GpuMemoryIncident": EXPORTER + '/?gpu={{ $labels.uuid }}&at={{ $value | printf "%.0f" }}'}
+# About machines whose exporter does not answer.
+WITHOUT_EXPORTER = {"VramExporterDown", "VramExporterAbsent"}
+
+
 def expected_links(runbook):
-    """Links to sections of docs/runbook.md, whose anchors are the alerts' names in lower case; none without a runbook."""
-    return {name: f"{runbook}#{name.lower()}" if runbook else None for name in alerts()}
+    """Links to sections of docs/runbook.md, whose anchors are the alerts' names in lower case; without the address of a runbook, to
+    the one that the exporter serves."""
+    own = {name: "/runbook" if name in WITHOUT_EXPORTER else f"{EXPORTER}/runbook" for name in alerts()}
+    return {name: f"{runbook or own[name]}#{name.lower()}" for name in alerts()}
 
 
 def dashboard_links(groups):
@@ -199,6 +211,49 @@ LINKS = [
 ]
 
 
+def alert_problems(rules, series, expected):
+    """What promtool says about the texts of these alerts."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "rules.yml").write_text(yaml.safe_dump({"groups": [{"name": "links", "rules": rules}]}))
+        test = {"interval": "1m", "input_series": series, "alert_rule_test": expected}
+        Path(folder, "test.yml").write_text(yaml.safe_dump({"rule_files": ["rules.yml"], "tests": [test]}))
+        yield from promtool("test", "rules", Path(folder, "test.yml"))
+
+
+# An alert's `instance`, and where the exporter's pages are.
+INSTANCES = {"node-1:9836": "http://node-1:9836", "[fd00::1]:9836": "http://[fd00::1]:9836", "10.0.0.7:9836": "http://10.0.0.7:9836", "node-1": "", None: ""}
+
+
+def exporter_link_problems():
+    """The links to the exporter's pages lead to the address that Prometheus scrapes, or begin with the path."""
+    rules, series, expected = [], [], []
+    if links(generate.groups()) != expected_links(None):
+        yield f"links to the runbook: {links(generate.groups())}"
+    for number, (instance, address) in enumerate(INSTANCES.items()):
+        name = f"case_{number}"
+        labels = {"uuid": "GPU-1"} | ({"instance": instance} if instance else {})
+        rules.append({"alert": name, "expr": f"{name} == 1", "annotations": {"runbook_url": f"{EXPORTER}/runbook#x", "page_url": PAGE}})
+        listed = ",".join(f'{key}="{value}"' for key, value in labels.items())
+        series.append({"series": f"{name}{{{listed}}}", "values": "1x200"})
+        wanted = {"runbook_url": f"{address}/runbook#x", "page_url": f"{address}/?gpu=GPU-1&at=5400"}
+        expected.append({"eval_time": "90m", "alertname": name, "exp_alerts": [{"exp_labels": labels, "exp_annotations": wanted}]})
+    yield from alert_problems(rules, series, expected)
+
+
+def page_problems():
+    """Every alert about one GPU links to that GPU on the exporter's page, at the moment of the alert, or of the incident."""
+    about_gpu = {
+        entry["alertname"]
+        for group in tests()
+        for entry in group.get("alert_rule_test", [])
+        if any("uuid" in alert["exp_labels"] for alert in entry["exp_alerts"])
+    }
+    for name, rule in alerts().items():
+        wanted = PAGES.get(name, PAGE) if name in about_gpu else None
+        if rule["annotations"].get("page_url") != wanted:
+            yield f"{name}: page_url {rule['annotations'].get('page_url')}"
+
+
 def dashboard_link_problems():
     """The link of an alert leads to the dashboard of its labels, at the time of the alert."""
     template = yaml.safe_load(generate.dashboard_url(GRAFANA + "/"))
@@ -213,11 +268,7 @@ def dashboard_link_problems():
         link = f"{GRAFANA}/d/vram-exporter-{page}?from={at - hour}&to={at}{variables}"
         alert = [{"exp_labels": labels, "exp_annotations": {"dashboard_url": link}}]
         expected.append({"eval_time": "90m", "alertname": name, "exp_alerts": alert})
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "rules.yml").write_text(yaml.safe_dump({"groups": [{"name": "links", "rules": rules}]}))
-        test = {"interval": "1m", "input_series": series, "alert_rule_test": expected}
-        Path(folder, "test.yml").write_text(yaml.safe_dump({"rule_files": ["rules.yml"], "tests": [test]}))
-        yield from promtool("test", "rules", Path(folder, "test.yml"))
+    yield from alert_problems(rules, series, expected)
 
 
 def runbook_problems():
@@ -236,11 +287,11 @@ def runbook_problems():
                 yield f"generate.py --runbook: links of {what}: {links(found)}"
             if dashboard_links(found) != {yaml.safe_load(generate.dashboard_url(GRAFANA))}:
                 yield f"generate.py --grafana: links of {what}: {dashboard_links(found)}"
-            for group in found:
-                for entry in group["rules"]:
-                    for link in ("runbook_url", "dashboard_url"):
-                        entry.get("annotations", {}).pop(link, None)
-            if found != list(generate.groups()):
+            shipped = list(generate.groups())
+            for entry in (entry for group in found + shipped for entry in group["rules"]):
+                for link in ("runbook_url", "dashboard_url"):
+                    entry.get("annotations", {}).pop(link, None)
+            if found != shipped:
                 yield f"generate.py --runbook changes more than the links of {what}"
         yield from promtool("check", "rules", "--lint=all", "--lint-fatal", *files)
     tracked = subprocess.run(["git", "-C", ROOT, "grep", "-l", "example[.]com/vram-exporter/docs"], capture_output=True, text=True)
@@ -249,8 +300,8 @@ def runbook_problems():
 
 
 def rendered_problems():
-    """The PrometheusRule of each rendered scenario is valid and contains exactly the shipped rules; alerts link to the runbook only
-    if the scenario says where the runbook is."""
+    """The PrometheusRule of each rendered scenario is valid and contains exactly the shipped rules; alerts link to the runbook of the
+    scenario, or to the exporter's."""
     sys.path.insert(0, str(ROOT / "tests/judges/deploy"))
     import scenarios
 
@@ -296,6 +347,8 @@ def main():
         test_problems,
         name_problems,
         runbook_problems,
+        exporter_link_problems,
+        page_problems,
         dashboard_link_problems,
         rendered_problems,
     ):
