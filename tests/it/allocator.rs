@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use workspace_skips::missing;
@@ -88,6 +89,7 @@ fn uuid(exporter: &Exporter, gpu: usize) -> String {
 /// A client in this process.
 struct Client {
     lines: BufReader<UnixStream>,
+    to: Arc<Mutex<UnixStream>>,
 }
 
 impl Client {
@@ -95,15 +97,38 @@ impl Client {
     fn open(socket: &Path) -> Self {
         let stream = UnixStream::connect(socket).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        Self { lines: BufReader::new(stream) }
+        let to = Arc::new(Mutex::new(stream.try_clone().unwrap()));
+        Self { lines: BufReader::new(stream), to }
     }
 
-    /// Connects, and waits for the welcome.
-    fn connect(socket: &Path) -> Self {
+    /// Connects, waits for the welcome, and then sends only what the test sends, so that its values become stale.
+    fn silent(socket: &Path) -> Self {
         let mut client = Self::open(socket);
         client.send(HELLO);
         assert_eq!(client.answer()["type"], "welcome");
         client
+    }
+
+    /// Connects, waits for the welcome, and keeps the connection alive.
+    fn connect(socket: &Path) -> Self {
+        let client = Self::silent(socket);
+        client.keep_alive();
+        client
+    }
+
+    /// Says once a second that nothing has changed, until the connection ends: however slow the machine is, a test does not
+    /// lose its values because it waits for something else.
+    fn keep_alive(&self) {
+        let to = Arc::downgrade(&self.to);
+        std::thread::spawn(move || {
+            loop {
+                std::thread::sleep(Duration::from_secs(1));
+                let Some(to) = to.upgrade() else { return };
+                if writeln!(to.lock().unwrap(), "{ALIVE}").is_err() {
+                    return;
+                }
+            }
+        });
     }
 
     fn send(&mut self, line: &str) {
@@ -111,7 +136,7 @@ impl Client {
     }
 
     fn write(&mut self, bytes: &[u8]) {
-        self.lines.get_mut().write_all(bytes).unwrap();
+        self.to.lock().unwrap().write_all(bytes).unwrap();
     }
 
     /// A line from the exporter.

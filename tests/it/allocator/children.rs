@@ -18,6 +18,7 @@ fn client_process() {
     let mut clients: Vec<_> = (0..connections).map(|_| Client::open(Path::new(&socket))).collect();
     clients.iter_mut().for_each(|client| client.send(HELLO));
     println!("answer {}", clients[0].answer());
+    clients.iter().for_each(Client::keep_alive);
     for line in std::io::stdin().lines().map(Result::unwrap) {
         clients.iter_mut().for_each(|client| client.send(&line));
     }

@@ -2,18 +2,6 @@
 
 use super::*;
 
-/// Sends a message at least every second until the scrape meets the condition.
-fn until(client: &mut Client, exporter: &Exporter, what: &str, wanted: impl Fn(&Scrape) -> bool) -> Scrape {
-    let mut sent = Instant::now();
-    eventually(what, || {
-        if sent.elapsed() > Duration::from_secs(1) {
-            client.send(ALIVE);
-            sent = Instant::now();
-        }
-        Some(exporter.scrape()).filter(&wanted)
-    })
-}
-
 #[test]
 fn the_rungs_add_up_to_the_used_memory_to_the_byte() {
     let (site, exporter, uuid) = Site::with_self(6 * GIB);
@@ -25,7 +13,7 @@ fn the_rungs_add_up_to_the_used_memory_to_the_byte() {
     let of = |scrape: &Scrape, family: &str, framework: &str| {
         scrape.value(family, &[("pid", &pid.to_string()), ("framework", framework)]).map(|value| value as u64)
     };
-    let scrape = until(&mut client, &exporter, "both frameworks", |s| of(s, RESERVED, "jax").is_some());
+    let scrape = exporter.scrape_until("both frameworks", |s| of(s, RESERVED, "jax").is_some());
     let used = value(&scrape, "gpu_process_memory_used_bytes", pid).unwrap();
     let outside = value(&scrape, "gpu_process_memory_outside_allocator_bytes", pid).unwrap();
     let rungs = ["pytorch", "jax"].map(|framework| {
@@ -58,7 +46,7 @@ fn what_a_framework_does_not_tell_is_absent() {
     let (site, exporter, uuid) = Site::with_self(4 * GIB);
     let mut client = site.connect();
     client.send(&report("tensorflow", &uuid, r#""allocated_bytes":700"#));
-    let scrape = until(&mut client, &exporter, "allocated", |s| s.all(ALLOCATED).count() == 1);
+    let scrape = exporter.scrape_until("allocated", |s| s.all(ALLOCATED).count() == 1);
     let absent = [
         RESERVED,
         "gpu_process_memory_outside_allocator_bytes",
@@ -74,13 +62,13 @@ fn what_a_framework_does_not_tell_is_absent() {
         &uuid,
         r#""reserved_bytes":900,"limit_bytes":5000,"largest_free_block_bytes":100,"inactive_split_bytes":50,"retries":3,"out_of_memory":2"#,
     ));
-    let scrape = until(&mut client, &exporter, "everything", |s| s.all(RESERVED).count() == 1);
+    let scrape = exporter.scrape_until("everything", |s| s.all(RESERVED).count() == 1);
     let own = |family: &str| value(&scrape, &format!("gpu_process_allocator_{family}"), std::process::id());
     assert_eq!(own("limit_bytes"), Some(5000));
     assert_eq!((own("largest_free_block_bytes"), own("inactive_split_bytes")), (Some(100), Some(50)));
     assert_eq!((own("retries_total"), own("out_of_memory_total")), (Some(3), Some(2)));
     client.send(&report("tensorflow", &uuid, r#""reserved_bytes":null"#));
-    until(&mut client, &exporter, "no longer known", |s| s.all(RESERVED).count() == 0 && s.all(ALLOCATED).count() == 1);
+    exporter.scrape_until("no longer known", |s| s.all(RESERVED).count() == 0 && s.all(ALLOCATED).count() == 1);
 }
 
 #[test]
@@ -90,20 +78,20 @@ fn peaks_between_two_reports_are_kept_and_a_reset_lowers_nothing() {
     client.report(&uuid, r#""allocated_bytes":100,"high_bytes":900,"peak_bytes":1500"#);
     client.report(&uuid, r#""allocated_bytes":200,"peak_bytes":200"#);
     let pid = std::process::id();
-    let scrape = until(&mut client, &exporter, "the second report", |s| value(s, ALLOCATED, pid) == Some(200));
+    let scrape = exporter.scrape_until("the second report", |s| value(s, ALLOCATED, pid) == Some(200));
     assert_eq!(value(&scrape, "gpu_process_allocator_window_peak_bytes", pid), Some(900));
     assert_eq!(value(&scrape, "gpu_process_allocator_peak_bytes", pid), Some(1500));
     client.send(&format!(
         r#"{{"type":"measurement","framework":"pytorch","device":"{uuid}","name":"forward","peak_bytes":1234,"peak_reserved_bytes":2000,"exact":true,"seconds":0.5}}"#
     ));
     let region = |s: &Scrape| s.value("gpu_process_allocator_region_peak_bytes", &[("region", "forward")]);
-    until(&mut client, &exporter, "the region", |s| region(s) == Some(1234.0));
+    exporter.scrape_until("the region", |s| region(s) == Some(1234.0));
 }
 
 #[test]
 fn silence_hides_the_values_until_the_next_message() {
     let (site, exporter, uuid) = Site::with_self(4 * GIB);
-    let mut client = site.connect();
+    let mut client = Client::silent(&site.socket);
     client.report(&uuid, r#""allocated_bytes":100,"reserved_bytes":200"#);
     exporter.scrape_until("the report", |s| s.all(ALLOCATED).count() == 1);
     let scrape = exporter.scrape_until("silence", |s| s.all(ALLOCATED).count() == 0);
@@ -121,19 +109,19 @@ fn while_more_is_reserved_than_used_nothing_is_shown_and_it_is_counted() {
     let pid = std::process::id();
     let reserve = |bytes: u64| format!(r#""allocated_bytes":100,"reserved_bytes":{bytes}"#);
     client.report(&uuid, &reserve(4 * GIB + CONTEXT + 64 * MIB));
-    let scrape = until(&mut client, &exporter, "within the margin", |s| value(s, RESERVED, pid).is_some());
+    let scrape = exporter.scrape_until("within the margin", |s| value(s, RESERVED, pid).is_some());
     assert_eq!(scrape.all("gpu_process_memory_outside_allocator_bytes").count(), 0, "it would be negative");
     let gpu = scrape.value("gpu_memory_used_bytes", &[("gpu", "0")]).unwrap();
     let needed = scrape.value("gpu_memory_needed_bytes", &[("gpu", "0")]).unwrap();
     assert_eq!(gpu - needed, (4 * GIB + CONTEXT) as f64, "no more than the process uses");
     client.report(&uuid, &reserve(4 * GIB + CONTEXT + 64 * MIB + 1));
-    until(&mut client, &exporter, "beyond the margin", |s| reported(s).is_empty());
-    until(&mut client, &exporter, "it is counted", |s| {
+    exporter.scrape_until("beyond the margin", |s| reported(s).is_empty());
+    exporter.scrape_until("it is counted", |s| {
         let labels = [("source", "allocator"), ("reason", "inconsistent")];
         s.value("vram_exporter_faults_by_reason_total", &labels) == Some(1.0)
     });
     client.report(&uuid, &reserve(GIB));
-    until(&mut client, &exporter, "right again", |s| value(s, RESERVED, pid) == Some(GIB));
+    exporter.scrape_until("right again", |s| value(s, RESERVED, pid) == Some(GIB));
 }
 
 #[test]
@@ -145,9 +133,8 @@ fn a_device_that_the_process_does_not_use_is_not_shown_and_is_counted() {
     client.report(&other, r#""allocated_bytes":2,"reserved_bytes":3"#);
     client.report("GPU-00000000-0000-0000-0000-000000000000", r#""allocated_bytes":4,"reserved_bytes":5"#);
     let labels = [("source", "allocator"), ("reason", "foreign_device")];
-    let scrape = until(&mut client, &exporter, "both are counted", |s| {
-        s.value("vram_exporter_faults_by_reason_total", &labels) == Some(2.0)
-    });
+    let scrape = exporter
+        .scrape_until("both are counted", |s| s.value("vram_exporter_faults_by_reason_total", &labels) == Some(2.0));
     let shown: Vec<_> = scrape.all(ALLOCATED).map(|series| (series.label("gpu").unwrap(), series.value)).collect();
     assert_eq!(shown, [("0", 1.0)]);
     assert_eq!(scrape.all("gpu_memory_needed_bytes").count(), 0);
@@ -162,7 +149,7 @@ fn without_process_series_only_sums_are_shown() {
     let uuid = uuid(&exporter, 0);
     let mut client = site.connect();
     client.report(&uuid, &format!(r#""allocated_bytes":100,"reserved_bytes":{GIB}"#));
-    let scrape = until(&mut client, &exporter, "the sums", |s| !reported(s).is_empty());
+    let scrape = exporter.scrape_until("the sums", |s| !reported(s).is_empty());
     let expected =
         ["gpu_workload_allocator_allocated_bytes", "gpu_workload_allocator_reserved_bytes", "gpu_memory_needed_bytes"];
     assert_eq!(reported(&scrape), expected);
