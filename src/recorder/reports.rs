@@ -11,10 +11,12 @@ mod gpu_readings;
 mod job_report;
 mod kept;
 mod meter;
+mod need;
 mod open;
 mod shortage;
 mod size;
 mod text;
+mod tracked;
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -253,14 +255,14 @@ impl Reports {
 
     /// Compares the snapshot with what is known: what the allocators in the processes report, and whether the GPUs are
     /// simulated.
-    pub(super) fn look(&mut self, snapshot: &Snapshot) {
+    pub(super) fn look(&mut self, snapshot: &Snapshot, at: Micros) {
         self.simulated = snapshot.driver.load().simulated;
         let allocators = snapshot.allocator.load();
         if allocators.processes.is_empty() {
             return;
         }
         let devices = self.open.values_mut().flat_map(|open| &mut open.devices);
-        devices.filter(|device| device.is_present).for_each(|device| device.see_allocators(&allocators));
+        devices.filter(|device| device.is_present).for_each(|device| device.see_allocators(&allocators, at));
     }
 
     /// For each process that left at `since` or later, records how it ended, if `exit` returns that.

@@ -10,7 +10,7 @@ use crate::snapshot::{GpuState, Snapshot, XidGroup};
 impl Ledger {
     /// Compares the snapshot with the last known state of the driver, the GPUs and their errors.
     pub(in crate::recorder) fn look(&mut self, snapshot: &Snapshot, now: Now) {
-        self.reports.look(snapshot);
+        self.reports.look(snapshot, now.micros);
         let driver = snapshot.driver.load();
         let is_known = driver.up || driver.problem.is_some();
         if is_known && self.driver_up != Some(driver.up) {

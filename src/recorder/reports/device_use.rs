@@ -10,11 +10,13 @@ use super::activity::{Activity, Seen};
 use super::budget_use::BudgetUse;
 use super::job_report::{Advice, DeviceReport, advice};
 use super::meter::{Meter, Near};
+use super::need::{Needs, ProcessNeed};
 use super::shortage::Shortage;
+use super::tracked::Tracked;
 use crate::recorder::clock::Now;
 use crate::recorder::heap_use::allocation;
 use crate::recorder::series::Micros;
-use crate::snapshot::{AllocatorPart, Gpu, MigDevice, Owner, Process, ProcessId, RESERVED_MARGIN, WorkloadUse};
+use crate::snapshot::{AllocatorPart, Gpu, MigDevice, Process, WorkloadUse};
 
 /// The maximum number of processes that are followed on one device.
 const MAX_PROCESSES: usize = 1024;
@@ -55,32 +57,8 @@ pub(super) struct DeviceUse {
     pub(super) seen: Seen,
     pub(super) shortage: Shortage,
     allocated_peak: Option<u64>,
+    needs: Needs,
     pub(super) processes: Vec<Tracked>,
-}
-
-/// A process that is followed until it leaves the device.
-#[derive(Debug)]
-pub(super) struct Tracked {
-    pub(super) pid: u32,
-    pub(super) owner: Arc<Owner>,
-    /// When a list first contained it.
-    first_seen: SystemTime,
-    /// Whether the last list contained it.
-    is_listed: bool,
-    /// Its highest memory.
-    peak: Option<u64>,
-}
-
-impl Tracked {
-    pub(super) fn id(&self) -> ProcessId {
-        ProcessId { pid: self.pid, start_ticks: self.owner.start_ticks }
-    }
-
-    /// Whether the process with this pid and owner is this one, which every list has contained.
-    pub(super) fn is(&self, pid: u32, owner: &Owner) -> bool {
-        let other = ProcessId { pid, start_ticks: owner.start_ticks };
-        self.pid == pid && !self.id().is_former_of(other, owner.start, self.first_seen)
-    }
 }
 
 impl DeviceUse {
@@ -108,6 +86,7 @@ impl DeviceUse {
             seen: Seen::default(),
             shortage: Shortage::default(),
             allocated_peak: None,
+            needs: Needs::default(),
             processes: Vec::new(),
         }
     }
@@ -122,11 +101,6 @@ impl DeviceUse {
 
     pub(super) fn gpu_instance(&self) -> Option<u32> {
         self.mig.as_ref().map(|device| device.gpu_instance)
-    }
-
-    /// The UUID under which a process reports about the device.
-    pub(super) fn uuid(&self) -> &str {
-        self.mig.as_ref().map_or(&self.gpu.uuid, |device| &device.uuid)
     }
 
     /// Adds up the time until a list that was read at `at`.
@@ -213,6 +187,8 @@ impl DeviceUse {
     pub(super) fn follow(&mut self, process: &Process) -> bool {
         let known = self.processes.iter_mut().find(|known| known.is(process.pid, &process.owner));
         let Some(known) = known else { return false };
+        // A list has an entry for each way in which a process uses the device.
+        known.used = if known.is_listed { add(known.used, process.used) } else { process.used };
         known.is_listed = true;
         known.peak = known.peak.max(process.peak).max(process.used);
         if !Arc::ptr_eq(&known.owner, &process.owner) {
@@ -225,16 +201,19 @@ impl DeviceUse {
     pub(super) fn begin(&mut self, process: &Process, first_seen: SystemTime) -> bool {
         let has_room = self.processes.len() < MAX_PROCESSES;
         if has_room {
-            let peak = process.peak.max(process.used);
-            let owner = process.owner.clone();
-            self.processes.push(Tracked { pid: process.pid, owner, first_seen, is_listed: true, peak });
+            let (used, peak) = (process.used, process.peak.max(process.used));
+            let (pid, owner, need) = (process.pid, process.owner.clone(), ProcessNeed::default());
+            self.processes.push(Tracked { pid, owner, first_seen, is_listed: true, used, peak, need });
         }
         has_room
     }
 
     /// The followed processes that the last list does not contain. `stays` is called for each.
     pub(super) fn take_gone(&mut self, stays: impl Fn(&Tracked) -> bool) -> Vec<Tracked> {
-        self.processes.extract_if(.., |process| !process.is_listed && !stays(process)).collect()
+        self.needs.list(self.processes.iter().filter(|process| process.is_listed).count());
+        let gone: Vec<_> = self.processes.extract_if(.., |process| !process.is_listed && !stays(process)).collect();
+        gone.iter().for_each(|process| self.needs.leave(&process.need, process.peak));
+        gone
     }
 
     /// Adds up the activity that the processes of the last list have shown.
@@ -242,9 +221,14 @@ impl DeviceUse {
         self.activity.see(self.seen, self.at, pause, gap);
     }
 
-    /// Applies what the allocators in the processes report about the device.
-    pub(super) fn see_allocators(&mut self, allocators: &AllocatorPart) {
-        let claims = self.processes.iter().filter_map(|process| claim(process, self.uuid(), allocators));
+    /// Applies what the allocators in the processes report about the device at `at`.
+    pub(super) fn see_allocators(&mut self, allocators: &AllocatorPart, at: Micros) {
+        // A process reports about a MIG device under that device's UUID.
+        let uuid = self.mig.as_ref().map_or(&*self.gpu.uuid, |device| &*device.uuid);
+        let claims = self.processes.iter_mut().filter_map(|process| {
+            let reports = allocators.reports(process.id()).iter().filter(|report| *report.device == *uuid);
+            process.need.see(reports, process.used, process.peak, at)
+        });
         let claimed =
             claims.reduce(|(sum, highest), (allocated, peak)| (sum.saturating_add(allocated), highest.max(peak)));
         if let Some((sum, highest)) = claimed {
@@ -260,6 +244,7 @@ impl DeviceUse {
         self.samples += other.samples;
         self.shortage.absorb(other.shortage);
         self.allocated_peak = self.allocated_peak.max(other.allocated_peak);
+        self.needs.absorb(other.needs);
         self.activity.absorb(&other.activity);
         self.budget.absorb(&other.budget);
         if let Some((bytes, at)) = other.peak
@@ -278,11 +263,13 @@ impl DeviceUse {
         let seconds = |micros: Micros| micros as f64 / 1e6;
         let near = |level: usize| self.near.map(|near| seconds(near[level]));
         let mean = (self.known > 0).then(|| u64::try_from(self.product / u128::from(self.known)).unwrap_or(u64::MAX));
-        let (advice_bytes, advice_margin, no_advice) =
-            match advice(self.peak(), self.allocatable, self.shortage.is_seen()) {
-                Advice::Request(bytes, margin) => (Some(bytes), Some(margin), None),
-                Advice::None(why) => (None, None, Some(why.to_owned())),
-            };
+        let needed = self.needed();
+        let highest = needed.or(self.peak());
+        let (advice_bytes, advice_margin, no_advice) = match advice(highest, self.allocatable, self.shortage.is_seen())
+        {
+            Advice::Request(bytes, margin) => (Some(bytes), Some(margin), None),
+            Advice::None(why) => (None, None, Some(why.to_owned())),
+        };
         DeviceReport {
             gpu: self.gpu.index,
             uuid: self.gpu.uuid.clone(),
@@ -309,6 +296,7 @@ impl DeviceUse {
             others_bytes: self.shortage.others,
             incident: self.shortage.incident.clone(),
             allocated_peak_bytes: self.allocated_peak,
+            needed_bytes: needed,
             advice_bytes,
             advice_margin,
             no_advice,
@@ -319,23 +307,20 @@ impl DeviceUse {
         self.peak.map(|(peak, _)| peak)
     }
 
+    /// Bytes that it needs at most, as far as its processes report; never more than its peak. `None` if none reports.
+    fn needed(&self) -> Option<u64> {
+        let here = self.processes.iter().map(|process| (&process.need, process.peak));
+        self.peak().zip(self.needs.bytes(here)).map(|(peak, needed)| needed.min(peak))
+    }
+
     pub(super) fn bytes(&self) -> usize {
         let id = self.shortage.incident.as_ref().map_or(0, String::capacity);
-        size_of::<Self>() + allocation(id) + allocation(self.processes.capacity() * size_of::<Tracked>())
+        let processes = allocation(self.processes.capacity() * size_of::<Tracked>());
+        size_of::<Self>() + allocation(id) + processes + allocation(self.needs.heap_bytes())
     }
 }
 
-/// What the allocators of a process have allocated on a device, now and at most. `None` if the process does not report it,
-/// or reports more than the driver does.
-fn claim(process: &Tracked, device: &str, allocators: &AllocatorPart) -> Option<(u64, u64)> {
-    let reports = allocators.reports(process.id()).iter();
-    let reports = reports.filter(|report| *report.device == *device);
-    let values = reports.filter_map(|report| {
-        let (allocated, peak) = (report.figures.allocated, report.figures.peak);
-        Some((allocated.unwrap_or(0), peak.or(allocated)?))
-    });
-    let (allocated, peak) =
-        values.reduce(|(sum, highest), (allocated, peak)| (sum.saturating_add(allocated), highest.max(peak)))?;
-    let fits = process.peak.is_none_or(|most| allocated.max(peak) <= most.saturating_add(RESERVED_MARGIN));
-    fits.then_some((allocated, peak))
+/// The sum of two values, if both are known.
+fn add(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    one.zip(other).map(|(one, other)| one.saturating_add(other))
 }

@@ -156,10 +156,16 @@ pub struct DeviceReport {
     /// or of one process if that was higher.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allocated_peak_bytes: Option<u64>,
-    /// The memory to request for another run, judging by this run alone: the peak and a margin.
+    /// What it needed at most, if a process reported about its allocators: for each process the highest allocated memory and what
+    /// lasted outside the allocators, or all that it held if it did not report; of as many processes as were there at once,
+    /// those that need most. Never more than the peak.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub needed_bytes: Option<u64>,
+    /// The memory to request for another run, judging by this run alone: what it needed, or the peak if that is unknown, and a
+    /// margin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advice_bytes: Option<u64>,
-    /// The margin of the advice, as a share of the peak.
+    /// The margin of the advice, as a share of what it needed or of the peak.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advice_margin: Option<f64>,
     /// Why there is no advice.
@@ -170,19 +176,20 @@ pub struct DeviceReport {
 /// Why there is no advice.
 const NO_MEMORY: &str = "the driver does not report the memory of its processes";
 const AT_LIMIT: &str = "it needs more than its peak, and how much more is unknown";
-const TOO_LARGE: &str = "its peak and a margin of 15 % are more than the device has: the next larger one, or several";
+const TOO_LARGE: &str =
+    "what it held or needed and a margin of 15 % are more than the device has: the next larger one, or several";
 
 /// What to request after a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Advice {
-    /// This much memory, of which this share of the peak is a margin.
+    /// This much memory, and the margin in it as a share of the rest.
     Request(u64, f64),
     /// No number, for this reason.
     None(&'static str),
 }
 
-/// The memory to request after a run with this peak on a device with this much memory (0: unknown).
-/// `is_short`: whether a request failed, or a process ended at the limit.
+/// The memory to request after a run that needed this much at most, or held it if the need is unknown, on a device with this much
+/// memory (0: unknown). `is_short`: whether a request failed, or a process ended at the limit.
 pub(super) fn advice(peak: Option<u64>, allocatable: u64, is_short: bool) -> Advice {
     let Some(peak) = peak else { return Advice::None(NO_MEMORY) };
     if is_short {

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::device_use::{DeviceUse, Tracked};
+use super::device_use::DeviceUse;
 use super::job_report::{ExitCount, JobReport, State, VERSION};
+use super::tracked::Tracked;
 use crate::recorder::clock::Now;
 use crate::recorder::exit_status::Exit;
 use crate::recorder::heap_use::HeapUse as _;

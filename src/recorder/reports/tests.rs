@@ -389,7 +389,7 @@ fn failures_raise_the_margin_and_allocators_cannot_claim_more_than_the_driver_re
     let snapshot = Snapshot::default();
     let look = |scene: &mut Scene, processes| {
         snapshot.allocator.store(Arc::new(AllocatorPart { processes }));
-        scene.reports.look(&snapshot);
+        scene.reports.look(&snapshot, scene.clock.micros(scene.at()));
         scene.only().gpus[0].allocated_peak_bytes
     };
     assert_eq!(look(&mut scene, vec![reporting(5, 900, 900)]), None);
@@ -412,6 +412,58 @@ fn failures_raise_the_margin_and_allocators_cannot_claim_more_than_the_driver_re
     let gpu = scene.only().gpus[0].clone();
     assert_eq!((gpu.out_of_memory, gpu.advice_bytes, gpu.advice_margin), (1, None, None));
     assert_eq!(gpu.needs_more_than_bytes, gpu.peak_bytes);
+}
+
+#[test]
+fn a_workload_is_advised_by_what_it_needed_where_that_is_known() {
+    let mut scene = Scene::new(1);
+    let (idle, job) = (job(3), job(4));
+    let mib = |mib: u64| Some(mib << 20);
+    let snapshot = Snapshot::default();
+    let report = |pid: u32, allocated: u64, reserved: Option<u64>| ReportingProcess {
+        id: ProcessId { pid, start_ticks: Some(pid.into()) },
+        reports: vec![AllocatorReport {
+            device: "GPU-0".into(),
+            framework: "pytorch".into(),
+            heard: Heard::new(Instant::now()),
+            figures: AllocatorFigures {
+                allocated: mib(100),
+                peak: mib(allocated),
+                reserved,
+                ..AllocatorFigures::default()
+            },
+            regions: Vec::new(),
+        }],
+    };
+    // The driver's figure is the newer one for a moment: 36 GiB that the allocator has not reported yet.
+    scene.pass(1000).hold(0, 5, &idle, 1).hold(0, 6, &job, 40).pass(1000);
+    let look = |scene: &mut Scene, reserved: u64| {
+        let processes = vec![report(5, 1270, Some(reserved * GIB)), report(6, 500, None)];
+        snapshot.allocator.store(Arc::new(AllocatorPart { processes }));
+        scene.reports.look(&snapshot, scene.clock.micros(scene.at()));
+    };
+    look(&mut scene, 0);
+    scene.hold(0, 5, &idle, 37);
+    look(&mut scene, 0);
+    for _ in 0..20 {
+        scene.pass(1000);
+        look(&mut scene, 36);
+    }
+    let reports = scene.all();
+    let of = |job: &str| reports.iter().find(|report| report.workload == job).unwrap().gpus[0].clone();
+    let known = of("slurm:3");
+    assert_eq!((known.peak_bytes, known.needed_bytes), (Some(37 * GIB), mib(1270 + 1024)));
+    assert_eq!(known.advice_bytes, Some(crate::sizing::with_margin((1270 + 1024) << 20)));
+    let partly = of("slurm:4");
+    assert_eq!((partly.peak_bytes, partly.needed_bytes), (Some(40 * GIB), Some(40 * GIB)), "what it keeps is unknown");
+    // A process without a report beside it may need all that it holds, and a later one does not add to an earlier one.
+    scene.hold(0, 7, &idle, 2).pass(1000).end(0, 7).pass(1000).hold(0, 8, &idle, 3).pass(1000);
+    let reports = scene.all();
+    let idle = &reports.iter().find(|report| report.workload == "slurm:3").unwrap();
+    assert_eq!(idle.gpus[0].needed_bytes, Some(mib(1270 + 1024).unwrap() + 3 * GIB));
+    let lines = text(idle);
+    assert!(lines.contains("its allocators had at most 1.24 GiB allocated; it needed at most 5.24 GiB"), "{lines}");
+    assert!(lines.contains("6.03 GiB (what it needed + 15 %)"), "{lines}");
 }
 
 #[test]

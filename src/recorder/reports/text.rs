@@ -91,12 +91,15 @@ fn write_device(out: &mut String, gpu: &DeviceReport) -> std::fmt::Result {
         writeln!(out, "    {times}needs more than {}{others}{incident}", bytes(needs))?;
     }
     if let Some(allocated) = gpu.allocated_peak_bytes {
-        writeln!(out, "    its allocators had at most {} allocated", bytes(allocated))?;
+        let needed =
+            gpu.needed_bytes.map_or_else(String::new, |needed| format!("; it needed at most {}", bytes(needed)));
+        writeln!(out, "    its allocators had at most {} allocated{needed}", bytes(allocated))?;
     }
+    let basis = if gpu.needed_bytes.is_some() { "what it needed" } else { "peak" };
     match (gpu.advice_bytes, gpu.advice_margin, &gpu.no_advice) {
         (Some(advice), Some(margin), _) => writeln!(
             out,
-            "    to request next time, judging by this one run ({} samples): {} (peak + {:.0} %)",
+            "    to request next time, judging by this one run ({} samples): {} ({basis} + {:.0} %)",
             gpu.samples,
             bytes(advice),
             margin * 100.0

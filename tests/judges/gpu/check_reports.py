@@ -2,11 +2,15 @@
 
 import contextlib
 import json
+import os
+import sys
 import time
 
 from check_memory import MIB, settle
-from children import Child
+from children import HERE, Child
 from exporter import Exporter
+
+CLIENT = os.path.join(HERE, "../../../clients/python/src")
 
 FULL_SECONDS = 20
 # A process list is read at least once a second, and at once when memory changes.
@@ -70,3 +74,25 @@ def reports(setup, results):
     results.check("report, 93 % of the GPU: seconds at 90 %", f"{at_90:.2f} s; by the clock {held:.2f} s, and the end of the process",
         f"at least the clock's, at most {LIST_SECONDS} s more", held - 0.1 <= at_90 <= held + LIST_SECONDS)  # fmt: skip
     results.check("report, 93 % of the GPU: seconds at 95 %", at_95, "0", at_95 == 0)
+    reserved_in_advance(setup, results)
+
+
+def reserved_in_advance(setup, results):
+    """JAX takes 45 % of the GPU in advance, holds 1 GiB of it and reports so: the advice follows what it needed."""
+    gpu = setup.gpu()
+    settle(gpu)
+    socket = os.path.join(setup.out, "reports.sock")
+    environment = {"PYTHONPATH": os.pathsep.join([CLIENT, *filter(None, [os.environ.get("PYTHONPATH")])]), "XLA_PYTHON_CLIENT_MEM_FRACTION": ".45"}
+    with Exporter(setup, "reports-reserved", f"--allocator.socket={socket}") as exporter:
+        prefix = [sys.executable, "-m", "vram_exporter", "--socket", socket]
+        with ended(Child("arrays", "--mib", 1024, environment=environment, prefix=prefix)) as child:
+            said = child.hear(180)
+            time.sleep(12)
+            _, shown = device(exporter)
+            scrape = exporter.scrape()
+            outside, total = (scrape.value(f"gpu_{name}_bytes", gpu=0) for name in ("process_memory_outside_allocator", "memory_total"))
+    wanted = said["peak"] + outside
+    results.check("report, JAX: peak", f"{shown['peak_bytes'] / MIB:.0f} MiB", f"at least 40 % of {total / MIB:.0f} MiB, taken in advance", shown["peak_bytes"] >= 0.4 * total)
+    results.check("report, JAX: what it needed", f"{shown['needed_bytes']}, allocated at most {shown['allocated_peak_bytes']}",
+        f"JAX's peak_bytes_in_use {said['peak']} + {outside} outside, within 4 MiB", abs(shown["needed_bytes"] - wanted) <= 4 * MIB)  # fmt: skip
+    results.check("report, JAX: advice", shown["advice_bytes"], "what it needed + 15 %", shown["advice_bytes"] == -(-shown["needed_bytes"] * 115 // 100))

@@ -281,7 +281,8 @@ def arrays(options):
     held = jax.numpy.ones((options.mib, MIB // 4), dtype="float32")
     held.block_until_ready()
     stats = jax.local_devices()[0].memory_stats() or {}
-    say(ready=True, platform=jax.local_devices()[0].platform, in_use=stats.get("bytes_in_use"), pool=stats.get("pool_bytes"))
+    say(ready=True, platform=jax.local_devices()[0].platform, in_use=stats.get("bytes_in_use"), peak=stats.get("peak_bytes_in_use"),
+        pool=stats.get("pool_bytes"))  # fmt: skip
     sys.stdin.read()
 
 
