@@ -42,7 +42,7 @@ pub use process::{Ended, GpuProcesses, Other, Process, ProcessKind, ProcessPart,
 pub use process_id::ProcessId;
 pub use profiling::{GpuProfiling, MigProfiling, ProfilingFigures, ProfilingMetric, ProfilingPart, ProfilingValues};
 pub use pushes::Pushes;
-pub use recorder::{IncidentCount, RecorderPart};
+pub use recorder::{IncidentCount, RecorderPart, WorkloadShortage};
 pub use telemetry::{
     ClockDomain, FastTelemetry, GpuTelemetry, GpuXids, SlowTelemetry, THROTTLE_REASONS, TelemetryPart, XidPart,
 };

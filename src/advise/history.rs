@@ -78,6 +78,8 @@ pub(super) struct Run {
     /// The names of its processes.
     pub(super) names: BTreeSet<String>,
     pub(super) users: BTreeSet<String>,
+    /// When it was last short of memory, in Unix seconds; `None` if it was not.
+    pub(super) shortage: Option<u64>,
     /// What its clients reported; `None` without a client.
     pub(super) clients: Option<clients::Reported>,
 }
@@ -144,6 +146,7 @@ impl History {
             }
         };
         each(&answers.processes, |run, _, value| run.processes = value);
+        each(&answers.shortages, |run, _, value| run.shortage = Some(value));
         each(&answers.processes_now, |run, _, value| run.is_now = value > 0);
         each(&answers.budgets, |run, series, value| {
             let source = series.label("source").unwrap_or_default().to_owned();

@@ -1,7 +1,7 @@
 //! What is asked of Prometheus: a fixed number of requests, however many workloads there are.
 //!
-//! Invariants: at most 41 requests: two for the peaks of the range, 3 × ([`PARTS`] + 1) for the peaks, the numbers of samples and
-//! the failed allocations of the intervals, and 12 for the other values; a range query asks for multiples of its step, and a value at
+//! Invariants: at most 42 requests: two for the peaks of the range, 3 × ([`PARTS`] + 1) for the peaks, the numbers of samples and
+//! the failed allocations of the intervals, and 13 for the other values; a range query asks for multiples of its step, and a value at
 //! another time is an error; a maximum is taken by the server over every sample of the range, so it is exact;
 //! labels other than those of the GPU and the workload are aggregated away, so that a replica or another name of the node
 //! changes nothing.
@@ -47,6 +47,8 @@ pub(super) struct Answers {
     /// By process and `framework`: the counter of failed allocations in each interval, and in the one before the range. Empty
     /// without clients.
     pub(super) out_of_memory: Vec<Series>,
+    /// By run: when it was last short of memory in the range, in Unix seconds.
+    pub(super) shortages: Vec<Series>,
     /// By `cluster` and `uuid`: bytes.
     pub(super) gpu_total: Vec<Series>,
     /// By `cluster` and `uuid`: bytes.
@@ -94,6 +96,9 @@ pub(super) async fn ask(prometheus: &mut Prometheus, span: Span) -> Result<Answe
     answers.budgets = prometheus.query(&budgets, end).await?;
     let owners = format!("group by ({PROCESS}, workload, kind, user) (present_over_time(gpu_process_info[{range}]))");
     answers.owners = prometheus.query(&owners, end).await?;
+
+    let shortages = highest(RUN, "gpu_workload_memory_last_shortage_timestamp_seconds");
+    answers.shortages = prometheus.query(&format!("floor({shortages}) > {}", span.begin), end).await?;
 
     let allocated = "gpu_process_allocator_window_peak_bytes{pid!=\"\"}";
     answers.allocated = prometheus.query(&highest(&format!("{PROCESS}, framework"), allocated), end).await?;

@@ -54,6 +54,8 @@ pub(super) enum Reason {
     Peak,
     /// An allocation failed: the peak may be less than what is needed.
     FailedAllocations,
+    /// A process ended at the memory limit, or reported a failed allocation that no counter shows: the same.
+    Shortage,
     /// The use has been rising: the peak is less than what will be needed.
     Rising,
     /// The peak and a margin are more than the device has.
@@ -68,6 +70,7 @@ impl From<Reason> for &'static str {
         match reason {
             Reason::Peak => "peak_plus_15_percent",
             Reason::FailedAllocations => "failed_allocations",
+            Reason::Shortage => "shortage",
             Reason::Rising => "rising",
             Reason::ExceedsDevice => "exceeds_device",
             Reason::TooFewSamples => "too_few_samples",
@@ -116,6 +119,9 @@ pub(super) struct Workload {
     pub(super) frameworks: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) out_of_memory: Option<u64>,
+    /// When it was last short of memory, in Unix seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) last_shortage: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) preallocates: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]

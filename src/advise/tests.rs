@@ -223,6 +223,20 @@ fn a_client_tells_what_is_needed() {
 }
 
 #[test]
+fn what_died_at_the_limit_has_no_number_although_no_client_reports() {
+    let labels = "workload=slurm:1 kind=slurm uuid=A";
+    let mut fleet = Fleet::new().run(labels, &spike(GIB, 43 * GIB));
+    assert_eq!(fleet.only().reason, Reason::Peak);
+    fleet.answers.shortages.push(series(labels, &[(END, END - 60)]));
+    let found = fleet.only();
+    assert_eq!((found.reason, found.last_shortage), (Reason::Shortage, Some(END - 60)));
+    assert_eq!((found.advice_bytes, &found.units, found.action), (None, &None, Action::None));
+    let [.., change, _] = output::words_of(&found);
+    let said = "could not allocate at 2025-11-24 15:59, it may need more than its 43.00 GiB";
+    assert!(change.contains(said), "{change}");
+}
+
+#[test]
 fn what_may_not_fit_has_no_number_and_names_the_next_larger_board() {
     let labels = "workload=slurm:1 kind=slurm uuid=S";
     let small = |peaks: &[u64]| {

@@ -62,9 +62,12 @@ pub(super) fn judge(key: &GroupKey, members: &Members<'_>, devices: &Devices, sp
     let is_explained = !by_clients || reservation::is_at(EXPLAINED, peak, driver_peak);
     // A restart that takes more is no rise, so each run is judged by itself.
     let rising = runs().filter_map(|run| rising::rate(&run.intervals, span.interval)).max().filter(|_| is_explained);
-    let has_failed = out_of_memory.unwrap_or(0) > 0;
+    let last_shortage = runs().filter_map(|run| run.shortage).max();
+    let failed = out_of_memory.unwrap_or(0) > 0;
+    let has_failed = failed || last_shortage.is_some();
     let reason = match () {
-        () if has_failed => Reason::FailedAllocations,
+        () if failed => Reason::FailedAllocations,
+        () if has_failed => Reason::Shortage,
         () if samples < enough.samples => Reason::TooFewSamples,
         () if span_seconds < enough.span || certain * 2 < enough.span => Reason::TooShort,
         () if preallocates.is_some() => Reason::Preallocated,
@@ -91,7 +94,9 @@ pub(super) fn judge(key: &GroupKey, members: &Members<'_>, devices: &Devices, sp
             let total = latest_memory.map_or(0, |memory| memory.total);
             action(advice, peak, *current, total)
         }
-        (None, Some((current, _)), Reason::FailedAllocations) if reservation::is_near(driver_peak, *current) => {
+        (None, Some((current, _)), Reason::FailedAllocations | Reason::Shortage)
+            if reservation::is_near(driver_peak, *current) =>
+        {
             Action::Raise
         }
         (None, Some((current, _)), Reason::ExceedsDevice) if peak > *current => Action::Raise,
@@ -126,6 +131,7 @@ pub(super) fn judge(key: &GroupKey, members: &Members<'_>, devices: &Devices, sp
             .cloned()
             .collect(),
         out_of_memory,
+        last_shortage,
         preallocates,
         current_bytes: current.as_ref().map(|(bytes, _)| *bytes),
         current_source: current.map(|(_, source)| source),

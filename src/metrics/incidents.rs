@@ -7,6 +7,7 @@ use super::family::{Family, Section, Unit, When};
 use super::label::Labels;
 use super::mig;
 use super::openmetrics::{Counted, Exemplar};
+use super::workloads;
 use crate::snapshot::RecorderPart;
 
 /// Those of a MIG device only for incidents of a MIG device.
@@ -26,6 +27,13 @@ static LAST: Family = Family::gauge(
     LABELS,
     "Unix time of the last incident or repeat in seconds. Absent before the first one.",
 );
+static SHORTAGE: Family = Family::gauge(
+    "gpu_workload_memory_last_shortage_timestamp_seconds",
+    Unit::Seconds,
+    When::Recorder,
+    workloads::WORKLOAD,
+    "Unix time in seconds at which a process of the workload last ended at the memory limit (an incident of the kind ended_at_peak, repeats included) or reported a failed allocation on this GPU or MIG device. It needs more than it held then. Stays until the report about the workload is final.",
+);
 static BYTES: Family = Family::gauge(
     "vram_exporter_recorder_bytes",
     Unit::Bytes,
@@ -43,11 +51,11 @@ static DROPPED: Family = Family::counter(
 
 pub(super) static SECTION: Section = Section {
     title: "Incidents",
-    intro: "Absent if the recorder is switched off (`recorder.max-memory-mib` is 0). `kind` is `ended_at_peak` (a process ended within \
+    intro: "Absent if the recorder is switched off (`recorder.max-memory-mib` is 0). `kind` of an incident is `ended_at_peak` (a process ended within \
             5 s of its own highest memory, with its GPU or MIG device at least 95 % full, after growth by more than was left), `out_of_memory` (a process reported a failed allocation), `near_limit` (98 % reached), `gpu_lost`, `memory_xid` \
             or `on_demand`; [recorder.md](recorder.md) explains them. The two families about the recorder itself are left out with \
             `web.disable-exporter-metrics`.",
-    families: &[&INCIDENTS, &LAST, &BYTES, &DROPPED],
+    families: &[&INCIDENTS, &LAST, &SHORTAGE, &BYTES, &DROPPED],
 };
 
 /// The label of an exemplar: the id with which the API answers for the incident.
@@ -73,6 +81,21 @@ pub(super) fn collect(part: &RecorderPart, started: Option<SystemTime>, out: &mu
     });
     out.add(&INCIDENTS, labels.iter().zip(counted));
     out.add(&LAST, labels.iter().zip(&part.incidents).map(|(labels, incident)| (labels, incident.last)));
+    let shortages = part.shortages.iter().map(|short| {
+        let base = Labels::default().and_number("gpu", short.gpu.index).and("uuid", &short.gpu.uuid);
+        (workloads::labels(&base, &short.workload, short.mig.as_deref()), short.last)
+    });
+    let mut shortages: Vec<_> = shortages.collect();
+    shortages.sort_by(|(a, _), (b, _)| a.cmp(b));
+    // Two devices that are not identified yet have the same labels.
+    shortages.dedup_by(|(later, more), (first, last)| {
+        let same = later == first;
+        if same {
+            *last = last.max(*more);
+        }
+        same
+    });
+    out.add(&SHORTAGE, shortages.iter().map(|(labels, last)| (labels, *last)));
     if part.on && started.is_some() {
         out.add_one(&BYTES, part.bytes as f64);
         out.add_one(&DROPPED, Counted::since(started, part.dropped as f64));

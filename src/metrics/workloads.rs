@@ -9,7 +9,7 @@ use super::label::Labels;
 use super::view::GpuView;
 use crate::snapshot::{MigDevice, Other, Workload, WorkloadUse};
 
-const WORKLOAD: &[&str] = &["gpu", "uuid", "mig_uuid", "workload", "kind", "namespace", "pod", "container"];
+pub(super) const WORKLOAD: &[&str] = &["gpu", "uuid", "mig_uuid", "workload", "kind", "namespace", "pod", "container"];
 
 static USED: Family = Family::gauge(
     "gpu_workload_memory_used_bytes",

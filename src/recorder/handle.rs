@@ -300,6 +300,7 @@ impl Shared {
             bytes: (ledger.bytes() + incidents.bytes() + feed.bytes()) as u64,
             dropped: ledger.dropped() + feed.dropped(),
             incidents: incidents.counts().collect(),
+            shortages: ledger.reports.shortages(ledger.now()),
             counted_since: Some(self.started),
         }));
     }

@@ -208,7 +208,7 @@ impl Ledger {
         let reported = self.failures.is_recent(&self.devices[index].ended[position], at);
         if let Some(ending::AtLimit { others }) = at_limit.filter(|_| !reported) {
             let gpu = self.devices[index].gpu.clone();
-            self.reports.end_at_limit(&gpu, &who, others);
+            self.reports.end_at_limit(&gpu, &who, others, at);
             self.trigger(Trigger { process: Some(holding), ..self.moment(Kind::EndedAtPeak, at, index) });
         }
         let remains = self.devices.iter().any(|gpu| gpu.living.iter().any(|process| process.id().may_be(id)));
@@ -237,7 +237,7 @@ impl Ledger {
         for Settled { index, at, process, holding, failure, is_new } in self.failures.settle(&self.devices, now.micros)
         {
             let gpu = self.devices[index].gpu.clone();
-            self.reports.fail(&gpu, &failure);
+            self.reports.fail(&gpu, &failure, at);
             self.note_process(at, index, process, What::OutOfMemory(failure.clone()));
             if is_new {
                 let moment = self.moment(Kind::OutOfMemory, at, index);

@@ -31,12 +31,9 @@ use self::meter::Meter;
 use self::open::Open;
 pub use self::text::text;
 use super::clock::{Clock, Now};
-use super::event::{Failure, Who};
 use super::exit_status::Exit;
 use super::series::{Micros, SECOND};
-use crate::snapshot::{
-    Gpu, GpuProcesses, MemorySample, MigDevice, Process, ProcessId, Snapshot, Workload, longest_gap,
-};
+use crate::snapshot::{GpuProcesses, MemorySample, MigDevice, Process, ProcessId, Snapshot, Workload, longest_gap};
 
 /// The maximum number of reports that are being written.
 const MAX_OPEN: usize = 1024;
@@ -221,36 +218,6 @@ impl Reports {
                 open.left = Some(if is_near { at } else { open.seen });
             }
         }
-    }
-
-    /// Adds a failed allocation, which a process on the GPU reported.
-    pub(super) fn fail(&mut self, gpu: &Gpu, failure: &Failure) {
-        if let Some(device) = self.device_of(gpu, failure.who.mig_uuid.as_deref(), failure.who.workload.as_deref()) {
-            device.shortage.out_of_memory += 1;
-        }
-    }
-
-    /// Adds that a process ended at its peak while its device was nearly full, and what everything else on it held.
-    pub(super) fn end_at_limit(&mut self, gpu: &Gpu, who: &Who, others: u64) {
-        if let Some(device) = self.device_of(gpu, who.mig_uuid.as_deref(), who.workload.as_deref()) {
-            device.shortage.ended_at_limit += 1;
-            device.shortage.others = Some(others);
-        }
-    }
-
-    /// Adds the incident of such an end, or of a failed allocation, to the report of its workload.
-    pub(super) fn note_incident(&mut self, gpu: &Gpu, mig_uuid: Option<&str>, workload: Option<&str>, id: &str) {
-        if let Some(device) = self.device_of(gpu, mig_uuid, workload) {
-            device.shortage.incident = Some(id.to_owned());
-        }
-    }
-
-    /// The use of a device by a workload.
-    fn device_of(&mut self, gpu: &Gpu, mig_uuid: Option<&str>, workload: Option<&str>) -> Option<&mut DeviceUse> {
-        let index = gpu_readings::position(&mut self.gpus, gpu);
-        let name = workload?;
-        let on = self.open.values_mut().filter(|open| open.workload.name == name);
-        on.flat_map(|open| &mut open.devices).find(|device| device.is_on(index, mig_uuid))
     }
 
     /// Compares the snapshot with what is known: what the allocators in the processes report, and whether the GPUs are

@@ -1,8 +1,9 @@
 //! What the recorder reports about itself.
 
+use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::MigDevice;
+use super::{Gpu, MigDevice, Workload};
 
 /// What the recorder has recorded since the exporter started.
 #[derive(Debug, Clone, Default)]
@@ -17,6 +18,21 @@ pub struct RecorderPart {
     pub dropped: u64,
     /// The incidents, one entry for each GPU and kind.
     pub incidents: Vec<IncidentCount>,
+    /// The workloads that were short of memory, one entry for each device.
+    pub shortages: Vec<WorkloadShortage>,
+}
+
+/// A workload of which a process ended at the memory limit, or reported a failed allocation.
+#[derive(Debug, Clone)]
+pub struct WorkloadShortage {
+    /// The GPU.
+    pub gpu: Arc<Gpu>,
+    /// The MIG device; `None` without MIG.
+    pub mig: Option<Arc<MigDevice>>,
+    /// The workload.
+    pub workload: Arc<Workload>,
+    /// Unix time of the last one, in seconds.
+    pub last: f64,
 }
 
 /// The incidents of one kind on one GPU.

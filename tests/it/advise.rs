@@ -152,7 +152,7 @@ fn a_server_without_a_client_or_raw_samples_is_asked_less() {
     assert!(status == 2 && said.contains("no raw sample"), "{said}");
     let advice: Value = serde_json::from_str(&out).unwrap();
     assert_eq!((&advice["source"], &advice["workloads"][1]["basis"]), (&"recorded".into(), &"driver".into()));
-    assert_eq!(double.requests().len(), 2 + 16 + 10);
+    assert_eq!(double.requests().len(), 2 + 16 + 11);
     let empty = Double::start(|request| Reply::series(request, |_| Vec::new()));
     let said = failed(&empty.url(), &["--format=json"]);
     assert!(said.contains("is vram-exporter scraped") && said.contains("tenant"), "{said}");

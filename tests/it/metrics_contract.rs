@@ -207,6 +207,7 @@ fn a_gpu_that_does_not_answer_keeps_only_its_name() {
             "gpu_memory_incidents_total",
             "gpu_memory_last_incident_timestamp_seconds",
             "gpu_up",
+            "gpu_workload_memory_last_shortage_timestamp_seconds",
             "gpu_xid_class_errors_total",
             "gpu_xid_errors_total",
             "vram_exporter_missed_ticks_total",
@@ -244,6 +245,7 @@ fn without_its_driver_a_gpu_has_no_values() {
         "gpu_memory_incidents_total",
         "gpu_memory_last_incident_timestamp_seconds",
         "gpu_up",
+        "gpu_workload_memory_last_shortage_timestamp_seconds",
     ];
     assert_eq!(scrape.starting("gpu_"), left);
     assert!(scrape.of("gpu_up").all(|series| series.value == "0"));

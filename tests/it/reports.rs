@@ -10,7 +10,7 @@ use std::process::Stdio;
 
 use serde_json::Value;
 
-use crate::harness::{Exporter, Machine, bare, eventually, eventually_or, finish, program};
+use crate::harness::{Exporter, Machine, Scrape, bare, eventually, eventually_or, finish, program};
 use crate::small_disk;
 use crate::web_config::pki::Pki;
 
@@ -153,9 +153,9 @@ fn a_job_that_ends_at_the_limit_needs_more_than_its_peak_and_gets_no_number() {
             "{ kind = \"ramp\", from = \"1GiB\", to = \"38GiB\", for = \"5s\" }, { kind = \"constant\", value = \"38GiB\" }"
         )
     ));
-    let exporter = machine.export(&["--recorder.report-linger=1s"]);
+    let exporter = machine.export(&[]);
     let ended = report(&exporter, "the report and its incident", |report| {
-        report["state"] == "ended" && report["gpus"][0]["incident"].is_string()
+        report["state"] == "left" && report["gpus"][0]["incident"].is_string()
     });
     let gpu = &ended["gpus"][0];
     let peak = 38 * GIB + CONTEXT;
@@ -167,6 +167,10 @@ fn a_job_that_ends_at_the_limit_needs_more_than_its_peak_and_gets_no_number() {
     let incident: Value =
         serde_json::from_str(&exporter.get(&format!("/api/v1/incidents/{id}")).unwrap().body).unwrap();
     assert_eq!((&incident["kind"], &incident["workload"]), (&"ended_at_peak".into(), &"slurm:77".into()), "{incident}");
+    let labels = [("gpu", "0"), ("workload", "slurm:77"), ("kind", "slurm")];
+    let short = |s: &Scrape| s.value("gpu_workload_memory_last_shortage_timestamp_seconds", &labels);
+    let scrape = exporter.scrape_until("the shortage for other programs", |s| short(s).is_some());
+    assert!((short(&scrape).unwrap() - incident["at"].as_f64().unwrap()).abs() < 0.01, "{incident}");
     let (status, text, _) = ask(&url(&exporter), &["--job=77"]);
     let sentence = format!(
         "ended at the memory limit once: needs more than 38.51 GiB; the rest of the device held 100.5 GiB; on the exporter's page: /?incident={id}"

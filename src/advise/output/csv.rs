@@ -8,7 +8,7 @@ use crate::text::is_plain;
 /// A column: its name, and its value; an unknown value is empty.
 type Column = (&'static str, fn(&Workload) -> String);
 
-const COLUMNS: [Column; 29] = [
+const COLUMNS: [Column; 30] = [
     ("cluster", |w| name(w.cluster.as_deref().unwrap_or_default())),
     ("workload", |w| name(&w.workload)),
     ("kind", |w| name(&w.kind)),
@@ -26,6 +26,7 @@ const COLUMNS: [Column; 29] = [
     ("peak_bytes", |w| w.peak_bytes.to_string()),
     ("allocated_peak_bytes", |w| optional(w.allocated_peak_bytes)),
     ("out_of_memory", |w| optional(w.out_of_memory)),
+    ("last_shortage", |w| optional(w.last_shortage)),
     ("current_bytes", |w| optional(w.current_bytes)),
     ("current_source", |w| name(w.current_source.as_deref().unwrap_or_default())),
     ("advice_bytes", |w| optional(w.advice_bytes)),

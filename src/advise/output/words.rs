@@ -101,6 +101,10 @@ fn why_none(workload: &Workload, reason: Reason) -> String {
     let rate = bytes(workload.rising_bytes_per_hour.unwrap_or_default());
     match reason {
         Reason::FailedAllocations => format!("allocations failed, it may need more than its {peak}"),
+        Reason::Shortage => {
+            let last = workload.last_shortage.map(minute).unwrap_or_default();
+            format!("ended at the memory limit or could not allocate at {last}, it may need more than its {peak}")
+        }
         Reason::Rising => format!("rising by {rate} an hour"),
         Reason::ExceedsDevice => format!("its peak and {} % are more than the device has", sizing::MARGIN),
         Reason::TooFewSamples => "too few samples".to_owned(),

@@ -99,6 +99,11 @@ impl DeviceUse {
         self.mig.as_ref().map(|device| device.uuid.as_str())
     }
 
+    /// The GPU, and the MIG device if it is one.
+    pub(super) fn place(&self) -> (Arc<Gpu>, Option<Arc<MigDevice>>) {
+        (self.gpu.clone(), self.mig.clone())
+    }
+
     pub(super) fn gpu_instance(&self) -> Option<u32> {
         self.mig.as_ref().map(|device| device.gpu_instance)
     }

@@ -10,7 +10,7 @@ use crate::recorder::clock::Now;
 use crate::recorder::exit_status::Exit;
 use crate::recorder::heap_use::HeapUse as _;
 use crate::recorder::series::{Micros, SECOND};
-use crate::snapshot::{Gpu, MigDevice, Process, ProcessId, Workload, WorkloadKind};
+use crate::snapshot::{Gpu, MigDevice, Process, ProcessId, Workload, WorkloadKind, WorkloadShortage};
 
 /// Units and users come and go as often as somebody starts a program: their reports wait longer for a return, and a short
 /// use of a GPU is not worth a report.
@@ -195,6 +195,15 @@ impl Open {
             exits: self.exits.clone(),
             gpus: self.devices.iter().map(|device| device.report(now)).collect(),
         }
+    }
+
+    /// Where the workload was short of memory, and when last.
+    pub(super) fn shortages(&self, now: Now) -> impl Iterator<Item = WorkloadShortage> {
+        self.devices.iter().filter_map(move |device| {
+            let last = now.unix(device.shortage.last?);
+            let (gpu, mig) = device.place();
+            Some(WorkloadShortage { gpu, mig, workload: self.workload.clone(), last })
+        })
     }
 
     /// Bytes: the highest memory on any device.

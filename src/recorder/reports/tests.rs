@@ -2,7 +2,7 @@ use std::time::{Instant, SystemTime};
 
 use super::kept::MAX_KEPT;
 use super::*;
-use crate::recorder::event::Who;
+use crate::recorder::event::{Failure, Who};
 use crate::snapshot::{
     AllocatorFigures, AllocatorPart, AllocatorReport, CgroupLocation, Gpu, Heard, MigDevice, Other, Owner,
     PodContainer, ReportingProcess, WorkloadKind, WorkloadUse,
@@ -405,13 +405,16 @@ fn failures_raise_the_margin_and_allocators_cannot_claim_more_than_the_driver_re
         reserved_bytes: None,
         snapshot_path: None,
     };
-    scene.reports.fail(&scene.gpus[0], &failure("slurm:4", None));
-    scene.reports.fail(&scene.gpus[0], &failure("slurm:3", Some("MIG-1")));
+    scene.reports.fail(&scene.gpus[0], &failure("slurm:4", None), 1);
+    scene.reports.fail(&scene.gpus[0], &failure("slurm:3", Some("MIG-1")), 1);
     assert_eq!(scene.only().gpus[0].out_of_memory, 0);
-    scene.reports.fail(&scene.gpus[0], &failure("slurm:3", None));
+    scene.reports.fail(&scene.gpus[0], &failure("slurm:3", None), 1);
     let gpu = scene.only().gpus[0].clone();
     assert_eq!((gpu.out_of_memory, gpu.advice_bytes, gpu.advice_margin), (1, None, None));
     assert_eq!(gpu.needs_more_than_bytes, gpu.peak_bytes);
+    let [short] = &scene.reports.shortages(scene.now())[..] else { panic!("one workload on one GPU") };
+    assert_eq!((&*short.workload.name, short.gpu.index, short.mig.is_some()), ("slurm:3", 0, false));
+    assert!((short.last - scene.now().unix(1)).abs() < 1e-6, "{short:?}");
 }
 
 #[test]

@@ -303,6 +303,7 @@ pub(crate) fn everything() -> Machine {
         bytes: 4096,
         dropped: 3,
         incidents: vec![incidents(&machine.driver.gpus[0]), mig_incidents(&machine.driver.gpus[1])],
+        ..RecorderPart::default()
     };
     machine.driver.driver_version = Some("580.159.04".to_owned());
     machine.driver.cuda_version = Some("13.0".to_owned());
@@ -331,6 +332,13 @@ pub(crate) fn everything() -> Machine {
     let command = Some("vllm serve".to_owned());
     inside.owner = Arc::new(Owner { command, location, workload: Some(of_pod("vllm")), ..(*inside.owner).clone() });
     let mig = inside.mig.clone();
+    let short = |gpu: usize, mig: Option<Arc<MigDevice>>| WorkloadShortage {
+        gpu: machine.driver.gpus[gpu].clone(),
+        mig,
+        workload: of_pod("vllm"),
+        last: 1_760_000_000.25,
+    };
+    machine.recorder.shortages = vec![short(0, None), short(1, mig.clone())];
     machine.processes[1].processes.push(inside);
     machine.allocator.processes = vec![
         reporting(100, vec![report("GPU-0", "pytorch", GIB / 2)]),

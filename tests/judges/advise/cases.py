@@ -165,6 +165,13 @@ def pools(fleet):
     died = Process(7, "died.py", None, {"pytorch": [Run(0, DAY, full - GIB)]}, [Run(0, DAY, GIB)], {"pytorch": [Run(0, 60, 0), Run(61, DAY, 2)]})
     yield "failed allocations on a full GPU", [stay(plain("user:died", "user", "died"), on, [(0, DAY, full + 1)], processes=[died])], {
         "reason": "failed_allocations", "out_of_memory": 2, "advice_bytes": None, "action": "raise"}
+    # 43.74 GiB and 15 % are 50.30: no advice for a job that died there.
+    killed = stay(plain("user:killed", "user", "killed"), on, [(0, DAY, 4374 * GIB // 100)])
+    killed.short = [DAY]
+    yield "a process that ended at the limit", [killed], {"reason": "shortage", "advice_bytes": None, "action": "none", "peak_bytes": 4374 * GIB // 100}
+    old = stay(plain("user:old", "user", "old"), on, [(-DAY, DAY, 5 * GIB)])
+    old.short = [-3]
+    yield "a shortage before the range", [old], {"reason": "peak_plus_15_percent"}
     jax = Process(5, "serve_jax.py", None, {"jax": [Run(0, DAY, 11 * GIB)]}, [Run(0, DAY, 600 * MIB)])
     yield "JAX with a client", [stay(plain("user:jax", "user", "jax"), on, [(0, DAY, three)], processes=[jax])], {
         "basis": "allocator", "peak_bytes": 11 * GIB + 600 * MIB, "reason": "peak_plus_15_percent", "driver_peak_bytes": three}  # fmt: skip

@@ -40,7 +40,7 @@ class RunTruth:
         self.work, self.device, self.cluster, self.lookback = work, device, cluster, lookback
         self.interval, self.time = interval, time
         self.samples, self.peaks = {}, {}
-        self.count, self.now, self.limits = 0, False, defaultdict(list)
+        self.count, self.now, self.limits, self.shortage = 0, False, defaultdict(list), None
         self.processes = defaultdict(lambda: {"used": None, "reported": {}, "outside": None, "failed": None})
 
     @property
@@ -143,6 +143,10 @@ class Truth:
             last = max(sampled(series, self.low, self.time), default=None)
             if last:
                 run.limits[series.labels["source"]].append(last)
+        # The exporter goes on showing a shortage from before the range.
+        short = highest(every["gpu_workload_memory_last_shortage_timestamp_seconds"], self.low, self.time)
+        if short and short > self.low:
+            run.shortage = max(short, run.shortage or 0)
         for family, group in every.items():
             if family.startswith("gpu_process"):
                 self.read_processes(run, family, group)
@@ -250,6 +254,7 @@ class Truth:
             "allocated_peak_bytes": max((sum(process["reported"].values()) for process in processes if process["reported"]), default=None),
             "frameworks": sorted({framework for process in processes for framework in process["reported"]}) or None,
             "out_of_memory": sum(failed) if failed else None,
+            "last_shortage": max((run.shortage for run in runs if run.shortage), default=None),
             "preallocates": self.reservation(runs),
             "simulated": True if any(run.device.info.get("simulated") for run in runs) else None,
         }
@@ -274,9 +279,9 @@ class Truth:
         rates = [rate for rate in (self.rising(run.peaks) for run in runs) if rate is not None]
         is_explained = said["basis"] == "driver" or said["peak_bytes"] * 100 >= said["driver_peak_bytes"] * 90
         rate = max(rates, default=None) if is_explained else None
-        is_full = failed and said["driver_peak_bytes"] * 100 >= device.allocatable * 95
-        if failed:
-            said["reason"] = "failed_allocations"
+        is_full = (failed or said["last_shortage"]) and said["driver_peak_bytes"] * 100 >= device.allocatable * 95
+        if failed or said["last_shortage"]:
+            said["reason"] = "failed_allocations" if failed else "shortage"
             said["action"] = "raise" if said["driver_peak_bytes"] * 100 >= current * 95 else "none"
         elif any(short):
             said["reason"] = ("too_few_samples", "too_short", "preallocated")[short.index(True)]

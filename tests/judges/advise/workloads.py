@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from backfill import Run
+from backfill import STEP, Run
 from fleet import DAY, MIB, SCRAPES
 
 GIB = 1 << 30
@@ -55,7 +55,7 @@ class Process:
 @dataclass
 class Stay:
     """A workload on a device. `peaks` are the runs of its window peak, `count` those of the number of its processes, and `limits` those of
-    its budget by source."""
+    its budget by source; `short` are the scrapes that first show that it was short of memory."""
 
     work: Work
     device: object
@@ -63,6 +63,7 @@ class Stay:
     count: list
     processes: list
     limits: dict
+    short: list = field(default_factory=list)
 
     def series(self, begin):
         on, named = self.device, self.work.named()
@@ -70,6 +71,9 @@ class Stay:
         yield from on.series("gpu_workload_processes", named, self.count, begin)
         for source, runs in self.limits.items():
             yield from on.series("gpu_workload_memory_limit_bytes", {**named, "source": source}, runs, begin)
+        for at in self.short:
+            runs = [Run(at, at + LINGER, begin + at * STEP)]
+            yield from on.series("gpu_workload_memory_last_shortage_timestamp_seconds", named, runs, begin)
         for process in self.processes:
             yield from self.of_process(process, begin)
 
