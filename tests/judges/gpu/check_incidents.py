@@ -8,12 +8,15 @@ import subprocess
 import threading
 import time
 from contextlib import ExitStack
+from pathlib import Path
 
 from cgroups import Cgroup, CgroupsUnavailable
+from check_advice import RULES, advised
 from check_cost import build_bare
 from check_memory import MIB, settle
 from children import Child, ChildFailed, Crowd
 from exporter import Exporter, cpu_seconds, resident_kib
+from prometheus import Prometheus, wait
 from results import percentile
 
 GIB = 1 << 30
@@ -232,6 +235,7 @@ def story(setup, results):
     room = allocatable(gpu) // MIB
     with ExitStack() as stack:
         exporter = stack.enter_context(Exporter(setup, "incidents-story"))
+        prometheus = stack.enter_context(Prometheus(setup, "incidents-story", exporter.port, rules=sorted(Path(RULES).glob("*.yml")))) if setup.prometheus else None
         server = Child("grower", "--mib", int(room * 0.5), user=ADA)
         stack.callback(server.end)
         server.hear()
@@ -283,6 +287,11 @@ def story(setup, results):
         results.check("incidents-story: report and incident name the address", found["id"].encode() in text and f"/?incident={found['id']}".encode() in told, "true",
             f"/?incident={found['id']}".encode() in text and f"/?incident={found['id']}".encode() in told)  # fmt: skip
 
+        if prometheus:
+            told_elsewhere(setup, results, exporter, prometheus, found, own)
+        else:
+            results.note("incidents-story: alert and advice", "SKIPPED: no --prometheus")
+
         before = len(incidents(exporter, "ended_at_peak"))
         server.send(mib=int(room * 0.985) - gpu.memory()["used"] // MIB, piece=64)
         server.hear(120)
@@ -299,6 +308,35 @@ def story(setup, results):
         after = len(incidents(exporter, "ended_at_peak"))
         results.check(f"incidents-story: four small processes end beside a server at {share:.3f}", f"{after - before} incidents", "none", after == before)
     settle(gpu)
+
+
+def told_elsewhere(setup, results, exporter, prometheus, found, own):
+    """What a mail and `advise` say about an incident of a workload that held `own` bytes."""
+    uuid = found["gpu"]["uuid"]
+
+    def alert():
+        alerts = prometheus.alert("GpuMemoryIncident")["alerts"]
+        return next((one for one in alerts if one["state"] == "firing" and one["labels"]["kind"] == "ended_at_peak"), None)
+
+    mail = wait("the alert about the incident", alert, 90)["annotations"]
+    with open(f"{setup.out}/incidents-story.mail.json", "w") as out:
+        json.dump(mail, out, indent=1)
+    page = f"http://127.0.0.1:{exporter.port}/?gpu={uuid}&at={found['at']:.0f}"
+    results.check("incidents-story: the alert's page", mail["page_url"], f"that GPU at the incident, {page}", mail["page_url"] == page)
+    moment = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(found["at"]))
+    results.check("incidents-story: the alert's time", mail["description"][:60], f"that of the incident, {moment}", moment in mail["description"])
+    status, runbook = exporter.get(mail["runbook_url"].split(str(exporter.port), 1)[1].split("#")[0])
+    anchor = f'id="{mail["runbook_url"].split("#")[1]}"'
+    results.check("incidents-story: the alert's runbook", f"{mail['runbook_url']}: {status}", f"a section {anchor}", status == 200 and anchor.encode() in runbook)
+    advice, _ = advised(setup, prometheus.url, found["workload"])
+    same = {
+        "advice: peak": (advice["driver_peak_bytes"], own),
+        "advice: no number": (advice["advice_bytes"], None),
+        "advice: reason": (advice["reason"], "shortage"),
+        "advice: when": (advice.get("last_shortage"), int(found["at"])),
+    }
+    for what, (there, here) in same.items():
+        results.check(f"incidents-story: {what}", there, f"as in the incident, {here}", there == here)
 
 
 def none(setup, results):
