@@ -145,7 +145,7 @@ def name_problems():
         used = names.used(rule["expr"])
         for name in sorted(used.metrics - families - recorded - {"up"}):
             yield f"{title}: {name} is not a family"
-        for name in sorted(used.labels - labels - {"cluster", "job", "instance"}):
+        for name in sorted(used.labels - labels - {"cluster", "job", "instance", "prometheus_replica"}):
             yield f"{title}: {name} is not a label"
         for text in rule.get("annotations", {}).values():
             for name in set(re.findall(r"\$labels\.(\w+)", text)) - labels - {"cluster", "job", "instance"}:
