@@ -32,6 +32,12 @@ EXTRA = {
     "GpuMemoryReserved": ['ratio="0.85"'],
     "GpuMemoryOverReserved": ["0.3 *"],
     "VramExporterPeakWindowTooShort": ["1.2 *"],
+    "GpuMemoryExhaustionPredicted": ["0.5 *"],
+}
+# What is recorded for GPUs and not for MIG devices, with the reason that docs/rules.md gives.
+NOT_FOR_MIG = {
+    "gpu:gpu_memory_churn_bytes:rate5m": "the exporter does not count the rises and falls of a MIG device",
+    "gpu:gpu_utilization_ratio:avg5m": "the driver does not report the utilization of a MIG device",
 }
 
 
@@ -135,6 +141,17 @@ def test_problems():
         for group in gone:
             if any(GONE in sample["labels"] for look in group["promql_expr_test"] for sample in look["exp_samples"]):
                 yield f"{name}: {GONE} fires"
+
+
+def parity_problems():
+    """What is recorded for GPUs is recorded for MIG devices, under the name of their families."""
+    recorded = {rule["record"] for rule in rules() if "record" in rule}
+    alike = {name: name.replace("gpu:gpu_", "mig:gpu_mig_", 1) for name in recorded if name.startswith("gpu:")}
+    missing = {name for name, its in alike.items() if its not in recorded}
+    yield from (f"{name} is not recorded for MIG devices as {alike[name]}" for name in sorted(missing - NOT_FOR_MIG.keys()))
+    yield from (f"{name} is recorded for MIG devices, or not at all: no reason is needed" for name in sorted(NOT_FOR_MIG.keys() - missing))
+    text = (ROOT / "docs/rules.md").read_text()
+    yield from (f"docs/rules.md does not say why {name} is not recorded for MIG devices" for name, why in NOT_FOR_MIG.items() if why not in text)
 
 
 def name_problems():
@@ -294,6 +311,7 @@ def main():
         runbook_command_problems,
         limit_problems,
         test_problems,
+        parity_problems,
         name_problems,
         runbook_problems,
         dashboard_link_problems,

@@ -8,6 +8,8 @@ rules over each history as it is, and over COPIES of its series: two jobs scrape
 with a label of their own have scraped. The results must be equal, alert for alert with their texts, and series for series. PER_JOB lists the
 alerts that say something about a job's scrapes; each job has its own.
 
+The same results show that what is recorded for workloads on a device is recorded on GPUs and on MIG devices.
+
 A copy under another `instance` is another machine to the rules: it has alerts and series of its own, but a sum over machines (OVER_MACHINES)
 must not change.
 """
@@ -149,7 +151,7 @@ def differences(once, twice, asked):
 
 
 def judged(rules, name, interval, group):
-    """The problems, and the rules that have a result in this test."""
+    """The problems, and the rules that have a result in this test, each with whether it is about a MIG device."""
     alert = group["name"].partition(":")[0]
     wanted = {alert} if alert in rules.alerts else set(rules.recorded)
     groups, found = rules.needed(wanted)
@@ -163,7 +165,8 @@ def judged(rules, name, interval, group):
             problems += (f"{name}, {what}: {difference}" for difference in differences(once, twice, compared))
             if only is None and alert not in PER_JOB:
                 problems += (f"{name}, {what}: {text}" for text in texts)
-    return problems, {dict(labels).get("alertname", place[0]) for place, samples in once.items() for labels in samples}
+    samples = ((place[0], dict(labels)) for place, listed in once.items() for labels in listed)
+    return problems, {(labels.get("alertname", name), "mig_uuid" in labels) for name, labels in samples}
 
 
 def main():
@@ -175,8 +178,11 @@ def main():
     with ThreadPoolExecutor(options.workers) as pool:
         results = list(pool.map(lambda test: judged(rules, *test), tests()))
     found = [problem for problems, _ in results for problem in problems]
-    seen = {name for _, names_seen in results for name in names_seen}
-    found += (f"{name} has no result in any test, so nothing is known about it" for name in sorted({*rules.recorded, *rules.alerts} - seen))
+    seen = {pair for _, pairs in results for pair in pairs}
+    wanted = {*rules.recorded, *rules.alerts} - {name for name, _ in seen}
+    found += (f"{name} has no result in any test, so nothing is known about it" for name in sorted(wanted))
+    for name in (name for name in rules.recorded if name.startswith("device:") and name not in wanted):
+        found += (f"{name} has no result for a {kind}" for kind, mig in (("GPU", False), ("MIG device", True)) if (name, mig) not in seen)
     print(f"{len(rules.recorded)} recorded series and {len(rules.alerts)} alerts in {len(results)} tests, each with {len(COPIES)} kinds of copies")
     for problem in found:
         print(problem, file=sys.stderr)
