@@ -41,7 +41,7 @@ def alone(select, time=STEP):
     key = "cluster, instance, uuid, mig_uuid"
     unseen = f"max_over_time(vram_exporter_processes_invisible{{{NODE}}}[{time}]) > 0"
     return (
-        f"(max by ({q.DEVICE_KEY}, workload) ({workload}) and on ({key}) count by ({key}) ({owners}) == 1"
+        f"(max by ({q.DEVICE_KEY}, workload) ({workload}) and on ({key}) count by ({key}) (group by ({key}, workload) ({owners})) == 1"
         f" unless on (cluster, instance, uuid) ({unseen}))"
     )
 
@@ -81,7 +81,7 @@ def share(title, description, counter):
 
 def traffic(title, description, links):
     queries = [
-        p.ranged(f"sum(rate(gpu_{link}_{way}_bytes_total{{{GPU}}}[{STEP}]))", f"{name}{way}")
+        p.ranged(q.total(f"rate(gpu_{link}_{way}_bytes_total{{{GPU}}}[{STEP}])"), f"{name}{way}")
         for link, name in links
         for way in ("received", "transmitted")
     ]
@@ -109,11 +109,11 @@ ON_GPU = [
         "ran, as in nvidia-smi. SMs, tensor cores, memory bandwidth: how much of them was active. All are means over the selected "
         "GPUs, or the selected MIG device, that report the value. High utilization with little activity: the GPU is mostly waiting.",
         [
-            p.ranged(" or ".join(f"sum({kind}_used_bytes{{{GPU}}}) / sum({q.usable(GPU, prefix=kind)})" for kind in KINDS), "memory used"),
-            p.ranged(f"sum({q.needed(GPU)}) / sum({q.usable(GPU)})", "memory needed"),
-            p.ranged(f"avg(gpu_utilization_ratio{{{GPU}}})", "utilization"),
+            p.ranged(" or ".join(f"{q.total(f'{kind}_used_bytes{{{GPU}}}')} / {q.total(q.usable(GPU, prefix=kind))}" for kind in KINDS), "memory used"),
+            p.ranged(f"{q.total(q.needed(GPU))} / {q.total(q.usable(GPU))}", "memory needed"),
+            p.ranged(f"avg({q.once(f'gpu_utilization_ratio{{{GPU}}}')})", "utilization"),
             *(
-                p.ranged(f"avg({q.whole(active(counter, GPU), GPU)}) or avg({active(counter, GPU, prefix='gpu_mig')})", name)
+                p.ranged(f"avg({q.once(q.whole(active(counter, GPU), GPU))}) or avg({q.once(active(counter, GPU, prefix='gpu_mig'))})", name)
                 for name, counter in (("SMs", SM), ("tensor cores", TENSOR), ("memory bandwidth", BANDWIDTH))
             ),
         ],
@@ -154,7 +154,7 @@ ON_GPU += [
         [
             f"{OWN} (gpu_workload_memory_used_bytes{{{GPU}}} and on (cluster, instance, uuid, mig_uuid, workload)"
             f" {own(SM, GPU)})",
-            f"{OWN} (avg_over_time(gpu_utilization_ratio{{{GPU}}}[{STEP}]) * on (cluster, instance, uuid) group_right ()"
+            f"{OWN} (max by (cluster, instance, uuid) (avg_over_time(gpu_utilization_ratio{{{GPU}}}[{STEP}])) * on (cluster, instance, uuid) group_right ()"
             f" {own(SM, GPU)} ^ 0)",
             *(own(counter, GPU) for counter in (SM, TENSOR, BANDWIDTH)),
         ],

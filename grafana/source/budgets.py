@@ -98,7 +98,7 @@ OVERVIEW = p.stat(
     "Over budget",
     "Number of workloads whose highest use in the exporter's last peak window is above their lowest memory "
     "budget, counted for each device.",
-    f"sum({LIMIT} < bool {PEAK})",
+    q.total(f"{LIMIT} < bool {PEAK}", key=q.HOLDING),
     thresholds=p.bad_from(1),
     size=(4, 3),
     decimals=0,

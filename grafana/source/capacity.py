@@ -11,9 +11,9 @@ PEAKS = (
     f"max by ({q.HOLDER}) ({q.highest(PEAK_BY, NODE, '$__range')})"
     f" * on (cluster, instance, uuid) group_left (name) {MODELS}"
 )
-BY_SUM = f"ceil(sum by (name) ({PEAKS}) / on (name) {SIZE})"
+BY_SUM = f"ceil({q.total(PEAKS, 'name', q.HOLDING)} / on (name) {SIZE})"
 # Two workloads that need more than half of a GPU each do not fit on one.
-LARGE = f"count by (name) ({PEAKS} > on (name) group_left () {SIZE} / 2)"
+LARGE = f"count by (name) (group by ({q.HOLDING}, name) ({PEAKS} > on (name) group_left () {SIZE} / 2))"
 NEEDED = f"({BY_SUM} >= on (name) {LARGE} or {LARGE} or {BY_SUM})"
 
 QUARTER = 15 * 60
@@ -43,9 +43,9 @@ def free(prefix):
 # Devices that the kubelet has allocated as often as it can.
 ALLOCATED = (
     f"(max by (cluster, instance, uuid, mig_uuid) (gpu_allocatable_devices{{{NODE}}}) - on (cluster, instance, uuid, mig_uuid)"
-    f" count by (cluster, instance, uuid, mig_uuid) (gpu_allocation_info{{{NODE}}}) <= 0)"
+    f" count by (cluster, instance, uuid, mig_uuid) (group by (instance, {q.ALLOCATION}) (gpu_allocation_info{{{NODE}}})) <= 0)"
 )
-FAULTY = f'ALERTS{{{NODE},severity="critical",alertstate="firing",uuid!=""}}'
+FAULTY = f'ALERTS{{{q.of_rules(NODE)},severity="critical",alertstate="firing",uuid!=""}}'
 ROOM = (
     f"({q.each_device(free, NODE)} >= $size * {q.GIB} unless on (cluster, instance, uuid, mig_uuid) {ALLOCATED}"
     f" unless on (cluster, instance, uuid) {FAULTY})"
@@ -58,9 +58,14 @@ SPARE = (
 )
 
 
-def or_none(count):
-    """A count by model, 0 for the models without any."""
-    return f"{count} or 0 * count by (name) ({MODELS})"
+def boards(series):
+    """The number of GPUs by model."""
+    return f"count by (name) (group by (cluster, uuid, name) ({series}))"
+
+
+def or_none(series):
+    """The number of GPUs by model, 0 for the models without any."""
+    return f"{boards(series)} or 0 * count by (name) ({MODELS})"
 
 
 PANELS = [
@@ -94,11 +99,11 @@ PANELS = [
         "if they had. `vram-exporter advise` packs the workloads. Spare: GPUs that answer, that are not allocated and not held. Fit: "
         "GPUs on which a job of `Job size` fits now.",
         [
-            f"count by (name) ({MODELS})",
-            or_none(f"count by (name) (group by (cluster, instance, uuid, name) ({PEAKS}))"),
+            boards(MODELS),
+            or_none(PEAKS),
             NEEDED,
-            or_none(f"count by (name) ({SPARE})"),
-            or_none(f"count by (name) ({MODELS} and on (cluster, instance, uuid) {ROOM})"),
+            or_none(SPARE),
+            or_none(f"{MODELS} and on (cluster, instance, uuid) {ROOM}"),
         ],
         [
             t.column("name", "Model"),

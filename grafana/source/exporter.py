@@ -22,7 +22,7 @@ def scraped(family):
 
 def duration(quantile):
     rate = f"rate(vram_exporter_lane_duration_seconds_bucket{{{NODE}}}[$__rate_interval])"
-    return f"histogram_quantile({quantile}, sum by (lane, le) ({rate}))"
+    return f"histogram_quantile({quantile}, {q.total(rate, 'lane, le', BY_NODE)})"
 
 
 def reached(family):
@@ -161,7 +161,7 @@ FRESH = [
         "in use.",
         [
             p.ranged(
-                f"avg by (lane) (rate(vram_exporter_lane_duration_seconds_count{{{NODE}}}[$__rate_interval]))",
+                f"avg by (lane) (max by ({BY_NODE}, lane) (rate(vram_exporter_lane_duration_seconds_count{{{NODE}}}[$__rate_interval])))",
                 "{{lane}} readings",
             )
         ],
@@ -180,7 +180,7 @@ FAULTS = [
         "Faults per minute, by the part of the exporter in which they occurred.",
         [
             p.ranged(
-                f"sum by (source) (rate(vram_exporter_faults_total{{{NODE}}}[$__rate_interval])) * 60 > 0",
+                f"{q.total(f'rate(vram_exporter_faults_total{{{NODE}}}[$__rate_interval])', 'source', BY_NODE)} * 60 > 0",
                 "{{source}}",
             )
         ],
@@ -192,7 +192,7 @@ FAULTS = [
         "Faults by source and reason",
         "Number of faults in the selected time range for each node, source and reason.",
         # increase() does not count the first fault of a source and reason whose series appeared within the range.
-        "sum by (cluster, instance, source, reason) "
+        "max by (cluster, instance, source, reason) "
         f"(({REASONS} unless {REASONS} offset $__range) or increase({REASONS}[$__range])) > 0",
         [t.column("instance", "Node"), t.column("source", "Source"), t.column("reason", "Reason")],
         unit=p.COUNT,

@@ -45,13 +45,11 @@ ISSUES = " or ".join(
         ),
         f'label_replace(1 - vram_exporter_nvml_up{{{NODE}}} > 0, "issue", "no driver: NVML is not open", "", "")',
         f'label_replace({KNOWN} unless {PRESENT}, "issue", "exporter silent", "", "")',
-        'label_replace(count by (cluster, instance) (group by (cluster, instance, job) '
-        f'(vram_exporter_build_info{{{NODE}}})) > 1, "issue", "two jobs scrape it: choose one in Job", "", "")',
     ]
 )
 SHIPPED = "(Gpu|Allocator|VramExporter).*"
 # 0 if the shipped rules are loaded: one of them records this series, of the nodes that are silent now too.
-NOTHING_FIRES = f"0 * count(last_over_time(gpu:gpu_memory_allocatable_bytes:diff{{{NODE}}}[6h]))"
+NOTHING_FIRES = f"0 * count(last_over_time(gpu:gpu_memory_allocatable_bytes:diff{{{q.of_rules(NODE)}}}[6h]))"
 OVERVIEW = [
     p.counts(
         "Firing",
@@ -104,7 +102,7 @@ OVERVIEW = [
         "Near limit",
         "GPUs, or their MIG devices if there are any, whose highest use in the selected time range is at or above 90 % of "
         "allocatable memory.",
-        f"sum({HIGHEST} >= bool {p.CRITICAL})",
+        f"sum({q.once(HIGHEST)} >= bool {p.CRITICAL})",
         thresholds=p.bad_from(1, "orange"),
         size=(4, 3),
         decimals=0,
@@ -155,8 +153,8 @@ OVER_TIME = [
         [
             p.ranged(f"max({DRAWN})", "highest peak"),
             p.ranged(f"max({USED})", "highest"),
-            p.ranged(f"quantile(0.9, {USED})", "90th percentile"),
-            p.ranged(f"quantile(0.5, {USED})", "median"),
+            p.ranged(f"quantile(0.9, {q.once(USED)})", "90th percentile"),
+            p.ranged(f"quantile(0.5, {q.once(USED)})", "median"),
             p.ranged(f"min({USED})", "lowest"),
         ],
         unit=p.RATIO,
@@ -182,10 +180,10 @@ OVER_TIME = [
         "Number of GPUs, or of their MIG devices if there are any, whose peak since the previous point was at least this "
         "share of allocatable memory. Each area contains the ones below it.",
         [
-            p.ranged(f"count({DRAWN})", "all"),
-            p.ranged(f"sum({DRAWN} >= bool 0.5)", "50 % or more"),
-            p.ranged(f"sum({DRAWN} >= bool {p.HIGH})", "85 % or more"),
-            p.ranged(f"sum({DRAWN} >= bool {p.CRITICAL})", "90 % or more"),
+            p.ranged(f"count({q.once(DRAWN)})", "all"),
+            p.ranged(f"sum({q.once(DRAWN)} >= bool 0.5)", "50 % or more"),
+            p.ranged(f"sum({q.once(DRAWN)} >= bool {p.HIGH})", "85 % or more"),
+            p.ranged(f"sum({q.once(DRAWN)} >= bool {p.CRITICAL})", "90 % or more"),
         ],
         unit=p.COUNT,
         fill=80,
@@ -210,7 +208,7 @@ SLACK = f"(gpu_memory_used_bytes{{{NODE}}} - gpu_memory_needed_bytes{{{NODE}}})"
 # Reads two series for each workload on a device; those of its processes can be many times as many.
 IDLE = (
     f"max by ({q.HOLDER}) ({q.USED_BY}{{{NODE}}} and on ({DEVICE_KEY}, workload)"
-    f" workload:gpu_process_idle_seconds:min{{{NODE}}} >= 3600)"
+    f" workload:gpu_process_idle_seconds:min{{{q.of_rules(NODE)}}} >= 3600)"
 )
 UNUSED = [
     p.series(
@@ -223,7 +221,7 @@ UNUSED = [
             p.ranged(q.total(q.peak(NODE, q.STEP)), "peaks"),
             p.ranged(q.total(f"gpu_memory_used_bytes{{{NODE}}}"), "used"),
             p.ranged(q.total(f"gpu_memory_needed_bytes{{{NODE}}} or gpu_memory_used_bytes{{{NODE}}}"), "needed"),
-            p.ranged(f"sum({q.unattributed(NODE)})", "unattributed"),
+            p.ranged(q.total(q.unattributed(NODE)), "unattributed"),
         ],
         size=(12, 8),
         interval="90s",
@@ -274,8 +272,8 @@ HEALTH = [
         "Issues",
         "Issues in the selected time range: GPUs that do not answer, critical errors (Xid), uncorrected ECC errors, "
         "row remapping, recovery actions that the driver requires, throttling by heat or power brake, nodes without a "
-        "driver, nodes whose exporter is not scraped, and nodes that two jobs scrape.",
-        [q.linked(f"sum by ({GPU_KEY}, issue) ({ISSUES})")],
+        "driver, and nodes whose exporter is not scraped.",
+        [q.linked(f"max by ({GPU_KEY}, issue) ({ISSUES})")],
         [
             t.column("issue", "Issue"),
             t.column("instance", "Node", links=links.detail("exporter", "instance"), width=100),

@@ -76,7 +76,7 @@ OVERVIEW = [
         "Busy",
         "GPU utilization: share of time in which a kernel ran, averaged over the selected GPUs. The driver does not report "
         "it under MIG.",
-        f"avg(gpu_utilization_ratio{{{GPU}}})",
+        f"avg({q.once(f'gpu_utilization_ratio{{{GPU}}}')})",
         unit=p.RATIO,
         size=SMALL,
         empty="unknown",
@@ -157,7 +157,7 @@ PARTS = f"group by (cluster, instance, uuid, mig_uuid, gpu_instance, profile) (g
 LARGEST = q.largest(USED_BY, GPU, "workload", 12)
 # Both sums come from the same reading, so changes between readings do not affect the difference.
 NO_WORKLOAD = (
-    f"{q.total(f'gpu_process_memory_used_bytes{{{GPU}}}', key=PROCESS)} - ({q.total(HELD, key=HOLDER)} or vector(0)) > 1048576"
+    f"{q.total(f'gpu_process_memory_used_bytes{{{GPU}}}', key=q.RUNNING)} - ({q.total(HELD, key=q.HOLDING)} or vector(0)) > 1048576"
 )
 
 
@@ -169,8 +169,8 @@ MEMORY = [
         "the line `other workloads` is the sum of the rest. During a sudden change the parts may come from two readings, "
         "taken a few milliseconds apart.",
         [
-            p.ranged(f"{q.total(HELD, 'workload')} and on (workload) {LARGEST}", "{{workload}}"),
-            p.ranged(f"{q.total(f'{HELD} unless on (workload) {LARGEST}', key=HOLDER)}", "other workloads"),
+            p.ranged(f"{q.total(HELD, 'workload', q.HOLDING)} and on (workload) {LARGEST}", "{{workload}}"),
+            p.ranged(f"{q.total(f'{HELD} unless on (workload) {LARGEST}', key=q.HOLDING)}", "other workloads"),
             p.ranged(NO_WORKLOAD, "processes without a workload"),
             p.ranged(needed.rest("unattributed"), "unattributed"),
             p.ranged(needed.rest("free"), "free"),

@@ -52,7 +52,8 @@ HEALTH = [
         [
             f"max by ({GPU_KEY}, name, architecture, pci_bus_id, mig_mode, simulated) (gpu_info{{{GPU}}})",
             f"max by ({GPU_KEY}, driver_version) (gpu_info{{{GPU}}}"
-            f" * on (cluster, instance) group_left (driver_version) nvidia_driver_info{{{q.NODE}}})",
+            f" * on (cluster, instance) group_left (driver_version)"
+            f" group by (cluster, instance, driver_version) (nvidia_driver_info{{{q.NODE}}}))",
         ],
         [
             t.column("instance", "Node", width=110),
@@ -73,10 +74,10 @@ HEALTH = [
         "Share of time in which a kernel ran, memory was read or written, or video was encoded or decoded, averaged "
         "over the selected GPUs. The driver does not report it under MIG.",
         [
-            p.ranged(f"avg(gpu_utilization_ratio{{{GPU}}})", "kernels"),
-            p.ranged(f"avg(gpu_memory_bandwidth_utilization_ratio{{{GPU}}})", "memory bandwidth"),
-            p.ranged(f"avg(gpu_encoder_utilization_ratio{{{GPU}}})", "encoder"),
-            p.ranged(f"avg(gpu_decoder_utilization_ratio{{{GPU}}})", "decoder"),
+            p.ranged(f"avg({q.once(f'gpu_utilization_ratio{{{GPU}}}')})", "kernels"),
+            p.ranged(f"avg({q.once(f'gpu_memory_bandwidth_utilization_ratio{{{GPU}}}')})", "memory bandwidth"),
+            p.ranged(f"avg({q.once(f'gpu_encoder_utilization_ratio{{{GPU}}}')})", "encoder"),
+            p.ranged(f"avg({q.once(f'gpu_decoder_utilization_ratio{{{GPU}}}')})", "decoder"),
         ],
         unit=p.RATIO,
         max=1,
@@ -142,13 +143,13 @@ HEALTH = [
         "New Xid errors, ECC errors and PCIe replays, and the state of row remapping and retired pages. Only values "
         "above 0 are shown.",
         [
-            p.ranged(f"sum by (xid) {q.xids(GPU, q.STEP)}", "Xid {{xid}}"),
-            p.ranged(f"sum by (type) (increase(gpu_ecc_errors_total{{{GPU}}}[$__rate_interval])) > 0", "ECC {{type}}"),
-            p.ranged(f"sum(increase(gpu_pcie_replays_total{{{GPU}}}[$__rate_interval])) > 0", "PCIe replays"),
-            p.ranged(f"sum by (cause) (gpu_remapped_rows{{{GPU}}}) > 0", "remapped rows, {{cause}}"),
-            p.ranged(f"sum by (cause) (gpu_retired_pages{{{GPU}}}) > 0", "retired pages, {{cause}}"),
-            p.ranged(f"sum(gpu_row_remap_pending{{{GPU}}}) > 0", "row remapping waits for a reset"),
-            p.ranged(f"sum(gpu_row_remap_failed{{{GPU}}}) > 0", "row remapping failed"),
+            p.ranged(q.total(q.xids(GPU, q.STEP), "xid"), "Xid {{xid}}"),
+            p.ranged(f"{q.total(f'increase(gpu_ecc_errors_total{{{GPU}}}[$__rate_interval])', 'type')} > 0", "ECC {{type}}"),
+            p.ranged(f"{q.total(f'increase(gpu_pcie_replays_total{{{GPU}}}[$__rate_interval])')} > 0", "PCIe replays"),
+            p.ranged(f"{q.total(f'gpu_remapped_rows{{{GPU}}}', 'cause')} > 0", "remapped rows, {{cause}}"),
+            p.ranged(f"{q.total(f'gpu_retired_pages{{{GPU}}}', 'cause')} > 0", "retired pages, {{cause}}"),
+            p.ranged(f"{q.total(f'gpu_row_remap_pending{{{GPU}}}')} > 0", "row remapping waits for a reset"),
+            p.ranged(f"{q.total(f'gpu_row_remap_failed{{{GPU}}}')} > 0", "row remapping failed"),
         ],
         unit=p.COUNT,
         size=(12, 7),

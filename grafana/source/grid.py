@@ -5,7 +5,7 @@ Invariant: panels never overlap, and the id of a panel is its number in the file
 
 import itertools
 
-from .queries import NODE
+from .queries import NODE, of_rules
 
 DATASOURCE = {"type": "prometheus", "uid": "$datasource"}
 TAG = "vram-exporter"
@@ -93,7 +93,7 @@ JOB = query_variable(
     "job",
     "Job",
     'label_values(vram_exporter_build_info{cluster=~"$cluster"}, job)',
-    "Label job: the scrape job. If two jobs scrape the same exporters, choose one of them.",
+    "Label job: the scrape job. An exporter that two jobs scrape counts once.",
 )
 NODES = 'label_values(vram_exporter_build_info{cluster=~"$cluster",job=~"$job"}, instance)'
 NODES_NOTE = "Label instance: name of the node in the scrape configuration."
@@ -200,7 +200,7 @@ def alerts(names, select, *severities):
             # The line above the panels has no room for switches.
             "hide": True,
             "iconColor": SEVERITIES[severity],
-            "expr": named(began(f'{select},alertname=~"{names}",severity="{severity}"')),
+            "expr": named(began(f'{of_rules(select)},alertname=~"{names}",severity="{severity}"')),
             # The minimum; over a longer range the step is $__interval.
             "step": "60s",
             "titleFormat": "{{alertname}}",

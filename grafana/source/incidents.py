@@ -65,13 +65,13 @@ def about(expression):
 
 def count(names, select, severity):
     """How many rows `firing` shows with this severity (a regular expression)."""
-    chosen = f'{select},alertname=~"{names}",alertstate="firing",severity=~"{severity}"'
+    chosen = f'{q.of_rules(select)},alertname=~"{names}",alertstate="firing",severity=~"{severity}"'
     return f"count(group by (alertname, {q.DEVICE_KEY}, workload, pod, process) (ALERTS{{{chosen}}}))"
 
 
 def firing(names, select, size, title="Firing alerts", linked=True, owners=True, more=None):
     """The alerts with these names, the most severe first, and what to do about each. `more`: names and a selector of further alerts."""
-    selectors = [f'{chosen},alertname=~"{alerts}"' for alerts, chosen in ((names, select), *([more] if more else []))]
+    selectors = [f'{q.of_rules(chosen)},alertname=~"{alerts}"' for alerts, chosen in ((names, select), *([more] if more else []))]
     fires = " or ".join(f'ALERTS{{{chosen},alertstate="firing"}}' for chosen in selectors)
     since = " or ".join(f"ALERTS_FOR_STATE{{{chosen}}}" for chosen in selectors)
     # A ruler that does not write ALERTS_FOR_STATE still lists its alerts.

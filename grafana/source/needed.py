@@ -21,9 +21,9 @@ ON_GPU = [
         "processes that report about their allocators (docs/needed.md). Without such a process there is only used memory.",
         [
             p.ranged(rest("used"), "used"),
-            p.ranged(f"sum({q.needed(GPU)})", "needed"),
-            p.ranged(q.total(f"gpu_process_allocator_reserved_bytes{{{GPU}}}", key=PROCESS), "reserved by allocators"),
-            p.ranged(q.total(f"gpu_process_allocator_allocated_bytes{{{GPU}}}", key=PROCESS), "allocated"),
+            p.ranged(q.total(q.needed(GPU)), "needed"),
+            p.ranged(q.total(f"gpu_process_allocator_reserved_bytes{{{GPU}}}", key=f"{q.RUNNING}, framework"), "reserved by allocators"),
+            p.ranged(q.total(f"gpu_process_allocator_allocated_bytes{{{GPU}}}", key=f"{q.RUNNING}, framework"), "allocated"),
         ],
         overrides=[
             *p.MEMORY_COLORS,

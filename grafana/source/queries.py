@@ -3,8 +3,8 @@ exceptions: right-sizing reads recorded maxima for the time before the selected 
 idle memory are those of recorded series.
 
 Invariants: every selector takes the dashboard's variables as regular expressions. "All" is `.*`, which also matches series
-without the label, so neither a cluster label nor Kubernetes is needed. A sum is over the maximum of each device, so that a second
-job that scrapes the same exporters does not double it.
+without the label, so neither a cluster label nor Kubernetes is needed. A sum or a count is over one series of each device, so that it
+stays the same if two jobs scrape the same exporters, if they call a node by two names, or if the server has the series of two replicas.
 """
 
 # Selectors for a panel's series. BOARD is the physical GPU; GPU is the GPU or, if one is chosen, its MIG device.
@@ -19,6 +19,12 @@ GROWING = WORKLOAD + ',workload=~"$growing"'
 AT = NODE + ',instance=~"$at"'
 NAMESPACE = NODE + ',namespace=~"$namespace"'
 
+
+def of_rules(select):
+    """The selector for recorded series and alerts: they have no job, except for the alerts about the scrapes of a job."""
+    return select.replace('job=~"$job"', 'job=~"$job|"')
+
+
 # Labels that identify a GPU or a device (a GPU or a MIG device), and all labels that are shown for a device.
 GPU_KEY = "cluster, instance, gpu, uuid"
 DEVICE_KEY = GPU_KEY + ", mig_uuid"
@@ -27,6 +33,11 @@ POD_KEY = "cluster, instance, namespace, pod, container"
 # A workload on one device, and a workload on one node.
 HOLDER = f"{DEVICE_KEY}, workload, kind"
 OWNER = "cluster, instance, workload"
+# What a sum or a count is over: a device, and a workload or a process on it, whatever its node is called.
+UNIQUE = "cluster, uuid, mig_uuid"
+HOLDING = f"{UNIQUE}, workload, kind"
+RUNNING = f"{UNIQUE}, pid, process"
+ALLOCATION = f"{UNIQUE}, namespace, pod, container, resource, replica"
 # At least the time between two points of a graph.
 STEP = "$__rate_interval"
 # Prefixes of the families for a GPU and for a MIG device.
@@ -35,10 +46,15 @@ USED_BY, PEAK_BY = "gpu_workload_memory_used_bytes", "gpu_workload_memory_window
 GIB = 1 << 30
 
 
-def total(expression, by="", key=DEVICE_KEY):
+def total(expression, by="", key=UNIQUE):
     """The sum by the labels `by`, over one series for each device and label."""
     inner = f"max by ({key}{', ' if by else ''}{by}) ({expression})"
     return f"sum by ({by}) ({inner})" if by else f"sum({inner})"
+
+
+def once(expression):
+    """One series for each device."""
+    return f"max by ({UNIQUE}) ({expression})"
 
 
 def newest(family, select, time=None):
@@ -119,7 +135,7 @@ def device_usable(select, time=None):
 def looked_back(level, family, select):
     """The highest value within $lookback, for use inside `max by`. Values before the selected time range come from
     recorded one-hour maxima, two per hour, because a week of the family itself is 40,000 samples per series."""
-    recorded = highest(f"{level}:{family}:max1h", select, "$lookback")
+    recorded = highest(f"{level}:{family}:max1h", of_rules(select), "$lookback")
     return f'({highest(family, select, "$__range")} or label_replace({recorded}, "from", "recorded", "", ""))'
 
 
@@ -166,13 +182,14 @@ def unused_allocations(select):
 def count_unused(select):
     """0 if every allocation to a selected workload is used, absent if no allocation is known."""
     known = of_workload(allocations(select))
-    return f"count({known}) - (count({known} and on ({POD_KEY}) gpu_workload_processes{{{NODE}}}) or vector(0))"
+    used = f"{known} and on ({POD_KEY}) gpu_workload_processes{{{NODE}}}"
+    return f"count(group by ({ALLOCATION}) ({known})) - (count(group by ({ALLOCATION}) ({used})) or vector(0))"
 
 
 def largest(family, select, by, number, time="$__range"):
     """The `number` series with the largest values over the whole selected time range, for `and on` or `unless on`. With
     `@ end()` the selection is the same at every point of a graph."""
-    return f"topk({number}, sum by ({by}) (max_over_time({family}{{{select}}}[{time}] @ end())))"
+    return f"topk({number}, {total(f'max_over_time({family}{{{select}}}[{time}] @ end())', by, f'{DEVICE_KEY}, kind')})"
 
 
 def top_holders(number, select):
@@ -187,7 +204,7 @@ def of_holders(holders, expression):
 
 def idle_for(select):
     """The time since a process of each workload last worked, of the recording rules, whose series exists every four minutes."""
-    return f"last_over_time(workload:gpu_process_idle_seconds:min{{{select}}}[5m])"
+    return f"last_over_time(workload:gpu_process_idle_seconds:min{{{of_rules(select)}}}[5m])"
 
 
 def linked(expression):

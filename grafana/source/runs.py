@@ -86,8 +86,8 @@ NAME = "{{instance}} · {{workload}}"
 THEIR_DEVICES = f"group by ({PLACE}) (max_over_time({USED_BY}{{{RUN}}}[$__range] @ end()))"
 THEIR_GPUS = f"group by (cluster, instance, uuid) (max_over_time({USED_BY}{{{RUN}}}[$__range]))"
 LARGEST = (
-    f"topk(12, sum by (workload) (max_over_time({USED_BY}{{{AT}}}[$__range] @ end())"
-    f" and on ({PLACE}) {THEIR_DEVICES}))"
+    f"topk(12, sum by (workload) (max by ({q.HOLDING}) (max_over_time({USED_BY}{{{AT}}}[$__range] @ end())"
+    f" and on ({PLACE}) {THEIR_DEVICES})))"
 )
 PEAKS = f"sum by ({q.OWNER}) (max by ({HOLDER}) ({q.highest(PEAK_BY, RUN, q.STEP)}))"
 TOP = f"and on ({q.OWNER}) {q.largest(PEAK_BY, RUN, q.OWNER, 8)}"
@@ -125,7 +125,7 @@ LADDER = p.bars(
     size=(12, 8),
     empty="No workload held memory.",
 )
-ALLOCATABLE = f"sum({CAPACITY.replace('[$__range]', '[5m]')} and on ({PLACE}) {THEIR_DEVICES})"
+ALLOCATABLE = f"sum({q.once(CAPACITY.replace('[$__range]', '[5m]') + f' and on ({PLACE}) {THEIR_DEVICES}')})"
 OVER_TIME = [
     p.series(
         "Peak of the workloads, and allocatable memory",
@@ -133,7 +133,7 @@ OVER_TIME = [
         "peaks. Allocatable: memory of the at most 8 devices that the selected workloads used.",
         [
             p.ranged(f"{PEAKS} {TOP}", NAME),
-            p.ranged(f"{ALLOCATABLE} and on () count({THEIR_DEVICES}) <= 8", "allocatable"),
+            p.ranged(f"{ALLOCATABLE} and on () count({q.once(THEIR_DEVICES)}) <= 8", "allocatable"),
         ],
         size=(12, 9),
         fill=0,
@@ -148,7 +148,7 @@ OVER_TIME = [
         "there: what else held memory at the moment that the pointer marks in every graph.",
         [
             p.ranged(
-                f"sum by (workload) (max by ({HOLDER}) ({USED_BY}{{{AT}}}) and on ({PLACE}) {THEIR_DEVICES})"
+                f"sum by (workload) (max by ({q.HOLDING}) ({USED_BY}{{{AT}}} and on ({PLACE}) {THEIR_DEVICES}))"
                 f" and on (workload) {LARGEST}",
                 "{{workload}}",
             ),

@@ -65,7 +65,8 @@ SIZES = [
             # GPUs that support MIG and are not partitioned, and on which no allocation has failed.
             f'({SHARE}) and on (cluster, instance, uuid, mig_uuid) gpu_info{{{EMPTIEST},mig_mode!=""}}'
             f" unless on (cluster, instance, uuid) {FAILED}",
-            f"max by ({KEY}, name) ({PEAK} * on (cluster, instance, uuid) group_left (name) gpu_info{{{EMPTIEST}}})",
+            f"max by ({KEY}, name) ({PEAK} * on (cluster, instance, uuid) group_left (name)"
+            f" group by (cluster, instance, uuid, name) (gpu_info{{{EMPTIEST}}}))",
             q.named_device(PEAK, EMPTIEST),
         ],
         [
@@ -100,7 +101,7 @@ SIZES = [
         "Number of GPUs, or of their MIG devices if there are any, by the highest total memory use of all their workloads "
         "within `Lookback`, in eighths of the device: 25 means more than 12.5 % and up to 25 %. Of all devices of the selected nodes, "
         "whichever workloads are selected.",
-        f'count_values("percent", clamp_min(ceil(8 * {DEVICE_SHARE}), 1) * 12.5)',
+        f'count_values("percent", clamp_min(ceil(8 * {q.once(DEVICE_SHARE)}), 1) * 12.5)',
         [t.column("percent", "Peak up to (%)", "none", width=150)],
         unit=p.COUNT,
         order="Peak up to (%)",

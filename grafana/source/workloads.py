@@ -8,7 +8,8 @@ USED = f"{USED_BY}{{{WORKLOAD}}}"
 NAME = "{{instance}} · {{workload}}"
 SMALL = (4, 3)
 # An idle workload is one whose processes have all been idle for $idle seconds. The rule's series exists every four minutes.
-IDLE_RULE = f"workload:gpu_process_idle_seconds:min{{{RUN}}} >= $idle"
+OF_WORKLOAD = q.owner("workload", WORKLOAD)
+IDLE_RULE = f"workload:gpu_process_idle_seconds:min{{{q.of_rules(RUN)}}} >= $idle"
 OVERVIEW = [
     p.stat(
         "Workloads",
@@ -22,7 +23,7 @@ OVERVIEW = [
     p.stat(
         "Taken",
         "Memory that all selected workloads hold now.",
-        q.total(USED, key=HOLDER),
+        q.total(USED, key=q.HOLDING),
         unit=p.BYTES,
         size=SMALL,
         empty="none now",
@@ -32,8 +33,8 @@ OVERVIEW = [
     p.stat(
         "Idle",
         "Memory of processes that have not worked on the GPU for at least the time in `Idle after`. Unknown under MIG.",
-        f"sum({q.idle_holders(NAMESPACE)} {q.owner('workload', WORKLOAD)})"
-        f" or 0 * count(gpu_process_idle_seconds{{{NAMESPACE}}} {q.owner('workload', WORKLOAD)})",
+        f"{q.total(f'{q.idle_holders(NAMESPACE)} {OF_WORKLOAD}', key=q.RUNNING)}"
+        f" or 0 * count(gpu_process_idle_seconds{{{NAMESPACE}}} {OF_WORKLOAD})",
         unit=p.BYTES,
         thresholds=p.bad_from(1 << 30, "orange"),
         size=SMALL,
@@ -53,7 +54,7 @@ OVERVIEW = [
     p.stat(
         "Held",
         "Memory times the time for which it was held, of all selected workloads, in the selected time range.",
-        f"sum({q.gib_hours(q.total(USED, key=HOLDER))})",
+        f"sum({q.gib_hours(q.total(USED, key=q.HOLDING))})",
         unit=p.GIB_HOURS,
         size=SMALL,
         decimals=0,
@@ -70,7 +71,7 @@ def named(expression, label, instead):
 
 def recorded(name, minutes):
     """GiB-hours of a recorded namespace series that is evaluated every `minutes` minutes."""
-    series = f'namespace:{name}{{cluster=~"$cluster",job=~"$job",namespace=~"$namespace"}}'
+    series = f'namespace:{name}{{cluster=~"$cluster",namespace=~"$namespace"}}'
     selected = f"group by (namespace) ({q.highest(PEAK_BY, WORKLOAD, '$__range')})"
     return f"max by (namespace) (sum_over_time({series}[$__range])) * {minutes} / 60 / {q.GIB} and on (namespace) {selected}"
 
@@ -91,21 +92,21 @@ NAMESPACES = [
         "whole namespace whichever nodes and workloads are selected; they need the recording rules, in which a workload is idle "
         "after an hour.",
         [
-            in_namespace(q.total(USED, "namespace", HOLDER)),
+            in_namespace(q.total(USED, "namespace", q.HOLDING)),
             in_namespace(
-                f"count by (namespace) (group by ({DEVICE_KEY}, namespace, pod, container, replica)"
+                f"count by (namespace) (group by ({q.ALLOCATION})"
                 f" ({q.of_workload(f'gpu_allocation_info{{{NAMESPACE}}}')}))"
             ),
-            in_namespace(f"count by (namespace) (group by ({DEVICE_KEY}, namespace) (gpu_workload_processes{{{WORKLOAD}}}))"),
+            in_namespace(f"count by (namespace) (group by ({q.UNIQUE}, namespace) (gpu_workload_processes{{{WORKLOAD}}}))"),
             in_namespace(
-                f"{q.total(USED, 'namespace', HOLDER)} - on (namespace) {q.total(q.slack(WORKLOAD), 'namespace', HOLDER)}"
+                f"{q.total(USED, 'namespace', q.HOLDING)} - on (namespace) {q.total(q.slack(WORKLOAD), 'namespace', q.HOLDING)}"
             ),
             in_namespace(f"max by (namespace) ({q.highest(PEAK_BY, WORKLOAD, '$__range')})"),
-            in_namespace(f"sum by (namespace) ({q.idle_holders(NAMESPACE)} {q.owner('namespace', WORKLOAD)})"),
+            in_namespace(q.total(f"{q.idle_holders(NAMESPACE)} {q.owner('namespace', WORKLOAD)}", "namespace", q.RUNNING)),
             in_namespace(recorded("gpu_workload_memory_used_bytes:sum", 1)),
             in_namespace(recorded("gpu_workload_memory_idle_bytes:sum", 4)),
             # The budgets without a namespace are those outside of Kubernetes.
-            in_namespace(f"sum by (namespace) ({budgets.in_namespaces()})"),
+            in_namespace(q.total(budgets.in_namespaces(), "namespace", q.HOLDING)),
         ],
         [
             t.column("title", "Namespace", links=links.detail("workloads", "namespace")),
@@ -167,9 +168,9 @@ HOLDERS = [
         "Memory by the user of the processes; in containers this is often root. Taken: now. Idle: held by processes that "
         "have not worked for `Idle after`. Processes: those that hold memory.",
         [
-            named(f"sum by (user) ({PROCESS_USED} {OF_USER})", "user", "unknown"),
-            named(f"sum by (user) ({q.idle_holders(NAMESPACE)} {OF_USER})", "user", "unknown"),
-            named(f"count by (user) ({PROCESS_USED} {OF_USER})", "user", "unknown"),
+            named(q.total(f"{PROCESS_USED} {OF_USER}", "user", q.RUNNING), "user", "unknown"),
+            named(q.total(f"{q.idle_holders(NAMESPACE)} {OF_USER}", "user", q.RUNNING), "user", "unknown"),
+            named(f"count by (user) (group by ({q.RUNNING}, user) ({PROCESS_USED} {OF_USER}))", "user", "unknown"),
         ],
         [
             t.column("user", "User"),
@@ -184,7 +185,7 @@ HOLDERS = [
     t.ranking(
         "By kind of workload",
         "Memory held now by kind of workload: Kubernetes, other containers, batch jobs, systemd units or users.",
-        named(q.total(USED, "kind", f"{DEVICE_KEY}, workload"), "kind", "beyond the limit"),
+        named(q.total(USED, "kind", f"{q.UNIQUE}, workload"), "kind", "beyond the limit"),
         [t.column("kind", "Kind")],
         size=(12, 8),
         empty="No workload holds memory.",

@@ -1,5 +1,6 @@
 """Checks every dashboard in grafana/dashboards: its structure and the families that it names; that each of its queries returns
-data from a real Prometheus, with the variables set to "All" and to single values; and that it shows a week of known data correctly.
+data from a real Prometheus, with the variables set to "All" and to single values; that it shows a week of known data correctly; and that an
+exporter that a server has several times counts once.
 
     python3 tests/judges/dashboards/check.py --exporter target/release/vram-exporter
 """
@@ -17,6 +18,7 @@ from pathlib import Path
 import dashboards
 import lint
 import machines
+import once
 import week
 
 # (file, panel, refId): why the query returns no data. The check fails if one of these queries does return data.
@@ -233,6 +235,7 @@ def main():
             for name, dashboard in found.items():
                 problems += (f"{name}: {p}" for p in dashboard_problems(name, dashboard, prometheus))
         problems += week.problems(found)
+        problems += once.problems(found)
         print(f"{len(found)} dashboards, {queries} queries, each with All and {len(CHOICES)} choices")
     elif os.environ.get("VRAM_EXPORTER_TEST_REQUIRE_ALL"):
         problems.append("prometheus is not installed")

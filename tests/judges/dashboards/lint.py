@@ -18,7 +18,6 @@ NARROWEST, DRAWN = 100, 50
 ACTION = 38
 # (file, panel, rule): the reason for the exception.
 EXCEPTIONS = {
-    ("workloads.json", "By namespace", "instance"): "the recorded series of a namespace are sums over its nodes",
     ("exporter.json", "Faults by source and reason", "counter"): "increase() does not see the first fault of a new series",
 }
 SELECTOR = re.compile(r"(?<![\w$:])([a-zA-Z_][\w:]*)(\{[^}]*\})")
@@ -48,10 +47,13 @@ def variable_problems(dashboard):
 
 
 def selector_problems(target):
-    """(rule, problem): every series is selected by job and node, so that no panel shows what the user excluded."""
+    """(rule, problem): every series is selected by job and node, so that no panel shows what the user excluded. A series that the rules
+    have made has no job, so that it is selected with any; those of a namespace have neither."""
     for family, labels in SELECTOR.findall(target["expr"]):
-        for label in ("job", "instance"):
-            if f'{label}=~"${label}"' not in labels:
+        made = ":" in family or family.startswith("ALERTS")
+        wanted = {"job": 'job=~"$job|"' if made else 'job=~"$job"', "instance": 'instance=~"$instance"'}
+        for label, selector in wanted.items():
+            if selector not in labels and not family.startswith("namespace:"):
                 yield label, f"{family} is not selected by {label}"
 
 

@@ -180,7 +180,9 @@ def pending():
 def alerts():
     waits = dict(pending())
     for name, severity, minutes, labels in FIRING:
-        full = {"alertname": name, "severity": severity, "alertstate": "firing", "job": JOB, **labels}
+        # The alerts about the scrapes of a job are the only ones with a job.
+        job = {"job": JOB} if name == "VramExporterDown" else {}
+        full = {"alertname": name, "severity": severity, "alertstate": "firing", **job, **labels}
         yield "ALERTS", full, between(lambda before: 1, minutes * MINUTE), False
         since = {key: value for key, value in full.items() if key != "alertstate"}
         began = minutes * MINUTE + waits[name]

@@ -1,10 +1,11 @@
 """Runs deploy/prometheus/fleet/shard.yml for two clusters with equal node names, one of them with two replicas, and checks the server that
-keeps their series for a year, and Alertmanager.
+keeps their series for a year, a server that gets everything twice, and Alertmanager.
 
     replicas.py --exporter target/release/vram-exporter [--victoria-metrics FILE] [--thanos FILE]
 
 Without an engine, the long-term server is a Prometheus. Only addresses, intervals and the label by which machines are divided are replaced
-in the file. Exit status 1 if a node or GPU is counted twice or not at all, if an alert is there twice, or if a series is stored that the
+in the file, and the servers also send what they scrape to the third server. This is a Prometheus that removes nothing: it has the series of
+both replicas of cluster-0, and those of cluster-1 as if two jobs scraped each exporter. It evaluates the shipped rules itself. Exit status 1 if a node or GPU is counted twice or not at all, if an alert is there twice, or if a series is stored that the
 file does not keep.
 """
 
@@ -14,9 +15,12 @@ import re
 import sys
 import time
 
+# It adds the folder of `dashboards`, `machines` and `week` to the path.
 import engines
+import dashboards
 import record
 import stores
+import week
 import yaml
 from machines import free_port
 from template import labels_of
@@ -28,11 +32,22 @@ EVERY, RULES_EVERY = "2s", "4s"
 # Cluster, replica: cluster-0 has a pair of replicas of each shard, cluster-1 a single server of each.
 SERVERS = [("cluster-0", "a"), ("cluster-0", "b"), ("cluster-1", "a")]
 SHARDS = 2
+SECOND_JOB = "second-vram-exporter"
+# What rules have made is not sent to the server that evaluates them itself.
+SCRAPED = {"source_labels": ["__name__"], "regex": ".*:.*|ALERTS.*", "action": "drop"}
 # Fires at once for every node.
 ALERT = {"alert": "NodeIsThere", "expr": "instance:gpu_up:count > 0", "labels": {"severity": "info"}}
 
 
-def configuration(fleet, cluster, replica, shard, store, alertmanager, rules):
+def to_third(third, cluster):
+    """Everything that is scraped, and the same again under another job where there is no second replica."""
+    yield {"name": "third", "url": third.write_url, "write_relabel_configs": [SCRAPED]}
+    if sum(one == cluster for one, _ in SERVERS) == 1:
+        renamed = {"target_label": "job", "replacement": SECOND_JOB}
+        yield {"name": "again", "url": third.write_url, "write_relabel_configs": [SCRAPED, renamed]}
+
+
+def configuration(fleet, cluster, replica, shard, store, third, alertmanager, rules):
     """The shipped file for one server."""
     config = json.loads(json.dumps(CONFIGURATION))
     config["global"] |= {"scrape_interval": EVERY, "evaluation_interval": RULES_EVERY}
@@ -44,7 +59,8 @@ def configuration(fleet, cluster, replica, shard, store, alertmanager, rules):
     if store.kind == "Thanos":
         write["write_relabel_configs"] = [one for one in write["write_relabel_configs"] if one["action"] != "labeldrop"]
     if store.kind == "Prometheus" and replica != "a":
-        del config["remote_write"]
+        config["remote_write"] = []
+    config["remote_write"] += to_third(third, cluster)
     [job] = config["scrape_configs"]
     job |= {"scrape_interval": EVERY, "scrape_timeout": EVERY}
     del job["static_configs"]
@@ -74,11 +90,11 @@ def alertmanager(rig):
     return rig.start("alertmanager", command, port, "/-/ready")
 
 
-def servers(rig, fleet, store, alerts, pattern):
+def servers(rig, fleet, store, third, alerts, pattern):
     for cluster, replica in SERVERS:
         for shard in range(SHARDS):
             name = f"{cluster}-{replica}-{shard}"
-            config = configuration(fleet, cluster, replica, shard, store, alerts.port, pattern)
+            config = configuration(fleet, cluster, replica, shard, store, third, alerts.port, pattern)
             port, path = free_port(), rig.folder / f"{name}.yml"
             path.write_text(json.dumps(config))
             command = ["prometheus", f"--config.file={path}", f"--web.listen-address=127.0.0.1:{port}", "--log.level=warn"]
@@ -110,28 +126,54 @@ def sent_problems(running):
                 yield f"{engine.folder.name}: the long-term server has refused samples: {line}"
 
 
-def store_problems(name, store, fleet):
-    nodes, (gpus, used) = {one: PER_CLUSTER for one in ("cluster-0", "cluster-1")}, devices_of(fleet)
-    # The newest samples of 30 s: on a busy machine, a single scrape may come too late.
-    for expression, expected in (
-        ("count by (cluster) (last_over_time(instance:gpu_up:count[30s]))", nodes),
-        ("sum by (cluster) (last_over_time(instance:gpu_up:sum[30s]))", gpus),
-        # Each shard has its own part of a namespace.
-        ("sum by (cluster) (last_over_time(namespace:gpu_workload_devices:count[30s]))", used),
-        ("count by (cluster) (last_over_time(gpu_info[30s]))", gpus),
-        ("count by (cluster) (last_over_time(vram_exporter_build_info[30s]))", nodes),
-    ):
+def count_problems(name, store, expected):
+    for expression, number in expected.items():
         found = counted(store, expression)
         print(f"{name}: {expression}: {found}")
-        if found != expected:
-            yield f"{name}: {expression}: {found}, not {expected}"
+        if found != number:
+            yield f"{name}: {expression}: {found}, not {number}"
+
+
+def recorded(nodes, gpus, used):
+    """What the rules record. The newest samples of 30 s: on a busy machine, a single scrape may come too late."""
+    return {
+        "count by (cluster) (last_over_time(instance:gpu_up:count[30s]))": nodes,
+        "sum by (cluster) (last_over_time(instance:gpu_up:sum[30s]))": gpus,
+        # Each shard has its own part of a namespace.
+        "sum by (cluster) (last_over_time(namespace:gpu_workload_devices:count[30s]))": used,
+    }
+
+
+def store_problems(name, store, nodes, gpus, used):
+    expected = recorded(nodes, gpus, used) | {
+        "count by (cluster) (last_over_time(gpu_info[30s]))": gpus,
+        "count by (cluster) (last_over_time(vram_exporter_build_info[30s]))": nodes,
+    }
+    yield from count_problems(name, store, expected)
     kept = re.compile(CONFIGURATION["remote_write"][0]["write_relabel_configs"][0]["regex"])
-    names = store.api.label_values("__name__", '{job="vram-exporter"}')
+    names = store.api.label_values("__name__", '{cluster=~"cluster-.*"}')
     for one in names:
         if not kept.fullmatch(one):
             yield f"{name}: {one} is stored"
     if not any(one.endswith(":max1h") for one in names):
         yield f"{name}: no hourly peak is stored"
+
+
+def third_problems(third, nodes, gpus, used):
+    """The rules and the dashboards count each node and each GPU once, although the server has everything twice."""
+    name = "the server that gets everything twice"
+    twice = {cluster: 2 * number for cluster, number in gpus.items()}
+    yield from count_problems(name, third, {"count by (cluster) (last_over_time(gpu_info[30s]))": twice})
+    firing = f'count by (cluster) (last_over_time(ALERTS{{alertname="{ALERT["alert"]}",alertstate="firing"}}[30s]))'
+    yield from count_problems(name, third, recorded(nodes, gpus, used) | {firing: nodes})
+    yield from (f"{name}: {problem}" for problem in engines.rule_problems(third.api) if "are loaded" not in problem)
+    fleet = dashboards.read()["fleet.json"]
+    for title, expected in (("GPUs", sum(gpus.values())), ("Silent nodes", 0)):
+        for target in week.panel_of(fleet, title)["targets"][:1]:
+            [found] = third.api.instant(week.filled(target["expr"], fleet, 60, 5))
+            print(f"{name}: Fleet, {title}: {found['value'][1]}")
+            if float(found["value"][1]) != expected:
+                yield f"{name}: Fleet, {title}: {found['value'][1]}, not {expected}"
 
 
 def alert_problems(alerts):
@@ -164,13 +206,16 @@ def problems(rig, given):
         record.write(recording, recordings / f"{shape}.json.gz")
     store = started(rig, given)
     alerts, pattern = alertmanager(rig), rules(rig)
+    third = stores.prometheus(rig, name="third", every=RULES_EVERY, rules=pattern)
     fleet = rig.fleet(recordings, 2 * PER_CLUSTER, ",".join(SHAPES), "--clusters=2")
-    running = list(servers(rig, fleet, store, alerts, pattern))
+    running = list(servers(rig, fleet, store, third, alerts, pattern))
     seen = "last_over_time(instance:gpu_up:sum[1m])"
     engines.until(lambda: sum(engines.count(one.api, seen) for one in running) == len(SERVERS) * PER_CLUSTER, "all scrapes")
     # The rules that read others, the delay of remote write, and the engine's own delay.
     time.sleep(30)
-    yield from store_problems(store.kind, store, fleet)
+    nodes, (gpus, used) = {one: PER_CLUSTER for one in ("cluster-0", "cluster-1")}, devices_of(fleet)
+    yield from store_problems(store.kind, store, nodes, gpus, used)
+    yield from third_problems(third, nodes, gpus, used)
     yield from sent_problems(running)
     yield from alert_problems(alerts)
 

@@ -32,6 +32,12 @@ EXTRA = {
     "GpuMemoryReserved": ['ratio="0.85"'],
     "GpuMemoryOverReserved": ["0.3 *"],
     "VramExporterPeakWindowTooShort": ["1.2 *"],
+    "GpuMemoryExhaustionPredicted": ["0.5 *"],
+}
+# What is recorded for GPUs and not for MIG devices, with the reason that docs/rules.md gives.
+NOT_FOR_MIG = {
+    "gpu:gpu_memory_churn_bytes:rate5m": "the exporter does not count the rises and falls of a MIG device",
+    "gpu:gpu_utilization_ratio:avg5m": "the driver does not report the utilization of a MIG device",
 }
 
 
@@ -139,6 +145,17 @@ def test_problems():
                 yield f"{name}: {GONE} fires"
 
 
+def parity_problems():
+    """What is recorded for GPUs is recorded for MIG devices, under the name of their families."""
+    recorded = {rule["record"] for rule in rules() if "record" in rule}
+    alike = {name: name.replace("gpu:gpu_", "mig:gpu_mig_", 1) for name in recorded if name.startswith("gpu:")}
+    missing = {name for name, its in alike.items() if its not in recorded}
+    yield from (f"{name} is not recorded for MIG devices as {alike[name]}" for name in sorted(missing - NOT_FOR_MIG.keys()))
+    yield from (f"{name} is recorded for MIG devices, or not at all: no reason is needed" for name in sorted(NOT_FOR_MIG.keys() - missing))
+    text = (ROOT / "docs/rules.md").read_text()
+    yield from (f"docs/rules.md does not say why {name} is not recorded for MIG devices" for name, why in NOT_FOR_MIG.items() if why not in text)
+
+
 def name_problems():
     recorded = {rule["record"] for rule in rules() if "record" in rule}
     families, labels = names.documented()
@@ -147,7 +164,7 @@ def name_problems():
         used = names.used(rule["expr"])
         for name in sorted(used.metrics - families - recorded - {"up"}):
             yield f"{title}: {name} is not a family"
-        for name in sorted(used.labels - labels - {"cluster", "job", "instance"}):
+        for name in sorted(used.labels - labels - {"cluster", "job", "instance", "prometheus_replica"}):
             yield f"{title}: {name} is not a label"
         for text in rule.get("annotations", {}).values():
             for name in set(re.findall(r"\$labels\.(\w+)", text)) - labels - {"cluster", "job", "instance"}:
@@ -345,6 +362,7 @@ def main():
         runbook_command_problems,
         limit_problems,
         test_problems,
+        parity_problems,
         name_problems,
         runbook_problems,
         exporter_link_problems,

@@ -254,6 +254,21 @@ def slow_load(rng, hours):
     return machine(rng, hours, gpu)
 
 
+def one_after_the_other(rng, hours, mig=False):
+    """Sixteen people start notebooks one after the other, until the device is nearly full; each loads for minutes, and then stays level."""
+    gpu, share = board(rng, mig), rng.uniform(0.91, 0.95) / 16
+    start = rng.uniform(0.2, 0.4) * HOUR
+    for number in range(16):
+        level, seconds = share * gpu.allocatable, rng.uniform(5, 9) * MINUTE
+        gpu.processes.append(Process("ipykernel", start, 1e9, load(start, seconds, level), workload=f"user:u{number}"))
+        start += rng.uniform(5, 8) * MINUTE
+    return machine(rng, hours, gpu)
+
+
+def one_after_the_other_on_mig(rng, hours):
+    return one_after_the_other(rng, hours, mig=True)
+
+
 def sawtooth(rng, hours):
     """A cache that is filled in an hour or more and then emptied; nothing reports."""
     gpu, every = board(rng), rng.uniform(60, 90) * MINUTE
@@ -277,6 +292,8 @@ SHAPES = {
     "notebooks": notebooks,
     "CI runners": runners,
     "training": training,
+    "workloads load one after the other": one_after_the_other,
+    "the same on a MIG device, loads": one_after_the_other_on_mig,
     "planned exchange": exchange,
     "two jobs and two replicas": replicas,
     "slow leak, restarted in time": slow_leak_with_restarts,

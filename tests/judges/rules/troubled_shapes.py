@@ -25,13 +25,14 @@ class Trouble:
     healthy_until: float = None
 
 
-def leak(rng, gib_per_hour, board, hours, mig=False, reported=False, wobble=0.0, period=180, restarts=0, neighbour=None):
-    """A process that fills the device in about `hours`; its growth is the same in every process after a restart."""
+def leak(rng, gib_per_hour, board, hours, mig=False, reported=False, wobble=0.0, period=180, restarts=0, neighbour=None, loads=0):
+    """A process that fills the device in about `hours`; its growth is the same in every process after a restart. `neighbour` is the user who
+    runs short jobs beside it."""
     gpu = Gpu(int(board * GIB), mig=mig)
     slope = gib_per_hour * GIB / HOUR
     begin = rng.uniform(0.3, 0.7) * HOUR
     level = gpu.allocatable - slope * hours * HOUR * rng.uniform(0.85, 1.0)
-    others = 0.15 * gpu.allocatable if neighbour else 0
+    others = 0.15 * gpu.allocatable if neighbour else 0.02 * loads * gpu.allocatable
     level -= others
     shake = noise(rng, period, -wobble * gpu.total, 0)
     length = begin + (hours + 0.5) * HOUR
@@ -53,7 +54,11 @@ def leak(rng, gib_per_hour, board, hours, mig=False, reported=False, wobble=0.0,
     if neighbour:
         for start, stop in spans(rng, 0, length, 2 * MINUTE, 12 * MINUTE):
             held = rng.uniform(0.05, 0.14) * gpu.allocatable
-            gpu.processes.append(Process("pytest", start, stop - 20, load(start, 30, held), workload="user:ci"))
+            gpu.processes.append(Process("pytest", start, stop - 20, load(start, 30, held), workload=neighbour))
+    # Notebooks that start one after the other in the second half of the leak.
+    for number in range(loads):
+        start, held = begin + (0.5 + number * 0.4 / loads) * hours * HOUR, 0.02 * gpu.allocatable
+        gpu.processes.append(Process("ipykernel", start, 1e9, load(start, 5 * MINUTE, held), workload=f"user:u{number}"))
     made = machine(rng, length / HOUR, gpu)
     full = next(t for t in range(int(begin), int(length + 6 * HOUR), FINE) if gpu.used(t) >= 0.995 * gpu.allocatable)
     made.length = int(full + 10 * MINUTE)
@@ -203,7 +208,9 @@ SHAPES = {
     "leak of 5 GiB/h below batches of 3 min": leaking(5, 141, 6, wobble=0.03),
     "leak of 5 GiB/h below batches of 45 min": leaking(5, 141, 6, wobble=0.1, period=2700),
     "leak of 0.5 GiB/h in 288 GiB": leaking(0.5, 288, 6),
-    "leak of 5 GiB/h beside CI runners": leaking(5, 80, 5, neighbour=True),
+    "leak of 5 GiB/h beside CI runners": leaking(5, 80, 5, neighbour="user:ci"),
+    "leak of 5 GiB/h beside scripts of the same user": leaking(5, 80, 5, neighbour="user:ada"),
+    "leak of 20 GiB/h while workloads load": leaking(20, 141, 4, loads=5),
     "leak of 20 GiB/h, scraped twice": leak_twice_scraped,
     "a job runs out of memory, again and again": memory_loop(True),
     "the same, and nothing reports": memory_loop(False),
