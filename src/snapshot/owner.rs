@@ -65,7 +65,7 @@ pub enum WorkloadKind {
     Container,
     /// A Slurm job.
     Slurm,
-    /// A job of another scheduler.
+    /// A job of another scheduler, or a container of YARN.
     Job,
     /// A unit of the systemd system instance.
     Systemd,
