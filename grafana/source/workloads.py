@@ -94,7 +94,7 @@ NAMESPACES = [
             in_namespace(q.total(USED, "namespace", HOLDER)),
             in_namespace(
                 f"count by (namespace) (group by ({DEVICE_KEY}, namespace, pod, container, replica)"
-                f" ({q.of_workload(f'gpu_allocation_info{{{NAMESPACE}}}')}))"
+                f" ({q.of_workload(q.pod_allocations(NAMESPACE))}))"
             ),
             in_namespace(f"count by (namespace) (group by ({DEVICE_KEY}, namespace) (gpu_workload_processes{{{WORKLOAD}}}))"),
             in_namespace(

@@ -56,6 +56,13 @@ pub struct Workload {
     pub pod: Option<Arc<PodContainer>>,
 }
 
+impl Workload {
+    /// The workload of a Slurm job. `job`: its number or its SLUID.
+    pub fn of_slurm_job(job: &str) -> Self {
+        Self { name: format!("slurm:{job}"), kind: WorkloadKind::Slurm, pod: None }
+    }
+}
+
 /// The kinds of workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum WorkloadKind {

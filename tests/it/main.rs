@@ -44,6 +44,7 @@ mod reports;
 mod run;
 mod selection;
 mod service;
+mod slurm;
 mod web_config;
 mod web_guard;
 mod web_limits;
