@@ -44,11 +44,12 @@ impl Owner {
     }
 }
 
-/// A group of processes whose memory is summed: a container, a job, a unit or a user.
+/// A group of processes whose memory is summed: a container, a job, a unit or a user. Or a virtual machine, with the memory of
+/// its vGPUs.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Workload {
     /// `namespace/pod/container`, `container:<12 hexadecimal digits>`, `slurm:<job>`, `<scheduler>:<job>`,
-    /// `unit:<name>` or `user:<name>`.
+    /// `unit:<name>`, `user:<name>` or `vm:<id>`.
     pub name: String,
     /// The kind of group.
     pub kind: WorkloadKind,
@@ -78,6 +79,8 @@ pub enum WorkloadKind {
     Systemd,
     /// Everything else: the processes are grouped by user.
     User,
+    /// A virtual machine with a vGPU.
+    Vgpu,
 }
 
 impl WorkloadKind {
@@ -90,6 +93,7 @@ impl WorkloadKind {
             Self::Job => "job",
             Self::Systemd => "systemd",
             Self::User => "user",
+            Self::Vgpu => "vgpu",
         }
     }
 }

@@ -45,6 +45,7 @@ mod run;
 mod selection;
 mod service;
 mod slurm;
+mod vgpu;
 mod web_config;
 mod web_guard;
 mod web_limits;
