@@ -28,7 +28,7 @@ pub use command::{OnceFormat, words};
 pub use load::{Command, load};
 pub use model::{
     Allocator, ApiServer, Config, Dcgm, DcgmNames, Kubernetes, Log, LogFormat, Memory, Metrics, Nvml, Otlp, OtlpNames,
-    Paths, Process, Recorder, Telemetry, Web,
+    Paths, Process, Recorder, Slurm, Telemetry, Web,
 };
 pub use problem::{Error, Problem};
 pub use show::reference;

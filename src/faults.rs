@@ -58,6 +58,8 @@ closed_enum! {
         PodResources => "pod_resources",
         /// The Kubernetes API server.
         KubernetesApi => "kubernetes_api",
+        /// The folder into which Slurm's prolog writes the allocations of jobs.
+        Slurm => "slurm",
         /// The budgets that pods and processes declare.
         Budget => "budget",
         /// The socket on which processes report about their memory allocators.
@@ -242,7 +244,7 @@ impl Source {
             Self::Otlp => (PEER, &[Reason::Rejected, Reason::Overloaded, Reason::Panicked]),
             Self::Recorder => (&[], RECORDER),
             Self::Http => (&[], HTTP),
-            Self::WebConfig => (&[], &[Reason::Unreadable, Reason::Malformed, Reason::Panicked]),
+            Self::WebConfig | Self::Slurm => (&[], &[Reason::Unreadable, Reason::Malformed, Reason::Panicked]),
         };
         shared.iter().chain(own).copied()
     }

@@ -11,6 +11,7 @@
 //!                      └── requests the owner of a pid from attribution
 //!  processes ──> allocator ──> snapshot (what their memory allocators report; `run` also gets the final values)
 //!  cluster ──> kubernetes ──> snapshot (names of containers, which attribution reads; allocations)
+//!  Slurm ──> slurm ──> snapshot (allocations)
 //! ```
 //!
 //! [`snapshot`] contains the types that the modules share. [`config`], [`faults`], [`backoff`], `blocking_read`,
@@ -53,6 +54,7 @@ pub mod report;
 pub mod run;
 mod server_url;
 mod sizing;
+pub mod slurm;
 pub mod snapshot;
 mod subcommand;
 mod supervise;

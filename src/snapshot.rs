@@ -17,6 +17,7 @@ mod process_id;
 mod profiling;
 mod pushes;
 mod recorder;
+mod slurm;
 mod telemetry;
 mod vitals;
 mod xid;
@@ -43,6 +44,7 @@ pub use process_id::ProcessId;
 pub use profiling::{GpuProfiling, MigProfiling, ProfilingFigures, ProfilingMetric, ProfilingPart, ProfilingValues};
 pub use pushes::Pushes;
 pub use recorder::{IncidentCount, RecorderPart, WorkloadShortage};
+pub use slurm::{JOBS_EVERY, JobAllocation, JobAllocations};
 pub use telemetry::{
     ClockDomain, FastTelemetry, GpuTelemetry, GpuXids, SlowTelemetry, THROTTLE_REASONS, TelemetryPart, XidPart,
 };
@@ -68,6 +70,8 @@ pub struct Snapshot {
     pub pods: ArcSwap<Pods>,
     /// Written by the follower of the kubelet's pod-resources socket.
     pub allocations: ArcSwap<Allocations>,
+    /// Written by the follower of the folder into which Slurm's prolog writes.
+    pub jobs: ArcSwap<JobAllocations>,
     /// Written by the module `allocator`.
     pub allocator: ArcSwap<AllocatorPart>,
     /// What each lane reports about itself.

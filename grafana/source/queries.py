@@ -165,11 +165,16 @@ def slack(select):
     return " - ".join(names)
 
 
+def pod_allocations(select):
+    """The kubelet's allocations, without those of Slurm's jobs."""
+    return f'gpu_allocation_info{{{select},pod!=""}}'
+
+
 def allocations(select):
     """The kubelet's allocations for which it is known whether they are used: the GPU answers, and the exporter follows
     the API server, without which it could not assign processes to pods."""
     return (
-        f"(gpu_allocation_info{{{select}}} and on (cluster, instance, uuid) gpu_up{{{NODE}}} == 1"
+        f"({pod_allocations(select)} and on (cluster, instance, uuid) gpu_up{{{NODE}}} == 1"
         f" and on (cluster, instance) vram_exporter_kubernetes_api_up{{{NODE}}} == 1)"
     )
 

@@ -95,7 +95,7 @@ NAMESPACES = [
             in_namespace(q.total(USED, "namespace", q.HOLDING)),
             in_namespace(
                 f"count by (namespace) (group by ({q.ALLOCATION})"
-                f" ({q.of_workload(f'gpu_allocation_info{{{NAMESPACE}}}')}))"
+                f" ({q.of_workload(q.pod_allocations(NAMESPACE))}))"
             ),
             in_namespace(f"count by (namespace) (group by ({q.UNIQUE}, namespace) (gpu_workload_processes{{{WORKLOAD}}}))"),
             in_namespace(

@@ -1,4 +1,4 @@
-//! Starts the cluster followers that the configuration enables, and restarts them after a panic. For a simulated
+//! Starts the followers of the cluster and of Slurm that the configuration enables, and restarts them after a panic. For a simulated
 //! machine, shows its cluster in place of each source that the configuration does not name.
 //!
 //! Invariant: a panic in a follower is a fault, and its source is shown as down until it answers again.
@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 
 use tokio::task::{JoinError, JoinSet};
 
-use crate::config::{ApiServer, Kubernetes};
+use crate::config::{ApiServer, Config, Kubernetes};
 use crate::demo::{SimulatedAllocators, SimulatedCluster};
 use crate::faults::{Faults, Reason, Source};
 use crate::kubernetes::{api, kubelet};
+use crate::slurm;
 use crate::snapshot::{Allocations, Pods, Snapshot};
 use crate::supervise::supervise;
 
@@ -23,12 +24,19 @@ const REPORTS: Duration = Duration::from_millis(200);
 
 /// A follower ended.
 #[derive(Debug, thiserror::Error)]
-#[error("a follower of the cluster panicked and will be restarted in {RESTART_PAUSE:?}")]
+#[error("a follower of the cluster or of Slurm panicked and will be restarted in {RESTART_PAUSE:?}")]
 struct Panicked(#[source] JoinError);
 
-/// Follows the API server and the kubelet until the set is dropped. Requires a runtime.
-pub(super) fn follow(config: &Kubernetes, snapshot: &Arc<Snapshot>, faults: &Arc<Faults>) -> JoinSet<()> {
+/// Follows the API server, the kubelet and the allocations of Slurm's jobs until the set is dropped. Requires a runtime.
+pub(super) fn follow(config: &Config, snapshot: &Arc<Snapshot>, faults: &Arc<Faults>) -> JoinSet<()> {
     let mut followers = JoinSet::new();
+    if let Some(folder) = config.slurm.allocations.clone() {
+        let (snapshot, faults) = (snapshot.clone(), faults.clone());
+        let panicked = panicked(Source::Slurm, &snapshot, &faults);
+        let start = move || slurm::follow(slurm::Settings { folder: folder.clone() }, snapshot.clone(), faults.clone());
+        followers.spawn(supervise(start, panicked, RESTART_PAUSE));
+    }
+    let config = &config.kubernetes;
     if let (Some(server), Some(node)) = (&config.api_server, &config.node_name) {
         let server = match server.clone() {
             ApiServer::InCluster => api::Server::InCluster,
@@ -53,14 +61,14 @@ pub(super) fn follow(config: &Kubernetes, snapshot: &Arc<Snapshot>, faults: &Arc
 }
 
 /// What to do after the follower of `source` panics. What the follower published stays,
-/// and its source is shown as down.
+/// and its source is shown as down; what was read from Slurm's folder is judged by its age alone.
 fn panicked(source: Source, snapshot: &Arc<Snapshot>, faults: &Arc<Faults>) -> impl Fn(JoinError) + Send + use<> {
     let (snapshot, faults) = (snapshot.clone(), faults.clone());
     move |error| {
         faults.report(source, Reason::Panicked, None, &Panicked(error));
         if source == Source::KubernetesApi {
             snapshot.pods.rcu(|pods| Pods { up: Some(false), ..(**pods).clone() });
-        } else {
+        } else if source == Source::PodResources {
             snapshot.allocations.rcu(|allocations| Allocations { up: Some(false), ..(**allocations).clone() });
         }
     }
@@ -106,9 +114,11 @@ pub(super) fn simulate_allocators(
 }
 
 /// Whether every source that is followed has answered.
-pub(super) fn has_answered(config: &Kubernetes, snapshot: &Snapshot) -> bool {
-    let api = config.api_server.is_none() || snapshot.pods.load().up == Some(true);
-    api && (config.pod_resources.is_none() || snapshot.allocations.load().up == Some(true))
+pub(super) fn has_answered(config: &Config, snapshot: &Snapshot) -> bool {
+    let Config { kubernetes, slurm, .. } = config;
+    let api = kubernetes.api_server.is_none() || snapshot.pods.load().up == Some(true);
+    let kubelet = kubernetes.pod_resources.is_none() || snapshot.allocations.load().up == Some(true);
+    api && kubelet && (slurm.allocations.is_none() || snapshot.jobs.load().at.is_some())
 }
 
 #[cfg(test)]

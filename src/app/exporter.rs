@@ -54,7 +54,7 @@ impl Exporter {
             );
         }
         let attribution = Attribution::new(settings::attribution(&config), snapshot.clone(), faults.clone());
-        let mut followers = cluster::follow(&config.kubernetes, &snapshot, &faults);
+        let mut followers = cluster::follow(&config, &snapshot, &faults);
         if let Some(simulated) = machine.as_ref().and_then(SimulatedMachine::cluster) {
             cluster::simulate(simulated, &config.kubernetes, &snapshot, &mut followers);
         }

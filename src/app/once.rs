@@ -58,8 +58,8 @@ async fn read_once(mut config: Config, format: OnceFormat) -> Result<Answer> {
     // A single reading has no history, so there is nothing to record.
     config.recorder.max_memory_mib = 0;
     let exporter = Exporter::start(config, Arc::new(Faults::default()))?;
-    let kubernetes = &exporter.config.kubernetes;
-    wait_until(kubernetes.timeout, || cluster::has_answered(kubernetes, &exporter.snapshot)).await;
+    let config = &exporter.config;
+    wait_until(config.kubernetes.timeout, || cluster::has_answered(config, &exporter.snapshot)).await;
     if !everything_is_read(&exporter.snapshot, profiling).await {
         tracing::warn!("not everything could be read within {ONCE:?}: values are missing from the output");
     }

@@ -75,6 +75,7 @@ fn is_used(source: Source, config: &Config) -> bool {
     match source {
         Source::PodResources => config.kubernetes.pod_resources.is_some(),
         Source::KubernetesApi => config.kubernetes.api_server.is_some(),
+        Source::Slurm => config.slurm.allocations.is_some(),
         Source::WebConfig => config.web.config_file.is_some(),
         Source::Allocator => config.allocator.socket.is_some(),
         Source::Otlp => config.otlp.endpoint.is_some(),

@@ -46,7 +46,7 @@ pub(super) fn workload(
             (None, Some(uid)) => Some(named(WorkloadKind::Container, "pod", uid)),
             (None, None) => None,
         },
-        Some(Boundary::SlurmJob) => location.slurm_job.as_deref().map(|job| named(WorkloadKind::Slurm, "slurm", job)),
+        Some(Boundary::SlurmJob) => location.slurm_job.as_deref().map(Workload::of_slurm_job),
         Some(Boundary::Job) => {
             location.job.as_ref().map(|job| named(WorkloadKind::Job, job.scheduler.label(), &job.id))
         }

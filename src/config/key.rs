@@ -16,6 +16,7 @@ pub const SECTIONS: &[(&str, &str)] = &[
     ("telemetry", "GPU telemetry"),
     ("profiling", "GPU profiling counters"),
     ("kubernetes", "Kubernetes"),
+    ("slurm", "Slurm"),
     ("dcgm", "Families of dcgm-exporter"),
     ("allocator", "Reports of memory allocators"),
     ("recorder", "Recorder of the recent past"),

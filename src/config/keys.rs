@@ -217,6 +217,15 @@ const OTHERS: &[Key] = &[
         help: "Maximum time for the kubelet or the API server to answer.",
     },
     Key {
+        name: "slurm.allocations",
+        default: None,
+        kind: Kind::Path("DIR"),
+        set: |c, s| c.slurm.allocations = s.path(),
+        help: "The folder in which Slurm's prolog and epilog keep which GPU is allocated to which job \
+               (docs/deploy/slurm.md), usually /run/vram-exporter-slurm. Only its owner may write to it. Not set: the \
+               allocations of jobs are not shown.",
+    },
+    Key {
         name: "allocator.socket",
         default: None,
         kind: Kind::Path("SOCKET"),

@@ -30,6 +30,8 @@ pub struct Config {
     pub profiling: Profiling,
     /// `kubernetes.*`
     pub kubernetes: Kubernetes,
+    /// `slurm.*`
+    pub slurm: Slurm,
     /// `dcgm.*`
     pub dcgm: Dcgm,
     /// `allocator.*`
@@ -57,6 +59,7 @@ impl Config {
             telemetry: Telemetry::default(),
             profiling: Profiling::default(),
             kubernetes: Kubernetes::default(),
+            slurm: Slurm::default(),
             dcgm: Dcgm::default(),
             allocator: Allocator::default(),
             recorder: Recorder::default(),
@@ -188,6 +191,13 @@ pub struct Kubernetes {
     pub pod_resources_interval: Duration,
     /// `kubernetes.timeout`
     pub timeout: Duration,
+}
+
+/// Where the exporter learns about Slurm's jobs on this node.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Slurm {
+    /// `slurm.allocations`: the folder with one file for each job.
+    pub allocations: Option<PathBuf>,
 }
 
 /// The API server.

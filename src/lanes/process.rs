@@ -10,6 +10,7 @@
 
 mod accounting;
 mod driver_limits;
+mod guests;
 mod lane;
 mod layout;
 mod limits;

@@ -73,6 +73,8 @@ pub enum When {
     ProcessLane,
     /// With the kubelet's latest response.
     PodResources,
+    /// With the kubelet's latest response, and with the latest reading of Slurm's allocations.
+    Allocations,
     /// With the fast telemetry readings.
     Quick,
     /// With the slow telemetry readings.
@@ -101,6 +103,9 @@ impl When {
             }
             Self::PodResources => {
                 "Read from the kubelet once per kubernetes.pod-resources-interval, not at the scrape."
+            }
+            Self::Allocations => {
+                "Read from the kubelet once per kubernetes.pod-resources-interval and from slurm.allocations every 10 s, not at the scrape."
             }
             Self::Quick => "Read in the background once per telemetry.interval, not at the scrape.",
             Self::Slow => "Read in the background once per telemetry.slow-interval, not at the scrape.",

@@ -76,7 +76,7 @@ static UNATTRIBUTED: Family = Family::gauge(
     Unit::Bytes,
     When::ProcessLane,
     GPU,
-    "Used memory in bytes that no visible process holds, at least 0. Absent while the memory of any process on the GPU is unknown.",
+    "Used memory in bytes that neither a visible process nor a vGPU holds, at least 0. Absent while the memory of any process or vGPU on the GPU is unknown.",
 );
 static BAR1_TOTAL: Family = Family::gauge(
     "gpu_bar1_memory_total_bytes",

@@ -1,4 +1,4 @@
-//! What the kubelet has allocated, and whether the kubelet and the API server respond.
+//! What the kubelet and Slurm have allocated, and whether the kubelet and the API server respond.
 //!
 //! Invariant: no two series of a family have the same labels. A device whose GPU the driver does not list is shown by
 //! its UUID if the cluster reports one, and is left out otherwise.
@@ -8,14 +8,17 @@ use super::family::{Family, Section, Unit, When};
 use super::label::Labels;
 use super::settings::Settings;
 use super::view::Parts;
-use crate::snapshot::{Device, DeviceName, Driver, Gpu, MigDevice};
+use crate::snapshot::{Device, DeviceName, Driver, Gpu, MigDevice, Workload};
+
+/// Slurm's name for GPUs as a resource (`AccountingStorageTRES` in slurm.conf).
+const GRES: &str = "gres/gpu";
 
 static ALLOCATION: Family = Family::gauge(
     "gpu_allocation_info",
     Unit::Info,
-    When::PodResources,
-    &["gpu", "uuid", "mig_uuid", "namespace", "pod", "container", "resource", "replica"],
-    "Always 1; the kubelet has allocated this GPU, MIG device or shared replica to the container, whether or not the container uses it.",
+    When::Allocations,
+    &["gpu", "uuid", "mig_uuid", "namespace", "pod", "container", "resource", "replica", "workload", "kind"],
+    "Always 1; the kubelet has allocated this GPU, MIG device or shared replica to the container, or Slurm has allocated this GPU or MIG device to the job in workload, whether or not it is used.",
 );
 static ALLOCATABLE: Family = Family::gauge(
     "gpu_allocatable_devices",
@@ -47,9 +50,9 @@ static CONTAINERS: Family = Family::gauge(
 );
 
 pub(super) static SECTION: Section = Section {
-    title: "Kubernetes",
-    intro: "`namespace`, `pod` and `container` are those of the holder. `replica` is present under time-slicing and MPS. If \
-            the kubelet does not answer for three intervals, its families are absent. A pod that has ended according to the API server holds \
+    title: "Kubernetes and Slurm",
+    intro: "`namespace`, `pod` and `container` are those of the holder; a job of Slurm has `workload` and `kind` instead, and the resource `gres/gpu`. `replica` is present under time-slicing and MPS. If \
+            the kubelet does not answer for three intervals, its families are absent; what Slurm has allocated is absent if it could not be read for 30 s. A pod that has ended according to the API server holds \
             nothing, whatever the kubelet lists.",
     families: &[&ALLOCATION, &ALLOCATABLE, &POD_RESOURCES_UP, &API_UP, &CONTAINERS],
 };
@@ -60,16 +63,25 @@ pub(super) fn collect(parts: &Parts, settings: &Settings, out: &mut Exposition<'
     out.add(&API_UP, number(parts.pods.up).map(|up| (Labels::default(), up)));
     let named = parts.pods.up.map(|_| parts.pods.containers.len() as f64);
     out.add(&CONTAINERS, named.map(|count| (Labels::default(), count)));
-    let Some(allocations) = parts.fresh_allocations(settings) else { return };
+    let allocations = parts.fresh_allocations(settings);
     // Kubelets before Kubernetes 1.34 list the devices of pods that have ended until another pod needs them.
-    let holders = allocations.allocated.iter().filter(|allocation| !parts.pods.has_ended(&allocation.holder));
+    let holders = allocations.iter().flat_map(|allocations| &*allocations.allocated);
+    let holders = holders.filter(|allocation| !parts.pods.has_ended(&allocation.holder));
     let held = holders.filter_map(|allocation| {
         let device = &allocation.device;
         let labels = place(&parts.driver, &device.device)?.and_pod(Some(&allocation.holder));
         Some((labels.and("resource", &device.resource).and_known("replica", device.replica.as_deref()), 1.0))
     });
-    out.add(&ALLOCATION, distinct(held.collect(), |_, second| second));
-    let all = allocations.allocatable.as_deref().map_or(&[][..], |devices| devices);
+    let jobs = parts.fresh_jobs(settings).into_iter().flat_map(|jobs| &*jobs.allocated).filter_map(|allocation| {
+        let Workload { name, kind, .. } = Workload::of_slurm_job(&allocation.job);
+        // A whole GPU with MIG on cannot be used, so Slurm counts something else: MIG devices whose UUIDs it does not know.
+        let is_countable =
+            !matches!(parts.driver.find(&allocation.device), Some((gpu, None)) if gpu.mig_mode == Some(true));
+        let labels = place(&parts.driver, &allocation.device).filter(|_| is_countable)?.and("resource", GRES);
+        Some((labels.and("workload", &name).and("kind", kind.label()), 1.0))
+    });
+    out.add(&ALLOCATION, distinct(held.chain(jobs).collect(), |_, second| second));
+    let all = allocations.and_then(|allocations| allocations.allocatable.as_deref()).map_or(&[][..], |devices| devices);
     let free = |device: &Device| Some((place(&parts.driver, &device.device)?.and("resource", &device.resource), 1.0));
     out.add(&ALLOCATABLE, distinct(all.iter().filter_map(free).collect(), |first, second| first + second));
 }

@@ -83,7 +83,7 @@ static INFO: Family = Family::gauge(
         "job_id",
         "command",
     ],
-    "Always 1; the labels identify the owner and the workload of the process. scheduler and job_id are those of a PBS, Torque, HTCondor or Nomad job; a Slurm job has slurm_job and slurm_step. command is present only with process.command-line. Stays for the peak window and process.linger after the process ended.",
+    "Always 1; the labels identify the owner and the workload of the process. scheduler and job_id are those of a PBS, Torque, HTCondor, Nomad or OAR job or of a YARN container; a Slurm job has slurm_job and slurm_step. command is present only with process.command-line. Stays for the peak window and process.linger after the process ended.",
 );
 
 pub(super) static SECTION: Section = Section {

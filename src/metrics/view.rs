@@ -16,9 +16,9 @@ use limits::Promises;
 use super::label::Labels;
 use super::settings::Settings;
 use crate::snapshot::{
-    Allocations, AllocatorPart, Driver, FastTelemetry, Gpu, GpuMemory, GpuProcesses, GpuState, Lane, MemoryPart,
-    MigMemory, MigProfiling, Pods, Process, ProcessPart, ProfilingFigures, ProfilingPart, SlowTelemetry, Snapshot,
-    TelemetryPart, WorkloadUse, XidPart,
+    Allocations, AllocatorPart, Driver, FastTelemetry, Gpu, GpuMemory, GpuProcesses, GpuState, JOBS_EVERY,
+    JobAllocations, Lane, MemoryPart, MigMemory, MigProfiling, Pods, Process, ProcessPart, ProfilingFigures,
+    ProfilingPart, SlowTelemetry, Snapshot, TelemetryPart, WorkloadUse, XidPart,
 };
 
 pub use ladder::Reporting;
@@ -40,6 +40,7 @@ pub struct Parts {
     pub(crate) pods: Arc<Pods>,
     /// The kubelet's last response, however old it is.
     pub(crate) allocations: Arc<Allocations>,
+    jobs: Arc<JobAllocations>,
 }
 
 /// One GPU, without the values that are unknown or too old.
@@ -105,6 +106,7 @@ impl Parts {
         let xids = snapshot.xids.load_full();
         let pods = snapshot.pods.load_full();
         let allocations = snapshot.allocations.load_full();
+        let jobs = snapshot.jobs.load_full();
         Self {
             now: Instant::now(),
             driver,
@@ -116,6 +118,7 @@ impl Parts {
             xids,
             pods,
             allocations,
+            jobs,
         }
     }
 
@@ -124,6 +127,13 @@ impl Parts {
         let limit = settings.stale_after.max(settings.pod_resources_interval.saturating_mul(3));
         let at = self.allocations.at?;
         (self.now.saturating_duration_since(at) <= limit).then_some(&*self.allocations)
+    }
+
+    /// The allocations of Slurm's jobs; `None` if the last reading is too old.
+    pub(super) fn fresh_jobs(&self, settings: &Settings) -> Option<&JobAllocations> {
+        let limit = settings.stale_after.max(JOBS_EVERY.saturating_mul(3));
+        let at = self.jobs.at?;
+        (self.now.saturating_duration_since(at) <= limit).then_some(&*self.jobs)
     }
 
     /// The driver's GPUs, each with the values that may be shown.

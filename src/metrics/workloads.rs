@@ -44,7 +44,7 @@ pub(super) static SECTION: Section = Section {
     title: "Workloads",
     intro: "Sums over the processes of one workload on each GPU or MIG device; `mig_uuid` is present only under MIG. `kind` is `kubernetes` \
             (`workload` is `namespace/pod/container`), `container` (`container:<12 digits of its id>`), `slurm` \
-            (`slurm:<job>`), `job` (`pbs:<job>`, `torque:<job>`, `htcondor:<slot>`, `nomad:<allocation>.<task>`), `systemd` (`unit:<name>`) or `user` (`user:<name>`). No label is a pid, so a series \
+            (`slurm:<job>`), `job` (`pbs:<job>`, `torque:<job>`, `htcondor:<slot>`, `nomad:<allocation>.<task>`, `oar:<job>`, `yarn:<container>`), `systemd` (`unit:<name>`), `user` (`user:<name>`) or `vgpu` (`vm:<id>`, a virtual machine with vGPUs; simulated only). No label is a pid, so a series \
             continues when a process is restarted. A process that `/proc` does not show belongs to no workload.",
     families: &[&USED, &WINDOW_PEAK, &PEAK, &PROCESSES],
 };

@@ -41,7 +41,7 @@ fn tenant(owner: &Owner, user: Option<String>) -> Option<String> {
     let own = Some(workload.name.clone());
     match workload.kind {
         WorkloadKind::Kubernetes => workload.pod.as_ref().map(|pod| format!("namespace:{}", pod.namespace)).or(own),
-        WorkloadKind::Container | WorkloadKind::Systemd | WorkloadKind::User => own,
+        WorkloadKind::Container | WorkloadKind::Systemd | WorkloadKind::User | WorkloadKind::Vgpu => own,
         WorkloadKind::Slurm | WorkloadKind::Job => user.or(own),
     }
 }

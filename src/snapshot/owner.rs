@@ -44,16 +44,24 @@ impl Owner {
     }
 }
 
-/// A group of processes whose memory is summed: a container, a job, a unit or a user.
+/// A group of processes whose memory is summed: a container, a job, a unit or a user. Or a virtual machine, with the memory of
+/// its vGPUs.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Workload {
     /// `namespace/pod/container`, `container:<12 hexadecimal digits>`, `slurm:<job>`, `<scheduler>:<job>`,
-    /// `unit:<name>` or `user:<name>`.
+    /// `unit:<name>`, `user:<name>` or `vm:<id>`.
     pub name: String,
     /// The kind of group.
     pub kind: WorkloadKind,
     /// The pod and the container, if the workload is a container of a known pod.
     pub pod: Option<Arc<PodContainer>>,
+}
+
+impl Workload {
+    /// The workload of a Slurm job. `job`: its number or its SLUID.
+    pub fn of_slurm_job(job: &str) -> Self {
+        Self { name: format!("slurm:{job}"), kind: WorkloadKind::Slurm, pod: None }
+    }
 }
 
 /// The kinds of workload.
@@ -65,12 +73,14 @@ pub enum WorkloadKind {
     Container,
     /// A Slurm job.
     Slurm,
-    /// A job of another scheduler.
+    /// A job of another scheduler, or a container of YARN.
     Job,
     /// A unit of the systemd system instance.
     Systemd,
     /// Everything else: the processes are grouped by user.
     User,
+    /// A virtual machine with a vGPU.
+    Vgpu,
 }
 
 impl WorkloadKind {
@@ -83,6 +93,7 @@ impl WorkloadKind {
             Self::Job => "job",
             Self::Systemd => "systemd",
             Self::User => "user",
+            Self::Vgpu => "vgpu",
         }
     }
 }

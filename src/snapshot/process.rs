@@ -41,7 +41,7 @@ pub struct GpuProcesses {
     /// The number of processes that `/proc` does not show although they have been on the GPU for longer than an
     /// exiting process would be.
     pub invisible: u64,
-    /// Bytes in use that no visible process holds. `None` while the memory of a process is unknown, or if memory
+    /// Bytes in use that neither a visible process nor a vGPU holds. `None` while the memory of one is unknown, or if memory
     /// changed during every attempt to read the memory in use and the process lists at the same time.
     pub unattributed: Option<u64>,
     /// The same for each MIG GPU instance for which the value is known, identified by the instance's first device.

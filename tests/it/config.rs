@@ -98,6 +98,7 @@ fn changed(key: &Key) -> &'static str {
         "kubernetes.pod-resources" => "/var/lib/kubelet/pod-resources/kubelet.sock",
         "kubernetes.pod-resources-interval" => "20s",
         "kubernetes.timeout" => "3s",
+        "slurm.allocations" => "/run/vram-exporter-slurm",
         "telemetry.interval" | "profiling.interval" => "2s",
         "telemetry.slow-interval" => "30s",
         "dcgm.listen-address" => ":9400",

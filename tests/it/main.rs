@@ -45,6 +45,8 @@ mod run;
 mod runbook;
 mod selection;
 mod service;
+mod slurm;
+mod vgpu;
 mod web_config;
 mod web_guard;
 mod web_limits;

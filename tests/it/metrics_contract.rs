@@ -457,6 +457,7 @@ fn every_form_of_a_devices_name_finds_its_gpu() {
     ];
     for (name, expected) in cases {
         let mut machine = everything();
+        machine.jobs = JobAllocations::default();
         machine.allocations.allocated =
             Arc::new(vec![Allocation { holder: pod_container("nb"), device: device(name.clone(), None) }]);
         let scrape = machine.scrape();
@@ -489,9 +490,36 @@ fn held_replicas_are_separate_and_allocatable_ones_are_counted() {
 }
 
 #[test]
+fn a_job_has_its_devices_while_the_reading_is_fresh_and_never_a_divided_gpu_by_its_number() {
+    let index = |gpu| DeviceName::Index { gpu, mig: None };
+    let shown = |age| {
+        let mut machine = everything();
+        machine.allocations = Allocations::default();
+        let devices = [index(0), index(1), DeviceName::Mig("MIG-a".into()), DeviceName::Gpu("GPU-9".into())];
+        machine.jobs = jobs(&devices.map(|device| ("900", device)));
+        machine.driver.gpus[1] = Arc::new(Gpu { mig_mode: Some(true), ..(*machine.driver.gpus[1]).clone() });
+        machine.jobs.at = age;
+        let scrape = machine.scrape();
+        let of = |series: &Series| {
+            let labels = series.labels.iter().map(|(key, value)| format!("{key}={value}"));
+            labels.collect::<Vec<_>>().join(" ")
+        };
+        scrape.of("gpu_allocation_info").map(of).collect::<BTreeSet<_>>()
+    };
+    let expected = [
+        "gpu=0 kind=slurm resource=gres/gpu uuid=GPU-0 workload=slurm:900",
+        "gpu=1 kind=slurm mig_uuid=MIG-a resource=gres/gpu uuid=GPU-1 workload=slurm:900",
+        "kind=slurm resource=gres/gpu uuid=GPU-9 workload=slurm:900",
+    ];
+    assert_eq!(shown(ago(29.0)), expected.map(str::to_owned).into());
+    assert_eq!((shown(ago(31.0)).len(), shown(None).len()), (0, 0));
+}
+
+#[test]
 fn an_old_answer_of_the_kubelet_is_not_shown() {
     let allocated = |age| {
         let mut machine = everything();
+        machine.jobs = JobAllocations::default();
         machine.allocations.at = age;
         machine.allocations.up = Some(false);
         let scrape = machine.scrape();
@@ -760,6 +788,7 @@ fn every_source_in_use_has_a_count_of_faults_from_the_start() {
     config.web.config_file = Some("web-config.yml".into());
     config.kubernetes.pod_resources = Some("kubelet.sock".into());
     config.kubernetes.api_server = Some(ApiServer::InCluster);
+    config.slurm.allocations = Some("allocations".into());
     config.allocator.socket = Some("allocator.sock".into());
     config.otlp.endpoint = Some("http://localhost:4318".into());
     configured.settings = metrics_settings(&config, None);

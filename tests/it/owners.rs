@@ -11,6 +11,8 @@ const GIB: f64 = (1u64 << 30) as f64;
 const CONTEXT: f64 = 520.0 * (1u64 << 20) as f64;
 const A: &str = "aaaaaaaaaaaa1111111111111111111111111111111111111111111111111111";
 const ALLOCATION: &str = "4744f0ea-7616-ab3a-a420-8e25056e3861";
+/// A YARN container.
+const YARN: &str = "container_e17_1410901177871_0001_01_000005";
 const B: &str = "bbbbbbbbbbbb2222222222222222222222222222222222222222222222222222";
 
 /// A process on a machine with one H200.
@@ -74,6 +76,8 @@ fn each_environment_gives_its_workload_and_its_kind() {
         process(19, 2, &(at("0::/pbs_jobs.service/jobs/12346.head/child") + &user(1001, "ada"))),
         process(20, 3, &at("0::/system.slice/htcondor/condor_execute_slot1_2@node")),
         process(21, 4, &at(&format!("0::/nomad.slice/share.slice/{ALLOCATION}.train.scope"))),
+        process(23, 6, &(at("0::/oar.slice/oar-u1001.slice/oar-u1001-j4242.slice/a.scope") + &user(1001, "ada"))),
+        process(24, 7, &at(&format!("0::/hadoop-yarn/{YARN}"))),
         process(22, 5, &at("0::/system.slice/garden.service/garden/6f265890-5165-7fab-6b52-18d1")),
     ])
     .once(&[]);
@@ -91,11 +95,13 @@ fn each_environment_gives_its_workload_and_its_kind() {
         ("container:bbbbbbbbbbbb", "container", 1.0, 2.0),
         ("htcondor:slot1_2@node", "job", 1.0, 3.0),
         (&format!("nomad:{ALLOCATION}.train"), "job", 1.0, 4.0),
+        ("oar:4242", "job", 1.0, 6.0),
         ("pbs:12345", "job", 1.0, 1.0),
         ("pbs:12346", "job", 1.0, 2.0),
         ("slurm:42", "slurm", 2.0, 7.0),
         ("unit:ollama.service", "systemd", 1.0, 5.0),
         ("user:ada", "user", 2.0, 13.0),
+        (&format!("yarn:{YARN}"), "job", 1.0, 7.0),
     ];
     let expected = expected.map(|(name, kind, processes, gib)| (name.to_owned(), kind.to_owned(), processes, gib));
     assert_eq!(found, expected);
@@ -108,6 +114,7 @@ fn each_environment_gives_its_workload_and_its_kind() {
     assert_eq!(info("13", "slurm_step").as_deref(), Some("0"));
     assert_eq!((info("13", "scheduler"), info("13", "job_id")), (None, None), "Slurm has labels of its own");
     assert_eq!((info("18", "scheduler").as_deref(), info("18", "job_id").as_deref()), (Some("pbs"), Some("12345")));
+    assert_eq!((info("24", "scheduler").as_deref(), info("24", "job_id").as_deref()), (Some("yarn"), Some(YARN)));
     assert_eq!(info("20", "job_id").as_deref(), Some("slot1_2@node"));
     assert_eq!(info("17", "unit").as_deref(), Some("jupyter.service"));
     assert_eq!(info("12", "pod"), None, "no API server is configured");

@@ -9,7 +9,7 @@ use std::process::Command;
 use workspace_skips::{Runner, total};
 
 /// The rows that must be there, by their first column.
-const ROWS: [&str; 33] = [
+const ROWS: [&str; 34] = [
     "library absent",
     "library appears later",
     "driver replaced under the library",
@@ -40,6 +40,7 @@ const ROWS: [&str; 33] = [
     "the web-config file is emptied, cut or wrong",
     "the kubelet fails",
     "the API server fails",
+    "the folder of Slurm's allocations, or a file in it, cannot be used",
     "the OTLP receiver fails",
     "a lane panics",
     "SIGTERM arrives while a call hangs",

@@ -28,7 +28,7 @@ pub struct Job {
     /// The scheduler that runs the job.
     pub scheduler: Scheduler,
     /// The identifier in the name of the job's cgroup: `12345` and `12345[7]` (PBS, Torque), `slot1_2@node` (HTCondor),
-    /// `<allocation>.<task>` (Nomad).
+    /// `<allocation>.<task>` (Nomad), `4242` (OAR), `container_e17_1410901177871_0001_01_000005` (YARN).
     pub id: String,
 }
 
@@ -43,16 +43,22 @@ pub enum Scheduler {
     HtCondor,
     /// HashiCorp Nomad.
     Nomad,
+    /// OAR.
+    Oar,
+    /// Apache Hadoop YARN, whose containers are not those of a container runtime.
+    Yarn,
 }
 
 impl Scheduler {
-    /// A short lower-case name: `pbs`, `torque`, `htcondor`, `nomad`.
+    /// A short lower-case name: `pbs`, `torque`, `htcondor`, `nomad`, `oar`, `yarn`.
     pub fn label(self) -> &'static str {
         match self {
             Self::Pbs => "pbs",
             Self::Torque => "torque",
             Self::HtCondor => "htcondor",
             Self::Nomad => "nomad",
+            Self::Oar => "oar",
+            Self::Yarn => "yarn",
         }
     }
 }

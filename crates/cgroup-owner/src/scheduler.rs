@@ -25,6 +25,13 @@ pub(crate) fn job(names: &[&[u8]]) -> Option<(Job, usize)> {
             (Scheduler::Nomad, nomad(scope.strip_suffix(b".scope")?)?, 3)
         }
         [b"nomad.slice", scope, ..] => (Scheduler::Nomad, nomad(scope.strip_suffix(b".scope")?)?, 2),
+        // Version 1: the name of the user and the number of the job.
+        [b"oar", name, ..] => (Scheduler::Oar, oar(name)?, 2),
+        // Version 2: slices for the user and the job. OAR 3 on NixOS has a scope instead.
+        [b"oar.slice", user, job, ..] if is_oar_user(user) => (Scheduler::Oar, oar_slice(user, job)?, 3),
+        [b"oar.slice", scope, ..] => (Scheduler::Oar, oar(scope.strip_suffix(b".scope")?)?, 2),
+        // The directory's name is a setting; the identifier below it is unambiguous.
+        [directory, id, ..] if may_be_yarn(directory) => (Scheduler::Yarn, yarn(id)?, 2),
         _ => return None,
     };
     Some((Job { scheduler, id }, length))
@@ -79,4 +86,49 @@ fn nomad(name: &[u8]) -> Option<String> {
     let (uuid, task) = name.split_at_checked(36)?;
     let is_task = task.is_empty() || task.len() > 1 && task[0] == b'.';
     (shape::is_uuid(uuid) && is_task).then(|| shape::graphic(name))?
+}
+
+/// A job of OAR, `<user>_<job>`, by its number alone. A user's name may contain underscores.
+fn oar(name: &[u8]) -> Option<String> {
+    let at = name.iter().rposition(|byte| *byte == b'_').filter(|at| *at > 0)?;
+    number(&name[at + 1..]).map(str::to_owned)
+}
+
+/// Whether the name is that of an OAR user's slice, `oar-u<uid>.slice`.
+fn is_oar_user(name: &[u8]) -> bool {
+    name.strip_prefix(b"oar-u").and_then(|rest| rest.strip_suffix(b".slice")).is_some_and(|uid| number(uid).is_some())
+}
+
+/// The number of a job from its slice below its user's, `oar-u<uid>.slice/oar-u<uid>-j<job>.slice`.
+fn oar_slice(user: &[u8], job: &[u8]) -> Option<String> {
+    let job = job.strip_prefix(user.strip_suffix(b".slice")?)?.strip_prefix(b"-j")?;
+    number(job.strip_suffix(b".slice")?).map(str::to_owned)
+}
+
+/// Whether YARN may have its cgroups in this directory: not in a unit or below a user, who could use any name.
+fn may_be_yarn(name: &[u8]) -> bool {
+    shape::unit_name(name).is_none() && !shape::is_user(name)
+}
+
+/// A container of YARN, by the identifier that YARN's own commands accept: `container_`, the epoch of the
+/// ResourceManager (`e17_`, absent at first), its start in milliseconds, and the numbers of the application, the attempt
+/// and the container with at least 4, 2 and 6 digits.
+fn yarn(name: &[u8]) -> Option<String> {
+    let numbers = name.strip_prefix(b"container_")?;
+    let epoch = numbers.strip_prefix(b"e").map(|rest| digits(rest).filter(|(epoch, _)| epoch.len() >= 2));
+    let numbers = match epoch {
+        Some(epoch) => epoch?.1.strip_prefix(b"_")?,
+        None => numbers,
+    };
+    let mut parts = numbers.split(|byte| *byte == b'_');
+    let are_numbers = [10, 4, 2, 6].into_iter().all(|least| {
+        let part = parts.next().unwrap_or_default();
+        (least..=13).contains(&part.len()) && part.iter().all(u8::is_ascii_digit)
+    });
+    (are_numbers && parts.next().is_none()).then(|| shape::graphic(name))?
+}
+
+/// The digits of a name that has nothing else, at most twelve.
+fn number(name: &[u8]) -> Option<&str> {
+    digits(name).filter(|(_, rest)| rest.is_empty()).map(|(digits, _)| digits)
 }

@@ -21,6 +21,7 @@ mod mig;
 mod output;
 mod system;
 mod telemetry;
+mod vgpu;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -116,6 +117,7 @@ fn calls() -> Vec<Symbol> {
         gpm::SYSTEM,
         handles::SYSTEM,
         events::SYSTEM,
+        vgpu::SYSTEM,
         accounting::DEVICE,
         boards::DEVICE,
         counters::DEVICE,
@@ -129,6 +131,7 @@ fn calls() -> Vec<Symbol> {
         memory::DEVICE,
         mig::DEVICE,
         telemetry::DEVICE,
+        vgpu::DEVICE,
     ]
     .concat()
 }

@@ -10,6 +10,7 @@ pub(crate) mod memory;
 mod pids;
 pub(crate) mod process;
 pub(crate) mod profiling;
+pub(crate) mod vgpus;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU32;
@@ -37,6 +38,7 @@ pub struct Machine {
     pub processes: Vec<Process>,
     pub(crate) containers: Vec<Container>,
     pub(crate) memory_limits: Vec<limits::MemoryLimit>,
+    pub(crate) vgpus: Vec<vgpus::Vgpu>,
     pub xids: Vec<Xid>,
     pub(crate) faults: Vec<Fault>,
     /// The simulated users by uid.
@@ -66,6 +68,7 @@ pub struct Gpu {
     pub(crate) key: u64,
     pub(crate) memory_unsupported: bool,
     pub(crate) accounting: bool,
+    pub(crate) vgpu_host: bool,
     /// Degrees Celsius, if the scenario fixes it.
     pub(crate) temperature: Option<f64>,
     /// Watts, if the scenario fixes it.

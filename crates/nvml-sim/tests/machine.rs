@@ -420,3 +420,63 @@ fn an_older_driver_does_not_have_the_limits_of_cgroups() {
         assert_eq!(answer, (13, [7; 3]), "FUNCTION_NOT_FOUND");
     });
 }
+
+const GUESTS: &str = r#"
+[[gpu]]
+model = "L4"
+vgpu_host = true
+[[gpu]]
+model = "L4"
+[[vgpu]]
+vm = "a84d1c2e-0f3b-4c5d-8e9f-000000000001"
+memory = "3GiB"
+[[vgpu]]
+vm = "7"
+memory = "1GiB"
+"#;
+
+/// The id of each vGPU's virtual machine, its type, and the bytes of its frame buffer; or the code that the driver returned.
+fn guests(nvml: &nvml_wrapper::Nvml, gpu: u32) -> Result<Vec<(String, u32, u64)>, u32> {
+    use nvml_wrapper_sys::bindings::NvmlLib;
+    let lib: &NvmlLib = nvml.lib();
+    let is_ok = |code: u32| if code == 0 { Ok(()) } else { Err(code) };
+    // SAFETY: the handle is valid, and every pointer points to what the call fills.
+    unsafe {
+        let device = nvml.device_by_index(gpu).unwrap();
+        let mut count = 0;
+        let active = lib.nvmlDeviceGetActiveVgpus.as_ref().unwrap();
+        let code = active(device.handle(), &raw mut count, std::ptr::null_mut());
+        assert!(code != 0 || count == 0);
+        let mut ids = vec![0; count as usize];
+        is_ok(active(device.handle(), &raw mut count, ids.as_mut_ptr()))?;
+        let of = |id: u32| {
+            let (mut text, mut kind, mut used) = ([0; 80], 9, 0);
+            is_ok(lib.nvmlVgpuInstanceGetVmID.as_ref().unwrap()(id, text.as_mut_ptr(), 80, &raw mut kind))?;
+            is_ok(lib.nvmlVgpuInstanceGetFbUsage.as_ref().unwrap()(id, &raw mut used))?;
+            Ok((std::ffi::CStr::from_ptr(text.as_ptr()).to_str().unwrap().to_owned(), kind, used))
+        };
+        ids.into_iter().map(of).collect()
+    }
+}
+
+#[test]
+fn a_vgpu_host_lists_its_guests_and_another_gpu_has_none() {
+    Rig::alone("a_vgpu_host_lists_its_guests_and_another_gpu_has_none", GUESTS, |rig| {
+        let nvml = rig.nvml();
+        let first = ("a84d1c2e-0f3b-4c5d-8e9f-000000000001".to_owned(), 1, 3 * GIB);
+        assert_eq!(guests(&nvml, 0), Ok(vec![first.clone(), ("7".to_owned(), 0, GIB)]));
+        assert_eq!(guests(&nvml, 1), Err(3), "NOT_SUPPORTED");
+        rig.control("[[vgpu]]\nvm = \"8\"\nmemory = \"2GiB\"\n");
+        let third = ("8".to_owned(), 0, 2 * GIB);
+        eventually("the guest of the control file", || {
+            (guests(&nvml, 0).unwrap().get(2) == Some(&third)).then_some(())
+        });
+        rig.control("");
+        eventually("two guests", || (guests(&nvml, 0).unwrap().len() == 2).then_some(()));
+        // A vGPU that is gone.
+        let mut used = 0;
+        // SAFETY: the pointer points to an integer of the right type.
+        let code = unsafe { nvml.lib().nvmlVgpuInstanceGetFbUsage.as_ref().unwrap()(12, &raw mut used) };
+        assert_eq!(code, 6, "NOT_FOUND");
+    });
+}

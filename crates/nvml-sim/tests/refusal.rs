@@ -45,6 +45,11 @@ fn limit(more: &str) -> String {
     format!("driver = {{ cuda = 13050 }}\n{GPU}[[memory_limit]]\ncgroup = \"/a\"\n{more}\n")
 }
 
+/// A vGPU on a GPU with `host` in its table.
+fn vgpu(host: &str, more: &str) -> String {
+    format!("{GPU}{host}\n[[vgpu]]\nvm = \"7\"\nmemory = \"1GiB\"\n{more}\n")
+}
+
 fn container(id: &str, gpu: u32) -> String {
     format!("[[container]]\nid = \"{id}\"\nnamespace = \"n\"\npod = \"p\"\nname = \"c\"\ngpus = [{gpu}]\n")
 }
@@ -65,6 +70,10 @@ fn the_key_and_the_file_are_named() {
         (limit("hard = \"1GiB\"\nsoft = \"2GiB\""), "memory_limit[0].soft: is above the hard limit"),
         (limit("[[memory_limit]]\ncgroup = \"/a\""), "memory_limit[1].cgroup: is given twice"),
         (limit("[[memory_limit]]\ncgroup = \"a\""), "memory_limit[1].cgroup: must be a path that begins with `/`"),
+        (vgpu("", "gpu = 1"), "vgpu[0].gpu: no GPU 1"),
+        (vgpu("", ""), "vgpu[0].gpu: the GPU hosts no vGPUs"),
+        (vgpu("vgpu_host = true", "").replace("1GiB", "1TiB"), "vgpu[0].memory: is more than the 150754820096 bytes"),
+        (vgpu("vgpu_host = true", "").replace("\"7\"", "\"\""), "vgpu[0].vm: must have 1 to 79 bytes"),
         (GPU.to_owned() + "[[process]]\ngpu = 1\n", "process[0].gpu: no GPU 1"),
         (GPU.to_owned() + "[[process]]\nmemory = \"200GiB\"\n", "process[0].memory"),
         (GPU.to_owned() + "[[process]]\nmemory = \"2GB\"\n", "`2GB` is not a size"),

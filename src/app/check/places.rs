@@ -40,6 +40,10 @@ pub(super) fn check(config: &Config) -> Result<Vec<String>, CheckError> {
         let absent = metadata(path).err().map(|error| not_usable("kubernetes.pod-resources", path, &error.to_string()));
         warnings.extend(absent.map(|text| format!("{text}: it is tried again until it is there")));
     }
+    if let Some(path) = config.slurm.allocations.as_deref() {
+        let absent = metadata(path).err().map(|error| not_usable("slurm.allocations", path, &error.to_string()));
+        warnings.extend(absent.map(|text| format!("{text}: no job has GPUs until it is there")));
+    }
     if let Some(ApiServer::At { token_file, ca_file, .. }) = &cluster.api_server {
         for (key, path) in [("kubernetes.token-file", token_file), ("kubernetes.ca-file", ca_file)] {
             // Not opened: opening a pipe waits for a writer.

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 
 use super::accounting::Accounting;
 use super::driver_limits::DriverLimits;
+use super::guests::Guests;
 use super::layout::LayoutCheck;
 use super::limits::LimitSources;
 use super::list_cache::ListCache;
@@ -63,6 +64,7 @@ struct GpuLists {
     lists: ListCache,
     accounting: Accounting,
     limits: DriverLimits,
+    guests: Guests,
     layout: LayoutCheck,
 }
 
@@ -209,6 +211,9 @@ impl ProcessLane {
         whole: bool,
     ) -> Result<Option<usize>, Superseded> {
         let (source, total) = (ListSource::of(*device), self.total(device));
+        if whole {
+            kept.guests.refresh(total, device, &self.faults)?;
+        }
         loop {
             let list = kept.lists.read(&source, buffer, whole, total, &self.faults)?;
             let Some(list) = list else { return Ok(None) };
@@ -221,7 +226,7 @@ impl ProcessLane {
             }
             let limits = LimitSources::load(&self.snapshot, device.gpu(), kept.limits.current());
             let mut state = self.state.lock();
-            match state.fold_list(device.position(), device.gpu(), list, layout_holds, &limits) {
+            match state.fold_list(device.position(), device.gpu(), list, layout_holds, &limits, kept.guests.known()) {
                 Folded::Alive(alive) => {
                     state.set_alive(device.position(), alive);
                     self.snapshot.feed.add_list(state.shown(device.position()));

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::guests::{GuestUse, settle};
 use super::limits::LimitSources;
 use super::list::{ListEntry, ProcessList};
 use super::retention::Retention;
@@ -98,7 +99,7 @@ impl ProcessLaneState {
     }
 
     /// Folds in a list of the GPU at a position. `layout_holds`: whether the list matches the MIG layout in
-    /// [`Gpu::mig`]. `limits`: what limits the workloads on the GPU.
+    /// [`Gpu::mig`]. `limits`: what limits the workloads on the GPU. `guests`: the vGPUs on it.
     pub(super) fn fold_list(
         &mut self,
         position: usize,
@@ -106,6 +107,7 @@ impl ProcessLaneState {
         mut list: ProcessList,
         layout_holds: bool,
         limits: &LimitSources,
+        guests: &[GuestUse],
     ) -> Folded {
         let known = self.gpus.entry(gpu.key()).or_insert_with(|| GpuProcessState::new(self.retention));
         let owners = self.attribution.identify_all(&pids(&list.entries));
@@ -120,14 +122,19 @@ impl ProcessLaneState {
         }
         let layout = layout_holds.then_some(&gpu.mig[..]);
         known.table.fold(&list, &owners, layout);
-        let members: Vec<_> = known.table.members().collect();
-        known.workloads.fold(&members, &list.earlier, list.at);
+        let mut members: Vec<_> = known.table.members().collect();
+        let unlisted = settle(&mut members, guests);
+        members.extend(guests.iter().map(GuestUse::member));
+        // An earlier list has the whole memory of the vGPU manager, of which the guests' was not read at that moment.
+        let earlier = if guests.is_empty() { &list.earlier[..] } else { &[] };
+        known.workloads.fold(&members, earlier, list.at);
         known.workloads.measure(&members, limits, list.at, self.longest_gap);
-        let alive = known.table.alive();
+        let alive = known.table.alive() + guests.len();
+        let held = known.table.used().zip(unlisted).map(|(held, unlisted)| held.saturating_add(unlisted));
         // A new part is created, because a reader may still hold the previous one; the other GPUs keep their parts.
         let mut shown = GpuProcesses {
             at: Some(list.at),
-            unattributed: list.used.zip(known.table.used()).map(|(used, held)| used.saturating_sub(held)),
+            unattributed: list.used.zip(held).map(|(used, held)| used.saturating_sub(held)),
             mig_unattributed: known.mig_unattributed(layout.unwrap_or_default(), &list.mig_used),
             ..unread(gpu)
         };

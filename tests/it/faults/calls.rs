@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use super::refusals::{Bench, QUICKLY, counted, is_nothing_invented, more_rounds, reacquire, release, shown_values};
 use super::table::{
-    AT_OPENING, CODES, OF_ACCOUNTING, OF_CGROUPS, OF_LAYOUT, OF_LISTS, OF_MEMORY, OF_NO_GPU, OF_RETIRED_PAGES,
-    OF_SLICES, OF_SLICES_AT_OPENING, OF_THE_DRIVER, READINGS, names,
+    AT_OPENING, CODES, OF_ACCOUNTING, OF_CGROUPS, OF_GUESTS, OF_LAYOUT, OF_LISTS, OF_MEMORY, OF_NO_GPU,
+    OF_RETIRED_PAGES, OF_SLICES, OF_SLICES_AT_OPENING, OF_THE_DRIVER, READINGS, names,
 };
 use super::{faults, rounds, up, xids};
 use crate::harness::{Machine, Scrape};
@@ -35,6 +35,15 @@ fn every_code_in_every_gpu_call_costs_its_values_and_they_return() {
 fn every_code_for_the_limits_of_cgroups_is_counted() {
     let bench = Bench::new("H200", "[driver]\nversion = \"610.43.02\"\ncuda = 13050\n", RHYTHM);
     OF_CGROUPS.iter().for_each(|call| bench.meets(call));
+    bench.comes_back();
+}
+
+#[test]
+fn every_code_for_the_guests_of_a_vgpu_host_costs_the_unattributed_memory_and_it_returns() {
+    let guest = |gpu| format!("[[vgpu]]\ngpu = {gpu}\nvm = \"{gpu}\"\nmemory = \"1GiB\"\n");
+    let guests: String = (0..=CODES.len()).map(guest).collect();
+    let bench = Bench::new("H200", &format!("vgpu_host = true\n{guests}"), RHYTHM);
+    OF_GUESTS.iter().for_each(|call| bench.meets(call));
     bench.comes_back();
 }
 

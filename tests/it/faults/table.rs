@@ -91,6 +91,18 @@ pub(crate) const OF_CGROUPS: [Repeated; 1] = [Repeated {
     answers: &["NOT_FOUND"],
 }];
 
+/// The calls for the guests of a vGPU host. Two of them are made for a vGPU, which may end at any time. Without an answer,
+/// what the guests use is unknown.
+pub(crate) const OF_GUESTS: [Repeated; 3] = [
+    of_guests(&["nvmlDeviceGetActiveVgpus"], &[]),
+    of_guests(&["nvmlVgpuInstanceGetVmID"], &["NOT_FOUND", "NO_DATA"]),
+    of_guests(&["nvmlVgpuInstanceGetFbUsage"], &["NOT_FOUND", "NO_DATA"]),
+];
+
+const fn of_guests(names: &'static [&'static str], answers: &'static [&'static str]) -> Repeated {
+    Repeated { names, source: "process", costs: Costs::AtLeast(&["gpu_memory_unattributed_bytes"]), answers }
+}
+
 pub(crate) const OF_LISTS: [Repeated; 3] = [
     Repeated {
         names: &["nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2"],
@@ -245,6 +257,7 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     let repeated = OF_ACCOUNTING
         .iter()
         .chain(&OF_CGROUPS)
+        .chain(&OF_GUESTS)
         .chain(&OF_LISTS)
         .chain(&OF_MEMORY)
         .chain(&READINGS)

@@ -199,6 +199,12 @@ pub(crate) fn device(device: DeviceName, replica: Option<&str>) -> Device {
     Device { resource: "nvidia.com/gpu".to_owned(), device, replica: replica.map(str::to_owned) }
 }
 
+/// What Slurm has just allocated.
+pub(crate) fn jobs(allocated: &[(&str, DeviceName)]) -> JobAllocations {
+    let of = |(job, device): &(&str, DeviceName)| JobAllocation { job: (*job).to_owned(), device: device.clone() };
+    JobAllocations { at: ago(0.0), allocated: Arc::new(allocated.iter().map(of).collect()) }
+}
+
 /// One machine under test.
 pub(crate) struct Machine {
     pub(crate) driver: Driver,
@@ -210,6 +216,7 @@ pub(crate) struct Machine {
     pub(crate) xids: Vec<GpuXids>,
     pub(crate) pods: Pods,
     pub(crate) allocations: Allocations,
+    pub(crate) jobs: JobAllocations,
     pub(crate) recorder: RecorderPart,
     pub(crate) settings: Settings,
     pub(crate) faults: Arc<Faults>,
@@ -227,6 +234,7 @@ impl Machine {
             xids: gpus.iter().map(xids).collect(),
             pods: Pods::default(),
             allocations: Allocations::default(),
+            jobs: JobAllocations::default(),
             recorder: RecorderPart::default(),
             settings: Settings {
                 stale_after: Duration::from_secs(2),
@@ -251,6 +259,7 @@ impl Machine {
         snapshot.xids.store(Arc::new(XidPart { gpus: self.xids }));
         snapshot.pods.store(Arc::new(self.pods));
         snapshot.allocations.store(Arc::new(self.allocations));
+        snapshot.jobs.store(Arc::new(self.jobs));
         snapshot.recorder.store(Arc::new(self.recorder));
         snapshot.vitals.observe(Lane::Memory, Duration::from_micros(7));
         snapshot.vitals.observe(Lane::Memory, Duration::from_secs(9));
@@ -362,5 +371,6 @@ pub(crate) fn everything() -> Machine {
     machine.faults.report(Source::Http, Reason::Timeout, None, &std::io::Error::other("slow"));
     let allocatable = Some(Arc::new(vec![slice, whole]));
     machine.allocations = Allocations { up: Some(true), at: ago(0.0), allocated: Arc::new(held), allocatable };
+    machine.jobs = jobs(&[("900", DeviceName::Gpu("GPU-0".to_owned()))]);
     machine
 }

@@ -176,7 +176,7 @@ class Crowd:
             case 1:
                 return plain(f"slurm:{number}", "slurm", user, f"slurm:{number}")
             case 2:
-                scheduler = rng.choice(("pbs:{}", "torque:{}", "htcondor:slot1_{}@node", "nomad:{}.web"))
+                scheduler = rng.choice(("pbs:{}", "torque:{}", "htcondor:slot1_{}@node", "nomad:{}.web", "oar:{}"))
                 return plain(scheduler.format(number), "job", user, scheduler.format(number))
             case 3:
                 return plain(f"unit:render-{number}x.service", "systemd", "render")

@@ -102,6 +102,7 @@ def identity_calls(r, device):
         "VirtualizationMode", "HostVgpuMode", "PowerSource",
     ):  # fmt: skip
         r.call(f"nvmlDeviceGet{name}", d, Out(c_uint))
+    r.call("nvmlDeviceGetActiveVgpus", d, Out(c_uint), c_void_p())
     r.call("nvmlDeviceGetGpuOperationMode", d, Out(c_uint), Out(c_uint))
     r.call("nvmlDeviceGetDriverModel", d, Out(c_uint), Out(c_uint))
     r.call("nvmlDeviceGetDriverModel_v2", d, Out(c_uint), Out(c_uint))

@@ -47,7 +47,7 @@ CASES = [
     ("a failure beside a memory error", [*on("0", "GpuOutOfMemory", "GpuMemoryIncident@memory_xid")], [["GpuMemoryIncident@memory_xid", "GpuOutOfMemory"]]),
     ("a leak", [*on("0", "GpuMemoryExhaustionPredicted", "GpuMemoryHigh", "GpuProcessMemoryLeak", "GpuMemoryPeakNearLimit")], [["GpuMemoryExhaustionPredicted"]]),
     ("a full GPU", [*on("0", "GpuMemoryCritical", "GpuMemoryHigh", "GpuMemoryPeakNearLimit")], [["GpuMemoryCritical"]]),
-    ("a GPU falls off the bus", [*on("0", "GpuLost", "GpuXidError", "GpuMemoryIncident@gpu_lost")], [["GpuLost"]]),
+    ("a GPU falls off the bus", [*on("0", "GpuLost", "GpuXidError", "GpuMemoryIncident@gpu_lost", "GpuMemoryReserved", "GpuMemoryHigh")], [["GpuLost"]]),
     ("the driver fails", [*on(None, "VramExporterNvmlDown"), *on("0", "GpuLost", "GpuMemoryHigh"), *on("1", "GpuXidError")], [["VramExporterNvmlDown"]]),
     ("two GPUs are full for two reasons", [*on("0", "GpuMemoryCritical", "GpuMemoryHigh"), *on("1", "GpuMemoryHigh")], [["GpuMemoryCritical"], ["GpuMemoryHigh"]]),
     ("two MIG devices of one GPU", [*on("0", "GpuMemoryCritical", mig_uuid="MIG-a"), *on("0", "GpuMemoryHigh", mig_uuid="MIG-b")], [["GpuMemoryCritical"], ["GpuMemoryHigh"]]),

@@ -10,7 +10,7 @@ const OWN: &[u8] = b"\n--\n";
 
 /// Names as runtimes, systemd and Slurm choose them. `{A}` is a container's id, `{P}` a pod's uid with hyphens,
 /// `{p}` one with underscores, `{S}` one without either.
-const NAMES: [&str; 74] = [
+const NAMES: [&str; 83] = [
     "{A}",
     "docker",
     "docker-{A}.scope",
@@ -84,6 +84,15 @@ const NAMES: [&str; 74] = [
     "nomad.slice",
     "nomad",
     "{P}.train.scope",
+    "oar",
+    "ada_4242",
+    "ada_4242.scope",
+    "oar.slice",
+    "oar-u1000.slice",
+    "oar-u1000-j4242.slice",
+    "hadoop-yarn",
+    "container_e17_1410901177871_0001_01_000005",
+    "container_1410901177871_0001_01_000005",
     "..",
 ];
 const CONTROLLERS: [&str; 12] = [
@@ -179,7 +188,9 @@ fn assert_whole(found: &CgroupLocation, text: &[u8]) {
     let is_whole = |id: &str| {
         text.windows(id.len()).enumerate().any(|(at, window)| {
             let (before, behind) = (&text[..at], &text[at + id.len()..]);
-            window == id.as_bytes() && (before.ends_with(b"pod") || !open(before.last())) && !open(behind.first())
+            // A pod's uid follows `pod`, and the number of an OAR job follows `-j`.
+            let is_marked = before.ends_with(b"pod") || before.ends_with(b"-j");
+            window == id.as_bytes() && (is_marked || !open(before.last())) && !open(behind.first())
         })
     };
     let job = found.job.as_ref().map(|job| job.id.clone());

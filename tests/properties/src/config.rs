@@ -139,6 +139,7 @@ fn assert_bounded(config: &Config) {
         telemetry,
         profiling,
         kubernetes,
+        slurm: _,
         dcgm,
         allocator,
         recorder,

@@ -202,13 +202,14 @@ fn owner(names: &mut Names<'_>) -> Owner {
 }
 
 fn workload(names: &mut Names<'_>) -> Arc<Workload> {
-    const KINDS: [WorkloadKind; 6] = [
+    const KINDS: [WorkloadKind; 7] = [
         WorkloadKind::Kubernetes,
         WorkloadKind::Container,
         WorkloadKind::Slurm,
         WorkloadKind::Job,
         WorkloadKind::Systemd,
         WorkloadKind::User,
+        WorkloadKind::Vgpu,
     ];
     let kind = KINDS[names.below(KINDS.len(), 0)];
     let pod = (names.below(2, 1) == 1).then(|| pod(names));

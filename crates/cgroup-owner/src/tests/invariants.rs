@@ -28,7 +28,9 @@ pub(super) fn assert_complete_ids(found: &CgroupLocation, text: &[u8]) {
         text.windows(id.len()).enumerate().any(|(at, window)| {
             let (before, behind) = (&text[..at], &text[at + id.len()..]);
             let open = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
-            window == id.as_bytes() && (before.ends_with(b"pod") || !open(before.last())) && !open(behind.first())
+            // A pod's uid follows `pod`, and the number of an OAR job follows `-j`.
+            let is_marked = before.ends_with(b"pod") || before.ends_with(b"-j");
+            window == id.as_bytes() && (is_marked || !open(before.last())) && !open(behind.first())
         })
     };
     let job = found.job.as_ref().map(|job| job.id.clone());

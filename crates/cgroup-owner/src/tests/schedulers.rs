@@ -1,14 +1,17 @@
 //! Jobs of schedulers other than Slurm.
 
 use super::{Row, container, job_of, nowhere, row, unit, user, with_container};
-use crate::Scheduler::{HtCondor, Nomad, Pbs, Torque};
+use crate::Scheduler::{HtCondor, Nomad, Oar, Pbs, Torque, Yarn};
 
 /// A Nomad allocation.
 const ALLOCATION: &str = "4744f0ea-7616-ab3a-a420-8e25056e3861";
+/// A YARN container whose ResourceManager has restarted 17 times, and one of an epoch before the first restart.
+const YARN: [&str; 2] = ["container_e17_1410901177871_0001_01_000005", "container_1410901177871_0001_01_000005"];
 
 pub(super) fn rows() -> Vec<Row> {
     let nomad = |task: &str| job_of(Nomad, &format!("{ALLOCATION}{task}"));
     let allocated = |path: &str| path.replace("{N}", ALLOCATION);
+    let yarn = |path: &str| path.replace("{Y}", YARN[0]);
     vec![
         row(
             "OpenPBS (pbs_cgroups.PY, _assemble_path), version 1",
@@ -100,6 +103,79 @@ pub(super) fn rows() -> Vec<Row> {
             "a scope of an administrator in Nomad's slice",
             "0::/nomad.slice/share.slice/8f2d.train.scope",
             unit("8f2d.train.scope"),
+        ),
+        row(
+            "OAR 2.5 (IO.pm, get_job_cpuset_name; CPUSET_PATH is /oar), version 1",
+            "9:cpuset:/oar/ada_4242\n8:devices:/oar/ada_4242\n1:name=systemd:/system.slice/oar-node.service",
+            job_of(Oar, "4242"),
+        ),
+        row("OAR, a user's name with underscores", "8:devices:/oar/ada_de_l_4242/1", job_of(Oar, "4242")),
+        row(
+            "OAR 3 (job_resource_manager_systemd.pl, oarsh_shell.in), version 2",
+            "0::/oar.slice/oar-u1000.slice/oar-u1000-j4242.slice/oar-u1000-j4242-p12345.scope",
+            job_of(Oar, "4242"),
+        ),
+        row(
+            "OAR 3, a part of the job's GPUs (OAR_USER_GPUDEVICE)",
+            "0::/oar.slice/oar-u1000.slice/oar-u1000-j4242.slice/oar-u1000-j4242-t77.slice/oar-u1000-j4242-t77-p9.scope",
+            job_of(Oar, "4242"),
+        ),
+        row(
+            "OAR 3 on NixOS (job_resource_manager_cgroups-v2_nixos.pl)",
+            "0::/oar.slice/ada_4242.scope",
+            job_of(Oar, "4242"),
+        ),
+        row("OAR's own level", "9:cpuset:/oar", nowhere()),
+        row("OAR, a directory without a job's number", "9:cpuset:/oar/ada_", nowhere()),
+        row("OAR, a directory without a user", "9:cpuset:/oar/_4242", nowhere()),
+        row("OAR's slice of a user, without a job", "0::/oar.slice/oar-u1000.slice", nowhere()),
+        row(
+            "OAR, a slice of another user below a user's",
+            "0::/oar.slice/oar-u1000.slice/oar-u1001-j4242.slice/x.scope",
+            unit("x.scope"),
+        ),
+        row("OAR itself", "0::/system.slice/oar-node.service", unit("oar-node.service")),
+        row(
+            "YARN (AbstractCGroupsHandler.java, getPathForCGroup), version 2",
+            &yarn("0::/hadoop-yarn/{Y}"),
+            job_of(Yarn, YARN[0]),
+        ),
+        row(
+            "YARN, version 1: only what it limits; before the first restart of the ResourceManager (ContainerId.java)",
+            "9:devices:/hadoop-yarn/container_1410901177871_0001_01_000005\n\
+             1:name=systemd:/system.slice/hadoop-yarn-nodemanager.service",
+            job_of(Yarn, YARN[1]),
+        ),
+        row(
+            "YARN, cgroups.hierarchy as HDP 2.6.5 and UsingGpus.md set it",
+            &yarn("9:devices:/yarn/{Y}"),
+            job_of(Yarn, YARN[0]),
+        ),
+        row(
+            "YARN, Docker's containers (DockerLinuxContainerRuntime.java, cgroup-parent)",
+            &yarn("0::/hadoop-yarn/{Y}/{A}"),
+            with_container(job_of(Yarn, YARN[0]), "{A}"),
+        ),
+        row("YARN in a slice", &yarn("0::/yarn.slice/{Y}"), job_of(Yarn, YARN[0])),
+        row(
+            "YARN, more containers than six digits can count",
+            "0::/hadoop-yarn/container_e102_1410901177871_12345_11_1048577",
+            job_of(Yarn, "container_e102_1410901177871_12345_11_1048577"),
+        ),
+        row("YARN's own level", "0::/hadoop-yarn", nowhere()),
+        row("YARN, no number of a container", "0::/hadoop-yarn/container_1410901177871_0001_01", nowhere()),
+        row("YARN, numbers that are too short", "0::/hadoop-yarn/container_1410901177871_1_1_5", nowhere()),
+        row("YARN, a number too many", &yarn("0::/hadoop-yarn/{Y}_1"), nowhere()),
+        row("YARN, an epoch without digits", "0::/hadoop-yarn/container_e_1410901177871_0001_01_000005", nowhere()),
+        row(
+            "the NodeManager",
+            "0::/system.slice/hadoop-yarn-nodemanager.service",
+            unit("hadoop-yarn-nodemanager.service"),
+        ),
+        row(
+            "YARN's hierarchy in the NodeManager's own unit: the unit is outside",
+            &yarn("0::/system.slice/hadoop-yarn-nodemanager.service/{Y}"),
+            unit("hadoop-yarn-nodemanager.service"),
         ),
         row(
             "PBS in a user's session: the login is outside",

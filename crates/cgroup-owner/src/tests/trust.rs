@@ -68,6 +68,21 @@ pub(super) fn rows() -> Vec<Row> {
             user("pbs_jobs.service"),
         ),
         row("the same in a container", "0::/docker/{A}/torque/1.head", container("{A}")),
+        row(
+            "a container of YARN forged by a service with Delegate= and User=",
+            "0::/system.slice/notebook.service/container_e17_1410901177871_0001_01_000005",
+            unit("notebook.service"),
+        ),
+        row(
+            "a container of YARN forged below a login of pam_cgfs",
+            "9:memory:/user/ada/0/container_e17_1410901177871_0001_01_000005",
+            CgroupLocation { boundary: Some(Boundary::User), ..CgroupLocation::default() },
+        ),
+        row(
+            "a job of OAR forged by a user",
+            "0::/user.slice/user-1000.slice/user@1000.service/oar.slice/oar-u0.slice/oar-u0-j1.slice/a.scope",
+            user("a.scope"),
+        ),
         row("the same in a Slurm job", "9:memory:/slurm/uid_1000/job_42/step_0/torque/1.head", step("42", "0")),
         row(
             "a machine forged by a user",

@@ -5,6 +5,7 @@ mod faults;
 mod gpus;
 mod limits;
 mod processes;
+mod vgpus;
 
 use std::collections::BTreeMap;
 
@@ -68,6 +69,7 @@ impl Machine {
         processes::no_pid_twice(&machine).map_err(|refusal| of(&source.file, refusal))?;
 
         limits::add(&mut machine, &scenario.memory_limit).map_err(|refusal| of(&source.file, refusal))?;
+        vgpus::add(&mut machine, &scenario.vgpu).map_err(|refusal| of(&source.file, refusal))?;
 
         let since = |_: usize| 0;
         faults::add(&mut machine, &scenario.xid, &scenario.fault, since, since)
@@ -75,6 +77,7 @@ impl Machine {
         if let Some(overlay) = overlay {
             let control = &overlay.control;
             limits::add(&mut machine, &control.memory_limit).map_err(|refusal| of(&overlay.file, refusal))?;
+            vgpus::add(&mut machine, &control.vgpu).map_err(|refusal| of(&overlay.file, refusal))?;
             let (xids, faults) = (|i: usize| overlay.xid_since[i], |i: usize| overlay.fault_since[i]);
             faults::add(&mut machine, &control.xid, &control.fault, xids, faults)
                 .map_err(|refusal| of(&overlay.file, refusal))?;
@@ -105,6 +108,7 @@ impl Machine {
             processes: Vec::new(),
             containers: Vec::new(),
             memory_limits: Vec::new(),
+            vgpus: Vec::new(),
             xids: Vec::new(),
             faults: Vec::new(),
             users: BTreeMap::new(),

@@ -1,6 +1,10 @@
 //! The keys of a scenario or control file. An unknown key anywhere is an error.
 
+mod profiling;
+
 use serde::Deserialize;
+
+pub(crate) use profiling::Profiling;
 
 use super::bytes::Bytes;
 use super::curves::{Curve, Ratio};
@@ -25,6 +29,8 @@ pub(crate) struct Scenario {
     pub(crate) container: Vec<Container>,
     #[serde(default)]
     pub(crate) memory_limit: Vec<MemoryLimit>,
+    #[serde(default)]
+    pub(crate) vgpu: Vec<Vgpu>,
     #[serde(default)]
     pub(crate) xid: Vec<Xid>,
     #[serde(default)]
@@ -54,6 +60,8 @@ pub(crate) struct Control {
     pub(crate) process: Vec<Process>,
     #[serde(default)]
     pub(crate) memory_limit: Vec<MemoryLimit>,
+    #[serde(default)]
+    pub(crate) vgpu: Vec<Vgpu>,
     #[serde(default)]
     pub(crate) xid: Vec<Xid>,
     #[serde(default)]
@@ -89,6 +97,9 @@ pub(crate) struct Gpu {
     pub(crate) mig: Option<Vec<String>>,
     #[serde(default)]
     pub(crate) accounting: bool,
+    /// Whether the GPU hosts vGPUs.
+    #[serde(default)]
+    pub(crate) vgpu_host: bool,
     #[serde(default)]
     pub(crate) memory_unsupported: bool,
     /// Degrees Celsius, fixed.
@@ -109,37 +120,6 @@ pub(crate) struct Gpu {
     pub(crate) errors: Errors,
     #[serde(default)]
     pub(crate) profiling: Profiling,
-}
-
-/// What the profiler's counters (GPM) of a GPU report while it is fully utilized. While it is less utilized, the values
-/// are lower in proportion. Absent keys have the model's values.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct Profiling {
-    /// What the GPU reports about its support for GPM.
-    pub(crate) supported: Option<bool>,
-    /// Whether a GPU that supports GPM fills the counters.
-    pub(crate) filled: Option<bool>,
-    /// Whether a comparison succeeds without writing any result.
-    pub(crate) untouched: bool,
-    /// The highest metric id that the driver accepts; a request that contains a higher one is refused as a whole.
-    pub(crate) known_ids: Option<u32>,
-    pub(crate) graphics: Option<Ratio>,
-    pub(crate) sm: Option<Ratio>,
-    pub(crate) occupancy: Option<Ratio>,
-    pub(crate) integer: Option<Ratio>,
-    pub(crate) tensor: Option<Ratio>,
-    pub(crate) fp64: Option<Ratio>,
-    pub(crate) fp32: Option<Ratio>,
-    pub(crate) fp16: Option<Ratio>,
-    pub(crate) memory_bandwidth: Option<Ratio>,
-    /// Bytes a second, like the others that follow.
-    pub(crate) pcie_transmitted: Option<Size>,
-    pub(crate) pcie_received: Option<Size>,
-    pub(crate) nvlink_transmitted: Option<Size>,
-    pub(crate) nvlink_received: Option<Size>,
-    pub(crate) c2c_transmitted: Option<Size>,
-    pub(crate) c2c_received: Option<Size>,
 }
 
 /// What differs in a GPU's PCIe link from that of its model.
@@ -268,6 +248,18 @@ pub(crate) struct MemoryLimit {
     pub(crate) hard: Option<Size>,
     /// Nothing is guaranteed if absent.
     pub(crate) soft: Option<Size>,
+}
+
+/// A vGPU of a virtual machine.
+#[derive(Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Vgpu {
+    #[serde(default)]
+    pub(crate) gpu: u32,
+    /// The id of the virtual machine: a UUID, or the number of a domain.
+    pub(crate) vm: String,
+    /// How much of its frame buffer the virtual machine uses.
+    pub(crate) memory: Size,
 }
 
 /// A critical error that the driver reports as an event.

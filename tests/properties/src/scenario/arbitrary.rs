@@ -101,8 +101,18 @@ fn entries(text: &mut String, u: &mut Unstructured<'_>) {
             1 => fault(text, u),
             2 => container(text, u),
             3 => memory_limit(text, u),
+            4 => vgpu(text, u),
             _ => process(text, u),
         }
+    }
+}
+
+fn vgpu(text: &mut String, u: &mut Unstructured<'_>) {
+    text.push_str("[[vgpu]]\n");
+    put(text, "vm", u.pick(&["\"7\"", "\"a84d1c2e-0f3b-4c5d-8e9f-000000000001\"", "\"\"", "\"\\u0000\""]));
+    put(text, "memory", &size(u));
+    if u.once_in(4) {
+        put(text, "gpu", u.pick(&NUMBERS));
     }
 }
 

@@ -70,6 +70,7 @@ fn one(written: &grammar::Gpu, index: u32, seed: u64) -> Result<Gpu, Refusal> {
         key,
         memory_unsupported: written.memory_unsupported || model.unified,
         accounting: written.accounting,
+        vgpu_host: written.vgpu_host,
         temperature: written.temperature,
         power: written.power,
         unsupported,
