@@ -462,6 +462,8 @@ def main():
     parser.add_argument("--only", help="run only the checks whose names contain this")
     options = parser.parse_args()
     options.simulator = options.simulator or options.exporter.parent / "deps/libnvml_sim.so"
+    if not options.simulator.exists():
+        parser.error(f"--simulator: {options.simulator} does not exist")
     lacking = "websocket-client" if program is None else "" if program() else "chromium"
     if lacking:
         print(f"SKIPPED: {lacking} is not installed")
