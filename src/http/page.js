@@ -267,7 +267,7 @@ function pause() {
 function showStatus() {
   const lost = state.failures > 0;
   const since = state.lastAnswer == null ? "" : ` since ${clock(state.lastAnswer)}`;
-  let text = state.at == null ? "Live" : `At ${dateAndClock(state.at)}`;
+  let text = state.at == null ? "Live" : `At ${dateAndClock(state.at)}: the charts. Figures and tables: now`;
   parts.follow.hidden = state.at == null;
   if (state.paused) text = `Paused${since}`;
   else if (lost) text = `No answer${since}: trying again every ${pause() / 1000} s`;
