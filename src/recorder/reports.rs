@@ -13,6 +13,7 @@ mod kept;
 mod meter;
 mod need;
 mod open;
+mod short_workloads;
 mod shortage;
 mod size;
 mod text;
