@@ -23,7 +23,7 @@ ACTIONS = {
     "AllocatorFragmented": "Use expandable segments, or restart",
     "GpuMemoryOverReserved": "Lower what it takes at startup",
     "GpuMemoryHeldIdle": "Ask the owner to end or release it",
-    "GpuAllocatedUnused": "Ask whether the pod or the job is needed",
+    "GpuAllocatedUnused": "Ask if the pod or the job is needed",
     "GpuMemoryImbalance": "Check how it spreads over its GPUs",
     "GpuUtilizationLow": "Check its input, or share the GPU",
     "GpuUtilizationSaturated": "Move one away if latency matters",
