@@ -173,6 +173,8 @@ def judge_machine(judge, exporter):
     exporter.until(lambda: any(series["memory"]["points"] for series in json.loads(exporter.ask("GET", recorded)[2])["series"]), "a recorded value")
     for name in ("gpus", "processes", "workloads", "events", "reports"):
         judge.answer(exporter, "GET", f"/api/v1/{name}", f"/api/v1/{name}", 200)
+    # A list of processes is read every 2 s, and a peak has the first list after it.
+    time.sleep(3)
     for of in ("gpus", "processes", "workloads", "all"):
         judge.answer(exporter, "GET", "/api/v1/history", f"/api/v1/history?of={of}&step=0.1", 200)
 
