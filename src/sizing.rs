@@ -17,6 +17,13 @@ pub(crate) fn with_margin(peak: u64) -> u64 {
     u64::try_from(bytes).unwrap_or(u64::MAX)
 }
 
+/// The sum of the needs of as many processes as are there at once, those that need most. Afterwards, the needs are sorted, highest
+/// first.
+pub(crate) fn largest_at_once(needs: &mut [u64], at_once: usize) -> u64 {
+    needs.sort_unstable_by(|a, b| b.cmp(a));
+    needs.iter().take(at_once).fold(0, |sum: u64, need| sum.saturating_add(*need))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

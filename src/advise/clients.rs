@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::prometheus::Series;
 use super::queries::Answers;
 use super::run_key::RunKey;
+use crate::sizing;
 
 /// The framework whose client does not report what the framework took from the driver.
 const TENSORFLOW: &str = "tensorflow";
@@ -123,12 +124,11 @@ pub(super) fn reported(
 fn together(members: &[&Process], begin: u64, at_once: u64) -> Reported {
     // Without the need of a process, the run may need all that it held.
     let mut needs: Vec<u64> = members.iter().map(|process| process.need().unwrap_or(u64::MAX)).collect();
-    needs.sort_unstable_by(|a, b| b.cmp(a));
     let at_once = usize::try_from(at_once).ok().filter(|at_once| *at_once > 0).unwrap_or(usize::MAX);
     let reporting = || members.iter().filter(|process| !process.allocated.is_empty());
     let of_tensorflow = |process: &&&Process| process.allocated.contains_key(TENSORFLOW) && process.outside.is_none();
     Reported {
-        need: needs.iter().take(at_once).fold(0, |sum, need| sum.saturating_add(*need)),
+        need: sizing::largest_at_once(&mut needs, at_once),
         allocated_peak: members.iter().map(|process| process.allocated()).max().unwrap_or(0),
         outside: reporting().filter_map(|process| process.outside).max(),
         frameworks: members.iter().flat_map(|process| process.allocated.keys().cloned()).collect(),

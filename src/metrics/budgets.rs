@@ -5,7 +5,7 @@
 
 use super::exposition::Exposition;
 use super::family::{Family, Section, Unit, When};
-use super::label::Labels;
+use super::label::{Labels, distinct};
 use super::openmetrics::Counted;
 use super::view::GpuView;
 use super::workloads;
@@ -64,14 +64,8 @@ fn limits(gpu: &GpuView<'_>) -> Vec<(Labels, WorkloadLimit)> {
         let of = |limit: &WorkloadLimit| (labels.with_room(1).and("source", limit.source.label()), *limit);
         limits.extend(workload.limits.iter().map(of));
     }
-    limits.sort_by(|(a, _), (b, _)| a.cmp(b));
-    limits.dedup_by(|(later, other), (first, limit)| {
-        let same = later == first;
-        if same {
-            limit.bytes = limit.bytes.filter(|bytes| other.bytes == Some(*bytes));
-            (limit.over, limit.since) = (limit.over.max(other.over), limit.since.min(other.since));
-        }
-        same
-    });
-    limits
+    distinct(limits, |limit, other| {
+        limit.bytes = limit.bytes.filter(|bytes| other.bytes == Some(*bytes));
+        (limit.over, limit.since) = (limit.over.max(other.over), limit.since.min(other.since));
+    })
 }

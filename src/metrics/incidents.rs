@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use super::exposition::Exposition;
 use super::family::{Family, Section, Unit, When};
-use super::label::Labels;
+use super::label::{Labels, distinct};
 use super::mig;
 use super::openmetrics::{Counted, Exemplar};
 use super::workloads;
@@ -85,16 +85,8 @@ pub(super) fn collect(part: &RecorderPart, started: Option<SystemTime>, out: &mu
         let base = Labels::default().and_number("gpu", short.gpu.index).and("uuid", &short.gpu.uuid);
         (workloads::labels(&base, &short.workload, short.mig.as_deref()), short.last)
     });
-    let mut shortages: Vec<_> = shortages.collect();
-    shortages.sort_by(|(a, _), (b, _)| a.cmp(b));
     // Two devices that are not identified yet have the same labels.
-    shortages.dedup_by(|(later, more), (first, last)| {
-        let same = later == first;
-        if same {
-            *last = last.max(*more);
-        }
-        same
-    });
+    let shortages = distinct(shortages.collect(), |last, other| *last = last.max(*other));
     out.add(&SHORTAGE, shortages.iter().map(|(labels, last)| (labels, *last)));
     if part.on && started.is_some() {
         out.add_one(&BYTES, part.bytes as f64);

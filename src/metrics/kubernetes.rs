@@ -5,7 +5,7 @@
 
 use super::exposition::Exposition;
 use super::family::{Family, Section, Unit, When};
-use super::label::Labels;
+use super::label::{Labels, distinct};
 use super::settings::Settings;
 use super::view::Parts;
 use crate::snapshot::{Device, DeviceName, Driver, Gpu, MigDevice, Workload};
@@ -80,23 +80,10 @@ pub(super) fn collect(parts: &Parts, settings: &Settings, out: &mut Exposition<'
         let labels = place(&parts.driver, &allocation.device).filter(|_| is_countable)?.and("resource", GRES);
         Some((labels.and("workload", &name).and("kind", kind.label()), 1.0))
     });
-    out.add(&ALLOCATION, distinct(held.chain(jobs).collect(), |_, second| second));
+    out.add(&ALLOCATION, distinct(held.chain(jobs).collect(), |_, _| ()));
     let all = allocations.and_then(|allocations| allocations.allocatable.as_deref()).map_or(&[][..], |devices| devices);
     let free = |device: &Device| Some((place(&parts.driver, &device.device)?.and("resource", &device.resource), 1.0));
-    out.add(&ALLOCATABLE, distinct(all.iter().filter_map(free).collect(), |first, second| first + second));
-}
-
-/// Each set of labels once, with the values of equal sets combined.
-fn distinct(mut series: Vec<(Labels, f64)>, together: impl Fn(f64, f64) -> f64) -> Vec<(Labels, f64)> {
-    series.sort_by(|(a, _), (b, _)| a.cmp(b));
-    series.dedup_by(|(later, value), (first, sum)| {
-        let same = later == first;
-        if same {
-            *sum = together(*sum, *value);
-        }
-        same
-    });
-    series
+    out.add(&ALLOCATABLE, distinct(all.iter().filter_map(free).collect(), |count, more| *count += more));
 }
 
 /// The labels of the GPU and the MIG device that the kubelet names.

@@ -125,15 +125,17 @@ impl Parts {
     /// The kubelet's allocations; `None` if its last response is too old.
     pub(crate) fn fresh_allocations(&self, settings: &Settings) -> Option<&Allocations> {
         let limit = settings.stale_after.max(settings.pod_resources_interval.saturating_mul(3));
-        let at = self.allocations.at?;
-        (self.now.saturating_duration_since(at) <= limit).then_some(&*self.allocations)
+        self.is_fresh(self.allocations.at?, limit).then_some(&*self.allocations)
     }
 
     /// The allocations of Slurm's jobs; `None` if the last reading is too old.
     pub(super) fn fresh_jobs(&self, settings: &Settings) -> Option<&JobAllocations> {
         let limit = settings.stale_after.max(JOBS_EVERY.saturating_mul(3));
-        let at = self.jobs.at?;
-        (self.now.saturating_duration_since(at) <= limit).then_some(&*self.jobs)
+        self.is_fresh(self.jobs.at?, limit).then_some(&*self.jobs)
+    }
+
+    fn is_fresh(&self, at: Instant, limit: Duration) -> bool {
+        self.now.saturating_duration_since(at) <= limit
     }
 
     /// The driver's GPUs, each with the values that may be shown.

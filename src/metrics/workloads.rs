@@ -5,7 +5,7 @@
 
 use super::exposition::Exposition;
 use super::family::{Family, Section, Unit, When};
-use super::label::Labels;
+use super::label::{Labels, distinct};
 use super::view::GpuView;
 use crate::snapshot::{MigDevice, Other, Workload, WorkloadUse};
 
@@ -79,17 +79,8 @@ pub(super) fn collect(gpus: &[GpuView<'_>], out: &mut Exposition<'_>) {
 /// The GPU's workloads, sorted by their labels, with each set of labels once.
 fn entries(gpu: &GpuView<'_>) -> Vec<(Labels, Figures)> {
     let workloads = gpu.processes.map_or(&[][..], |part| &part.workloads);
-    let mut entries: Vec<_> =
-        workloads.iter().map(|w| (labels(&gpu.labels, &w.workload, w.mig.as_deref()), Figures::of(w))).collect();
-    entries.sort_by(|(a, _), (b, _)| a.cmp(b));
-    entries.dedup_by(|(later, more), (first, figures)| {
-        let same = later == first;
-        if same {
-            figures.add(more);
-        }
-        same
-    });
-    entries
+    let entry = |w: &WorkloadUse| (labels(&gpu.labels, &w.workload, w.mig.as_deref()), Figures::of(w));
+    distinct(workloads.iter().map(entry).collect(), Figures::add)
 }
 
 /// The values of a workload.

@@ -3,6 +3,7 @@
 //! Invariant: a need is an upper bound. A process that does not report how much of its memory is needed needs all of it.
 
 use crate::recorder::series::Micros;
+use crate::sizing;
 use crate::snapshot::{AllocatorReport, RESERVED_MARGIN};
 
 /// How long memory outside the allocators must last to count. The driver's figure and that of a process are read at
@@ -131,8 +132,7 @@ impl Needs {
             is_reported |= need.is_reported();
             all.push(need.bytes(peak).unwrap_or(u64::MAX));
         }
-        all.sort_unstable_by(|a, b| b.cmp(a));
-        is_reported.then(|| all.iter().take(self.at_once).fold(0, |sum: u64, need| sum.saturating_add(*need)))
+        is_reported.then(|| sizing::largest_at_once(&mut all, self.at_once))
     }
 
     pub(super) fn heap_bytes(&self) -> usize {

@@ -367,24 +367,26 @@ fn idle_time_and_exits_are_added_up() {
     assert!(text(&report).contains("2 processes: 1 with exit status 7"), "{}", text(&report));
 }
 
+/// What a process reports about GPU 0.
+fn reporting(pid: u32, figures: AllocatorFigures) -> ReportingProcess {
+    let report = AllocatorReport {
+        device: "GPU-0".into(),
+        framework: "pytorch".into(),
+        heard: Heard::new(Instant::now()),
+        figures,
+        regions: Vec::new(),
+    };
+    ReportingProcess { id: ProcessId { pid, start_ticks: Some(pid.into()) }, reports: vec![report] }
+}
+
 #[test]
 fn failures_raise_the_margin_and_allocators_cannot_claim_more_than_the_driver_reports() {
     let mut scene = Scene::new(1);
     let job = job(3);
     scene.pass(1000).hold(0, 5, &job, 8).hold(0, 6, &job, 8).pass(1000);
-    let reporting = |pid: u32, allocated: u64, peak: u64| ReportingProcess {
-        id: ProcessId { pid, start_ticks: Some(pid.into()) },
-        reports: vec![AllocatorReport {
-            device: "GPU-0".into(),
-            framework: "pytorch".into(),
-            heard: Heard::new(Instant::now()),
-            figures: AllocatorFigures {
-                allocated: Some(allocated * GIB),
-                peak: Some(peak * GIB),
-                ..AllocatorFigures::default()
-            },
-            regions: Vec::new(),
-        }],
+    let reporting = |pid: u32, allocated: u64, peak: u64| {
+        let (allocated, peak) = (Some(allocated * GIB), Some(peak * GIB));
+        reporting(pid, AllocatorFigures { allocated, peak, ..AllocatorFigures::default() })
     };
     let snapshot = Snapshot::default();
     let look = |scene: &mut Scene, processes| {
@@ -423,20 +425,9 @@ fn a_workload_is_advised_by_what_it_needed_where_that_is_known() {
     let (idle, job) = (job(3), job(4));
     let mib = |mib: u64| Some(mib << 20);
     let snapshot = Snapshot::default();
-    let report = |pid: u32, allocated: u64, reserved: Option<u64>| ReportingProcess {
-        id: ProcessId { pid, start_ticks: Some(pid.into()) },
-        reports: vec![AllocatorReport {
-            device: "GPU-0".into(),
-            framework: "pytorch".into(),
-            heard: Heard::new(Instant::now()),
-            figures: AllocatorFigures {
-                allocated: mib(100),
-                peak: mib(allocated),
-                reserved,
-                ..AllocatorFigures::default()
-            },
-            regions: Vec::new(),
-        }],
+    let report = |pid: u32, peak: u64, reserved: Option<u64>| {
+        let (allocated, peak) = (mib(100), mib(peak));
+        reporting(pid, AllocatorFigures { allocated, peak, reserved, ..AllocatorFigures::default() })
     };
     // The driver's figure is the newer one for a moment: 36 GiB that the allocator has not reported yet.
     scene.pass(1000).hold(0, 5, &idle, 1).hold(0, 6, &job, 40).pass(1000);
