@@ -267,7 +267,8 @@ fn a_wrong_annotation_is_no_limit_and_one_fault_until_it_changes() {
     node.annotate("wrong", Some('a'), &json!({"vram-exporter/gpu-memory-limit": "20GB\n\u{202e}"}));
     node.annotate("right", Some('b'), &json!({"gpu-memory": "1024"}));
     let exporter = node.export();
-    let scrape = exporter.scrape_until("the other limit", |s| of(s, LIMIT, "right", "kai").is_some());
+    let known = |s: &Scrape| of(s, LIMIT, "right", "kai").is_some() && faults(s) > 0.0;
+    let scrape = exporter.scrape_until("the other limit and the fault", known);
     assert_eq!((scrape.all(LIMIT).count(), faults(&scrape)), (1, 1.0));
     let reasons = [("source", "budget"), ("reason", "malformed")];
     assert_eq!(scrape.value("vram_exporter_faults_by_reason_total", &reasons), Some(1.0));
@@ -298,7 +299,9 @@ fn an_environment_limits_a_workload_only_if_every_process_declares_it() {
         process(16, 10, 'd', &environment("-5Gi")),
     ]);
     let exporter = node.machine.export(&["--process.interval=100ms"]);
-    let scrape = exporter.scrape_until("a limit", |s| s.all(LIMIT).count() > 0);
+    // All six processes have been read: the highest limit of the first two, and the faults of the last two.
+    let whole = |s: &Scrape| s.all(LIMIT).any(|limit| limit.value >= 30.0 * GIB) && faults(s) >= 2.0;
+    let scrape = exporter.scrape_until("the limit and the faults", whole);
     let limits: Vec<_> = scrape.all(LIMIT).map(|s| (s.label("workload"), s.label("source"), s.value)).collect();
     assert_eq!(limits, [(Some("container:aaaaaaaaaaaa"), Some("environment"), 30.0 * GIB)], "the highest");
     assert_eq!(faults(&scrape), 2.0);

@@ -38,13 +38,9 @@ errors = { retired_pages = [4, 5] }
 
 [[xid]]
 gpu = 2
-code = 31
-at = "0s"
-
-[[xid]]
-gpu = 2
 code = 79
-at = "1s"
+at = "0s"
+every = "500ms"
 
 [[container]]
 id = "1111111111111111111111111111111111111111111111111111111111111111"
@@ -146,7 +142,8 @@ impl Served {
         Scrape::parse(&text)
     }
 
-    /// A scrape after every lane has read every GPU, and both Xids have occurred.
+    /// A scrape after every lane has read every GPU, and an Xid has occurred. It repeats, because the exporter sees only
+    /// those after it has registered for them.
     pub(crate) fn settled(&self) -> Scrape {
         eventually("every value", || {
             let scrape = self.scrape();
