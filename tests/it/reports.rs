@@ -222,7 +222,10 @@ fn reports_survive_the_exporter_which_says_what_it_did_not_see() {
 #[test]
 fn hostile_names_are_reported_without_control_characters() {
     let exporter = Machine::built_in("hostile-names").export(&[]);
-    let found = eventually("the workloads", || Some(reports(&exporter, "")).filter(|found| found.len() > 1));
+    let found = eventually_or("the workloads", || {
+        let found = reports(&exporter, "");
+        if found.len() > 1 { Ok(found) } else { Err(format!("{found:?}\n{}", exporter.log())) }
+    });
     for report in found {
         let name = report["workload"].as_str().unwrap();
         let (status, text, said) = ask(&url(&exporter), &[&format!("--workload={name}")]);

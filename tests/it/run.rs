@@ -35,6 +35,9 @@ listed() {
 }
 "#;
 
+/// Waits until the driver is open and a list has been read.
+const OPEN: &str = "printf '[[process]]\\npid = %s\\n' $$ | place; listed $$ 3000001";
+
 fn script(body: &str) -> String {
     format!("{FUNCTIONS}{body}")
 }
@@ -386,18 +389,21 @@ fn without_a_driver_the_command_runs_all_the_same() {
 
 #[test]
 fn a_command_without_gpu_memory_is_said_to_have_none() {
-    let (report, _) = report(&Machine::built_in("busy-h200"), &[], "await $NVML_SIM_PROCFS/4100");
+    // A command that ends before the driver is open has no list at all.
+    let machine = Machine::built_in("busy-h200");
+    machine.control("");
+    let (report, _) = report(&machine, &[], "listed 4100 3000001");
     assert!(report["together"].is_null() && report["fits_in"].is_null(), "{report:#}");
     assert!(notes(&report).contains("no process of the command was listed"), "{report:#}");
-    assert_eq!(report["gpus"][0]["others"].as_array().map(Vec::len), Some(16));
+    let others = report["gpus"][0]["others"].as_array().unwrap();
+    assert_eq!(others.iter().filter(|other| other["pid"] != 3_000_001).count(), 16, "{report:#}");
 }
 
 #[test]
 fn a_driver_call_that_hangs_does_not_hold_back_the_report() {
     let machine = Machine::new(GPU);
     let fault = "printf '[[fault]]\\ncall = \"nvmlDeviceGetMemoryInfo_v2\"\\nkind = \"hang\"\\n'";
-    // The list with the marker may never be read, so the script does not wait for it.
-    let body = format!("await $NVML_SIM_PROCFS/stat; {fault} | place; sleep 3; exit 6");
+    let body = format!("{OPEN}; {fault} | place; sleep 3; exit 6");
     let (report, status) = report(&machine, &["--nvml.call-timeout=50ms"], &body);
     assert_eq!(status, Some(6));
     let said = notes(&report);
@@ -445,7 +451,7 @@ fn a_driver_that_hangs_when_it_is_opened_does_not_hold_back_the_command() {
 fn a_lost_driver_ends_the_measurement_and_not_the_command() {
     let machine = Machine::new(GPU);
     let fault = "printf '[[fault]]\\ncall = \"nvmlDeviceGetMemoryInfo_v2\"\\nkind = \"error\"\\ncode = \"DRIVER_NOT_LOADED\"\\n'";
-    let body = format!("await $NVML_SIM_PROCFS/stat; {fault} | place; sleep 4; exit 6");
+    let body = format!("{OPEN}; {fault} | place; sleep 4; exit 6");
     let (report, status) = report(&machine, &[], &body);
     assert_eq!(status, Some(6));
     assert!(notes(&report).contains("the measurement ended early: the driver was lost"), "{report:#}");
