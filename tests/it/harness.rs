@@ -58,7 +58,7 @@ pub(crate) fn eventually_or<T>(what: &str, mut ask: impl FnMut() -> Result<T, St
 
 /// A simulated machine: a scenario, its `/proc`, and a control file for what happens while it runs.
 pub(crate) struct Machine {
-    pub(crate) folder: TempDir,
+    pub(crate) folder: Arc<TempDir>,
     scenario: String,
     library: PathBuf,
     epoch: f64,
@@ -80,7 +80,7 @@ impl Machine {
 
     fn of(scenario: String, folder: TempDir) -> Self {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-        Self { folder, scenario, library: simulator(), epoch: now.as_secs_f64() }
+        Self { folder: Arc::new(folder), scenario, library: simulator(), epoch: now.as_secs_f64() }
     }
 
     /// Uses another library in place of the simulator that cargo built.
@@ -137,7 +137,8 @@ impl Machine {
 
     /// Starts the exporter on this machine and waits until it has read everything once.
     pub(crate) fn export(&self, flags: &[&str]) -> Exporter {
-        let exporter = Exporter::start(self.command(flags));
+        let mut exporter = Exporter::start(self.command(flags));
+        exporter._machine = Some(self.folder.clone());
         eventually("the first snapshot", || exporter.get("/readyz").ok().filter(|answer| answer.status == 200));
         exporter
     }
@@ -179,6 +180,8 @@ pub(crate) struct Exporter {
     child: Child,
     pub(crate) address: SocketAddr,
     log: Arc<Mutex<String>>,
+    /// The machine's folder, which the exporter reads for as long as it runs.
+    _machine: Option<Arc<TempDir>>,
 }
 
 impl Exporter {
@@ -203,7 +206,7 @@ impl Exporter {
                 address.trim_matches('"').parse().ok()
             })
         });
-        Self { child, address, log }
+        Self { child, address, log, _machine: None }
     }
 
     pub(crate) fn pid(&self) -> u32 {
