@@ -189,8 +189,18 @@ def links(groups):
 
 # The exporter's own pages: at the address of the scrape where `instance` is one, otherwise only the path is known.
 EXPORTER = '{{ if match ":" $labels.instance }}http://{{ $labels.instance }} {{- end }}'
-PAGE = EXPORTER + '/?gpu={{ $labels.uuid }} {{- with query "time()" }}&at={{ . | first | value | printf "%.0f" }}{{ end }}'
-PAGES = {"GpuMemoryIncident": EXPORTER + '/?gpu={{ $labels.uuid }}&at={{ $value | printf "%.0f" }}'}
+DEVICE = EXPORTER + "/?gpu={{ or $labels.mig_uuid $labels.uuid }}"
+NOW = '{{- with query "time()" }}&at={{ . | first | value | printf "%.0f" }}{{ end }}'
+LOST = '{{- with query (printf `max_over_time(timestamp(gpu_up {uuid=%q} == 1)[1h:30s])` $labels.uuid) }}&at={{ . | first | value | printf "%.0f" }}{{ end }}'
+PAGE = f"{DEVICE}&span=1800 {NOW}"
+# Alerts about what has lasted longer, about what is over, and about a GPU of which nothing is known now.
+PAGES = {
+    "GpuMemoryExhaustionPredicted": f"{DEVICE}&span=7200 {NOW}",
+    "GpuProcessMemoryLeak": f"{DEVICE}&span=7200 {NOW}",
+    "GpuMemoryIncident": DEVICE + '&at={{ $value | printf "%.0f" }}',
+    "GpuMissing": DEVICE + '&span=1800&at={{ $value | printf "%.0f" }}',
+    "GpuLost": f"{DEVICE}&span=1800 {LOST}",
+}
 # About machines whose exporter does not answer.
 WITHOUT_EXPORTER = {"VramExporterDown", "VramExporterAbsent"}
 
@@ -252,7 +262,7 @@ def exporter_link_problems():
         rules.append({"alert": name, "expr": f"{name} == 1", "annotations": {"runbook_url": f"{EXPORTER}/runbook#x", "page_url": PAGE}})
         listed = ",".join(f'{key}="{value}"' for key, value in labels.items())
         series.append({"series": f"{name}{{{listed}}}", "values": "1x200"})
-        wanted = {"runbook_url": f"{address}/runbook#x", "page_url": f"{address}/?gpu=GPU-1&at=5400"}
+        wanted = {"runbook_url": f"{address}/runbook#x", "page_url": f"{address}/?gpu=GPU-1&span=1800&at=5400"}
         expected.append({"eval_time": "90m", "alertname": name, "exp_alerts": [{"exp_labels": labels, "exp_annotations": wanted}]})
     yield from alert_problems(rules, series, expected)
 
