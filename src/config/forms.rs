@@ -14,7 +14,9 @@ pub(super) const IN_CLUSTER: &str = "in-cluster";
 const LONGEST_NODE_NAME: usize = 253;
 
 /// Paths on the web server that `web.telemetry-path` may not use.
-const TAKEN_PATHS: [&str; 7] = ["/", "/healthz", "/readyz", "/runbook", "/page.js", "/page-charts.js", "/page.css"];
+const TAKEN_PATHS: [&str; 6] = ["/", "/healthz", "/readyz", "/runbook", "/page.js", "/page.css"];
+/// What the paths of the page's other scripts begin and end with.
+const SCRIPTS: (&str, &str) = ("/page-", ".js");
 /// The prefix of the API's paths.
 const API: &str = "/api/";
 
@@ -23,9 +25,11 @@ const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
 /// Whether `text` can be the path of the metrics: unreserved characters only, since braces, colons and asterisks have a
 /// special meaning for the router, and a query or an escape would never match.
 pub(super) fn check_url_path(text: &str) -> Result<(), String> {
-    if TAKEN_PATHS.contains(&text) || text.starts_with(API) {
+    let (begin, end) = SCRIPTS;
+    let is_script = text.starts_with(begin) && text.ends_with(end);
+    if TAKEN_PATHS.contains(&text) || is_script || text.starts_with(API) {
         let taken = TAKEN_PATHS.join(", ");
-        return Err(format!("is one of the exporter's other paths ({taken}, {API}…); choose another"));
+        return Err(format!("is one of the exporter's other paths ({taken}, {begin}…{end}, {API}…); choose another"));
     }
     let plain = |c: char| c.is_ascii_alphanumeric() || "/-._~".contains(c);
     if !text.starts_with('/') || !text.chars().all(plain) || text.split('/').any(|part| part == "." || part == "..") {
@@ -142,6 +146,7 @@ mod tests {
             "/readyz",
             "/runbook",
             "/page.js",
+            "/page-charts.js",
             "/page.css",
             "/api/v1/gpus",
             "metrics",

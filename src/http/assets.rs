@@ -5,7 +5,7 @@
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 
-/// The path of the main script, which imports the other script.
+/// The path of the main script, which imports the others. Their paths begin with `/page-`.
 pub(super) const SCRIPT: &str = "/page.js";
 /// The path of the style sheet.
 pub(super) const STYLE: &str = "/page.css";
@@ -25,22 +25,24 @@ pub(super) struct Asset {
     body: &'static str,
 }
 
-pub(super) static ALL: [Asset; 4] = [
-    Asset {
-        path: SCRIPT,
-        content_type: "text/javascript; charset=utf-8",
-        cache: "no-cache",
-        body: include_str!("page.js"),
-    },
-    Asset {
-        path: "/page-charts.js",
-        content_type: "text/javascript; charset=utf-8",
-        cache: "no-cache",
-        body: include_str!("page-charts.js"),
-    },
+pub(super) static ALL: [Asset; 12] = [
+    script(SCRIPT, include_str!("page.js")),
+    script("/page-address.js", include_str!("page-address.js")),
+    script("/page-card.js", include_str!("page-card.js")),
+    script("/page-charts.js", include_str!("page-charts.js")),
+    script("/page-elements.js", include_str!("page-elements.js")),
+    script("/page-incidents.js", include_str!("page-incidents.js")),
+    script("/page-owners.js", include_str!("page-owners.js")),
+    script("/page-processes.js", include_str!("page-processes.js")),
+    script("/page-requests.js", include_str!("page-requests.js")),
+    script("/page-state.js", include_str!("page-state.js")),
     Asset { path: STYLE, content_type: "text/css; charset=utf-8", cache: "no-cache", body: include_str!("page.css") },
     Asset { path: ICON, content_type: "image/svg+xml", cache: "max-age=86400", body: include_str!("icon.svg") },
 ];
+
+const fn script(path: &'static str, body: &'static str) -> Asset {
+    Asset { path, content_type: "text/javascript; charset=utf-8", cache: "no-cache", body }
+}
 
 impl Asset {
     pub(super) fn response(&self) -> Response {

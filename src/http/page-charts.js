@@ -1,4 +1,6 @@
-// The text, series and drawing functions of the page. Nothing here depends on the API or on the elements of the page.
+// The text, series and drawing functions of the page.
+//
+// Invariant: nothing here depends on the API or on the elements of the page. A value that is not known is drawn as a gap, never as 0.
 
 /// The interval, in seconds, of the slow readings that the charts draw for comparison with the recorded values. The
 /// slow readings are derived from the recorded values.

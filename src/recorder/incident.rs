@@ -47,7 +47,7 @@ impl Kind {
         }
     }
 
-    /// The kind in words, for people. The page has the same ones (`src/http/page.js`).
+    /// The kind in words, for people. The page has the same ones (`src/http/page-incidents.js`).
     pub fn words(self) -> &'static str {
         match self {
             Self::EndedAtPeak => "ended at the memory limit",

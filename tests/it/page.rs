@@ -1,5 +1,6 @@
 //! The HTML page, from a snapshot and from the real binary on a simulated machine. No process can inject markup.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -98,8 +99,10 @@ fn the_page_loads_its_own_files_and_nothing_else() {
     assert!(text.contains("<script type=\"module\" src=\"/page.js\"></script>"), "{text}");
     assert!(!text.contains("<style") && !text.contains("style=") && !text.contains("://"), "{text}");
     assert!(text.contains("<noscript><meta http-equiv=\"refresh\" content=\"5\"></noscript>"), "{text}");
-    let files = [("/page.js", "text/javascript; charset=utf-8"), ("/page-charts.js", "text/javascript; charset=utf-8")];
-    for (path, content_type) in files.into_iter().chain([("/page.css", "text/css; charset=utf-8")]) {
+    let scripts = scripts(&server);
+    assert!(scripts.len() > 5, "{:?}", scripts.keys());
+    let types = scripts.keys().map(|path| (path.as_str(), "text/javascript; charset=utf-8"));
+    for (path, content_type) in types.chain([("/page.css", "text/css; charset=utf-8")]) {
         let file = server.get(path);
         assert_eq!((file.status, file.header("content-type")), (200, content_type), "{path}");
         assert_eq!(file.header("x-content-type-options"), "nosniff");
@@ -112,9 +115,47 @@ fn the_page_loads_its_own_files_and_nothing_else() {
 }
 
 #[test]
+fn the_scripts_are_short_and_do_not_import_each_other_in_circles() {
+    let server = Served::start();
+    let mut left = scripts(&server);
+    for (path, text) in &left {
+        assert!(text.starts_with("// ") && text.contains("\n//\n// Invariant"), "{path} states no purpose or invariant");
+        assert!(text.lines().count() <= 350, "{path} has {} lines", text.lines().count());
+    }
+    // A script that imports none of those that are left is in no circle.
+    while !left.is_empty() {
+        let before = left.len();
+        let names: Vec<String> = left.keys().cloned().collect();
+        left.retain(|_, text| imported(text).any(|path| names.contains(&path)));
+        assert!(left.len() < before, "these import each other: {:?}", left.keys());
+    }
+}
+
+/// The scripts that the page loads, by their paths: the main one, and all that a script imports.
+fn scripts(server: &Served) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    let mut wanted = vec!["/page.js".to_owned()];
+    while let Some(path) = wanted.pop() {
+        if !found.contains_key(&path) {
+            let file = server.get(&path);
+            assert_eq!(file.status, 200, "{path}");
+            wanted.extend(imported(&file.text()));
+            found.insert(path, file.text().to_owned());
+        }
+    }
+    found
+}
+
+/// The paths that a script imports.
+fn imported(text: &str) -> impl Iterator<Item = String> {
+    let names = text.split(" from \"./").skip(1).filter_map(|rest| rest.split('"').next());
+    names.map(|name| format!("/{name}"))
+}
+
+#[test]
 fn the_page_calls_an_incident_as_its_text_does() {
     let server = Served::with("/metrics", |_| {});
-    let answer = server.get("/page.js");
+    let answer = server.get("/page-incidents.js");
     let script = answer.text();
     for kind in vram_exporter::recorder::Kind::ALL {
         let line = format!("  {}: \"{}\",", kind.label(), kind.words());

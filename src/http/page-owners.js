@@ -1,0 +1,54 @@
+// Who held a GPU's memory, according to the recorded series.
+//
+// Invariant: an owner keeps its colour as long as the page is open; an owner that has ended is grey.
+import { bytes, colours } from "./page-charts.js";
+import { state } from "./page-state.js";
+
+const SHOWN_OWNERS = 7;
+const SHOWN_HOLDERS = 3;
+
+function ownerName(who) {
+  return who.workload ?? who.user ?? who.name ?? `pid ${who.pid}`;
+}
+
+const palette = new Map(); // owner → index of its colour
+
+/// The owners of a GPU's memory within the time shown, largest first; the smallest are combined into one entry.
+export function owners(uuid) {
+  const found = new Map();
+  for (const { uuid: on, name, series } of state.workloads.values()) {
+    const figures = on === uuid && series.figures(state.from, state.to);
+    if (!figures || figures.most === 0) continue;
+    const owner = found.get(name) ?? { name, series: [], most: 0, used: undefined };
+    owner.series.push(series);
+    owner.most += figures.most;
+    if (series.last()) owner.used = (owner.used ?? 0) + series.last();
+    found.set(name, owner);
+  }
+  const sorted = [...found.values()].sort((a, b) => b.most - a.most);
+  const rest = sorted.splice(SHOWN_OWNERS);
+  if (rest.length > 0) {
+    const used = rest.reduce((sum, owner) => (owner.used == null ? sum : (sum ?? 0) + owner.used), undefined);
+    sorted.push({ name: `${rest.length} others`, series: rest.flatMap((owner) => owner.series), used });
+  }
+  for (const owner of sorted) {
+    if (!palette.has(owner.name)) palette.set(owner.name, palette.size % 7);
+    owner.colour = owner.used == null ? colours.ended : colours[`s${palette.get(owner.name) + 1}`];
+  }
+  // Owners that have ended are stacked on top, so that they do not shift the owners that are still running.
+  return sorted.sort((a, b) => (a.used == null) - (b.used == null));
+}
+
+/// What the processes held at a moment at which the GPU's memory use was `used`, as text, as far as their charts show it.
+export function heldNear(uuid, time, used) {
+  const held = [...state.processes.values()]
+    .filter((entry) => entry.uuid === uuid)
+    .map(({ who, series }) => ({ who, used: series.at(time)?.[3] ?? 0 }))
+    .filter((process) => process.used > 0)
+    .sort((a, b) => b.used - a.used);
+  if (held.length === 0 || used == null) return "";
+  const names = held.slice(0, SHOWN_HOLDERS).map(({ who, used: own }) => `${who.name ?? "?"} ${who.pid} of ${ownerName(who)} ${bytes(own)}`);
+  if (held.length > SHOWN_HOLDERS) names.push("and others");
+  const sum = held.reduce((all, process) => all + process.used, 0);
+  return `; processes held ${bytes(sum)} of the last: ${names.join(", ")}`;
+}
