@@ -44,7 +44,7 @@ mod trace;
 mod visits;
 mod words;
 
-pub use answers::{HistoryHead, HistoryQuery, HistorySeries, Of};
+pub use answers::{HistoryHead, HistoryQuery, HistorySeries, MigIdentity, Of};
 pub use event::{Event, Failure, What, Who};
 pub use exit_status::Exit;
 pub use handle::{History, PERIOD, Recorder, Settings};

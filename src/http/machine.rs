@@ -126,6 +126,8 @@ fn mig(device: &Arc<MigDevice>, figures: Option<&MemoryFigures>, listed: Option<
     Mig {
         index: device.index,
         uuid: device.uuid.clone(),
+        gpu_instance: device.gpu_instance,
+        compute_instance: device.compute_instance,
         profile: device.profile.clone(),
         memory: figures.map(memory),
         unattributed_bytes: unattributed.filter(|(of, _)| of.uuid == device.uuid).map(|&(_, bytes)| bytes).next(),

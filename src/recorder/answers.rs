@@ -113,6 +113,9 @@ pub struct HistorySeries {
     /// The UUID of the MIG device.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mig_uuid: Option<String>,
+    /// What else identifies the MIG device, for the series of a MIG device.
+    #[serde(flatten)]
+    pub mig: Option<MigIdentity>,
     /// The allocatable memory in bytes, for the series of a GPU or MIG device.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allocatable_bytes: Option<u64>,
@@ -133,6 +136,20 @@ pub struct HistorySeries {
     /// The highest use of each minute, for the series of a GPU or MIG device, oldest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub peaks: Vec<RecordedPeak>,
+}
+
+/// What identifies a MIG device besides its UUID. It stays known after the device is gone.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct MigIdentity {
+    /// The index on the GPU.
+    pub mig_index: u32,
+    /// The GPU instance's id.
+    pub gpu_instance: u32,
+    /// The compute instance's id.
+    pub compute_instance: u32,
+    /// The profile.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub profile: Option<String>,
 }
 
 /// A time span and the length of the parts that it is divided into.
@@ -205,6 +222,7 @@ pub(super) fn draw(ledger: &Ledger, plan: &Plan, drawn: &Drawn) -> Option<Histor
         Identity::Device => HistorySeries {
             allocatable_bytes: Some(device.allocatable).filter(|bytes| *bytes > 0),
             mig_uuid: device.mig_uuid().map(str::to_owned),
+            mig: device.mig.as_deref().map(identity),
             peaks: device.peaks.within(from, to).map(|peak| peak.shown(now)).collect(),
             ..of(device, draw(&device.memory))
         },
@@ -232,6 +250,7 @@ fn of(gpu: &DeviceHistory, memory: Chart) -> HistorySeries {
         gpu: gpu.gpu.index,
         uuid: gpu.gpu.uuid.clone(),
         mig_uuid: None,
+        mig: None,
         allocatable_bytes: None,
         process: None,
         started_at: None,
@@ -239,6 +258,15 @@ fn of(gpu: &DeviceHistory, memory: Chart) -> HistorySeries {
         workload_kind: None,
         memory,
         peaks: Vec::new(),
+    }
+}
+
+fn identity(device: &MigDevice) -> MigIdentity {
+    MigIdentity {
+        mig_index: device.index,
+        gpu_instance: device.gpu_instance,
+        compute_instance: device.compute_instance,
+        profile: device.profile.clone(),
     }
 }
 

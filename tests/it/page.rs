@@ -119,7 +119,7 @@ fn the_scripts_are_short_and_do_not_import_each_other_in_circles() {
     let server = Served::start();
     let mut left = scripts(&server);
     for (path, text) in &left {
-        assert!(text.starts_with("// ") && text.contains("\n//\n// Invariant"), "{path} states no purpose or invariant");
+        assert!(text.starts_with("// ") && text.contains("\n//\n// Invariant"), "{path} lacks purpose or invariant");
         assert!(text.lines().count() <= 350, "{path} has {} lines", text.lines().count());
     }
     // A script that imports none of those that are left is in no circle.

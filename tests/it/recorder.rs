@@ -303,6 +303,30 @@ fn the_machine_is_described_with_units_and_without_what_is_unknown() {
     assert_eq!((gpus["version"].as_u64(), gpus["simulated"].as_bool()), (Some(1), Some(true)));
     assert!(gpus["gpus"][0]["mig_devices"].as_array().unwrap().len() == 7, "{gpus}");
     assert!(gpus["gpus"][0]["mig_devices"][0]["used_bytes"].is_u64());
+    // The ids are those of the labels, and the history names each device with the same ones.
+    let labels: Vec<Value> = exporter
+        .scrape()
+        .all("gpu_mig_memory_used_bytes")
+        .map(|sample| {
+            let of = |name| sample.label(name).unwrap();
+            let id = |name| of(name).parse::<u64>().unwrap();
+            serde_json::json!([of("mig_uuid"), id("gpu_instance"), id("compute_instance"), of("profile")])
+        })
+        .collect();
+    assert_eq!(labels.len(), 7);
+    let ids =
+        |uuid: &Value, of: &Value| serde_json::json!([uuid, of["gpu_instance"], of["compute_instance"], of["profile"]]);
+    let devices = gpus["gpus"][0]["mig_devices"].as_array().unwrap();
+    let recorded = eventually("the history of each device", || {
+        let history = json(&exporter, "/api/v1/history?of=gpus");
+        let all = history["series"].as_array().unwrap().iter();
+        let found: Vec<Value> = all.filter(|series| series["mig_uuid"].is_string()).cloned().collect();
+        (found.len() == 7).then_some(found)
+    });
+    for (position, label) in labels.iter().enumerate() {
+        assert!(devices.iter().any(|device| ids(&device["uuid"], device) == *label), "{position}: {label} in {gpus}");
+        assert!(recorded.iter().any(|series| ids(&series["mig_uuid"], series) == *label), "{label} in {recorded:?}");
+    }
     let processes = listed(&exporter, "?limit=1");
     assert_eq!(processes["processes"].as_array().unwrap().len(), 1);
     assert!(processes["more_processes"].as_u64() > Some(0));

@@ -146,6 +146,10 @@ pub struct Mig {
     pub index: u32,
     /// Its UUID.
     pub uuid: String,
+    /// The id of its GPU instance.
+    pub gpu_instance: u32,
+    /// The id of its compute instance.
+    pub compute_instance: u32,
     /// The profile.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
