@@ -3,18 +3,35 @@
 // Invariant: a value that is not known is shown as unknown and never as 0.
 import { momentLink } from "./page-address.js";
 import { bytes, clean, clock, drawAxes, drawBand, drawCursor, drawLimit, drawPeaks, drawSlowReadings, drawStack,
-  duration, peaks, plural, prepare, scales, Series, slowReadings,
+  duration, ofTotal, peaks, plural, prepare, scales, Series, slowReadings,
 } from "./page-charts.js";
 import { cells, el, fill, headings, keyed, setText } from "./page-elements.js";
 import { heldNear, owners } from "./page-owners.js";
 import { get } from "./page-requests.js";
-import { cards, parts, state } from "./page-state.js";
+import { cards, parts, pointThen, state } from "./page-state.js";
+
+/// The figures of now.
+function statsNow(gpu) {
+  const rows = [["used", ofTotal(gpu.used_bytes, gpu.total_bytes)]];
+  const add = (name, value, text) => value != null && rows.push([name, text(value)]);
+  add("window peak", gpu.window_peak_bytes, bytes);
+  add("peak since start", gpu.peak_bytes, bytes);
+  add("not attributed", gpu.unattributed_bytes, bytes);
+  add("needed", gpu.needed_bytes, bytes);
+  add("reserved", gpu.reserved_bytes, bytes);
+  add("utilization", gpu.utilization_ratio, (ratio) => `${(100 * ratio).toFixed(0)} %`);
+  add("temperature", gpu.temperature_celsius, (degrees) => `${degrees.toFixed(0)} °C`);
+  const limit = gpu.power_limit_watts ? ` of ${gpu.power_limit_watts.toFixed(0)} W` : "";
+  add("power", gpu.power_watts, (watts) => `${watts.toFixed(0)} W${limit}`);
+  add("not in /proc", gpu.processes_invisible, (count) => plural(count, "process", "processes"));
+  return rows;
+}
 
 export class Card {
   view = { cursor: null, selection: null, anchor: null };
 
   constructor(gpu) {
-    [this.uuid, this.index] = [gpu.uuid, gpu.gpu];
+    [this.uuid, this.index, this.gpu] = [gpu.uuid, gpu.gpu, gpu];
     const id = `gpu-${gpu.gpu}-${cards.size}`;
     this.title = el("h2", { id: `${id}-title` });
     this.state = el("span", { class: "state" });
@@ -54,11 +71,13 @@ export class Card {
     setText(this.title, `GPU ${this.gpu.gpu} ${name ?? ""}`);
     this.chart.setAttribute("aria-label", `Memory of GPU ${this.gpu.gpu}, ${state.at == null ? "last" : "in"} ${state.span[1]}`);
     const works = Boolean(gpu) && up;
-    setText(this.state, works ? "up" : gpu ? "not readable" : "gone");
+    const isLive = state.at == null;
+    const lacks = gpu ? "not readable" : "gone";
+    setText(this.state, isLive ? (works ? "up" : lacks) : works ? "" : `${lacks} now`);
     this.state.classList.toggle("problem", !works);
     this.total = total ?? this.total;
-    this.showStats(gpu ?? {});
-    this.showMig(gpu?.mig_devices ?? []);
+    this.showStats(isLive ? statsNow(gpu ?? {}) : this.statsThen());
+    this.showMig((isLive && gpu?.mig_devices) || []);
     this.recorded.hidden = !state.recorder;
     this.draw();
     this.showFact();
@@ -83,20 +102,17 @@ export class Card {
     this.draw();
   }
 
-  showStats(gpu) {
-    const used = gpu.used_bytes == null ? "unknown" : `${bytes(gpu.used_bytes)} of ${bytes(gpu.total_bytes)}`;
-    const rows = [["used", used]];
-    const add = (name, value, text) => value != null && rows.push([name, text(value)]);
-    add("window peak", gpu.window_peak_bytes, bytes);
-    add("peak since start", gpu.peak_bytes, bytes);
-    add("not attributed", gpu.unattributed_bytes, bytes);
-    add("needed", gpu.needed_bytes, bytes);
-    add("reserved", gpu.reserved_bytes, bytes);
-    add("utilization", gpu.utilization_ratio, (ratio) => `${(100 * ratio).toFixed(0)} %`);
-    add("temperature", gpu.temperature_celsius, (degrees) => `${degrees.toFixed(0)} °C`);
-    const limit = gpu.power_limit_watts ? ` of ${gpu.power_limit_watts.toFixed(0)} W` : "";
-    add("power", gpu.power_watts, (watts) => `${watts.toFixed(0)} W${limit}`);
-    add("not in /proc", gpu.processes_invisible, (count) => plural(count, "process", "processes"));
+  /// The figures that are recorded for the chosen moment.
+  statsThen() {
+    const point = pointThen(this.series());
+    if (!point) return [["used", "not recorded"]];
+    const [, least, most, used] = point;
+    const rows = [["used", ofTotal(used, this.total)]];
+    if (least !== most) rows.push([`lowest to highest within ${state.span[2]} s`, `${bytes(least)} to ${bytes(most)}`]);
+    return rows;
+  }
+
+  showStats(rows) {
     const create = ([name]) => el("div", {}, el("dt", {}, name), el("dd"));
     keyed(this.stats, rows, ([name]) => name, create, (node, [, value]) => setText(node.lastChild, value));
   }
@@ -163,7 +179,8 @@ export class Card {
     keyed(this.owners, list, (owner) => owner.name, create, (node, owner) => {
       node.firstChild.style.backgroundColor = owner.colour;
       node.classList.toggle("soft", owner.used == null);
-      setText(node.lastChild, `${owner.name} ${owner.used == null ? "ended" : bytes(owner.used)}`);
+      const none = state.at == null ? "ended" : "not at that moment";
+      setText(node.lastChild, `${owner.name} ${owner.used == null ? none : bytes(owner.used)}`);
     });
   }
 

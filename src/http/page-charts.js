@@ -19,6 +19,11 @@ export function bytes(value) {
   return Math.abs(mib) >= 1024 ? `${(mib / 1024).toFixed(1)} GiB` : `${mib.toFixed(0)} MiB`;
 }
 
+/// Used memory, and the total if both are known.
+export function ofTotal(used, total) {
+  return used == null || total == null ? bytes(used) : `${bytes(used)} of ${bytes(total)}`;
+}
+
 export function clock(unix, digits = 0) {
   const date = new Date(unix * 1000);
   const two = (number) => String(number).padStart(2, "0");

@@ -1,8 +1,9 @@
 // Who held a GPU's memory, according to the recorded series.
 //
-// Invariant: an owner keeps its colour as long as the page is open; an owner that has ended is grey.
+// Invariant: an owner keeps its colour as long as the page is open. An owner that holds nothing is grey: if no moment is chosen because it
+// has ended, and otherwise because nothing is recorded for it at that moment.
 import { bytes, colours } from "./page-charts.js";
-import { state } from "./page-state.js";
+import { state, usedThen } from "./page-state.js";
 
 const SHOWN_OWNERS = 7;
 const SHOWN_HOLDERS = 3;
@@ -13,7 +14,8 @@ function ownerName(who) {
 
 const palette = new Map(); // owner → index of its colour
 
-/// The owners of a GPU's memory within the time shown, largest first; the smallest are combined into one entry.
+/// The owners of a GPU's memory within the time shown, largest first; the smallest are combined into one entry. What an owner uses is
+/// that of the chosen moment if there is one, and otherwise the last value.
 export function owners(uuid) {
   const found = new Map();
   for (const { uuid: on, name, series } of state.workloads.values()) {
@@ -22,7 +24,8 @@ export function owners(uuid) {
     const owner = found.get(name) ?? { name, series: [], most: 0, used: undefined };
     owner.series.push(series);
     owner.most += figures.most;
-    if (series.last()) owner.used = (owner.used ?? 0) + series.last();
+    const used = state.at == null ? series.last() : usedThen(series);
+    if (used) owner.used = (owner.used ?? 0) + used;
     found.set(name, owner);
   }
   const sorted = [...found.values()].sort((a, b) => b.most - a.most);
@@ -35,7 +38,7 @@ export function owners(uuid) {
     if (!palette.has(owner.name)) palette.set(owner.name, palette.size % 7);
     owner.colour = owner.used == null ? colours.ended : colours[`s${palette.get(owner.name) + 1}`];
   }
-  // Owners that have ended are stacked on top, so that they do not shift the owners that are still running.
+  // Owners that hold nothing are stacked on top, so that they do not shift those that do.
   return sorted.sort((a, b) => (a.used == null) - (b.used == null));
 }
 

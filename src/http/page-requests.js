@@ -18,6 +18,10 @@ export async function get(path, kind = "json") {
 
 export async function loadMachine() {
   [state.answer, state.listed] = await Promise.all([get("/api/v1/gpus"), get("/api/v1/processes")]);
+  for (const device of state.answer.gpus.flatMap((gpu) => gpu.mig_devices)) {
+    const { index, gpu_instance, compute_instance, profile } = device;
+    state.migDevices.set(device.uuid, { index, gpu_instance, compute_instance, profile });
+  }
 }
 
 /// Requests the data that the charts lack: everything at first, and afterwards only what was recorded since the last
@@ -38,6 +42,9 @@ export async function loadHistory() {
   [state.to, state.from] = [recorded.to, Math.max(recorded.to - span, Math.min(recorded.recorded_since, recorded.to - LEAST_SPAN))];
   state.since = recorded.recorded_since;
   state.next = Math.floor((recorded.to - LATE_SECONDS) / step) * step;
+  for (const { mig_uuid: uuid, mig_index: index, gpu_instance, compute_instance, profile } of recorded.series) {
+    if (index != null && !state.migDevices.has(uuid)) state.migDevices.set(uuid, { index, gpu_instance, compute_instance, profile });
+  }
   const entire = recorded.series.filter((series) => !series.process && series.workload == null && !series.mig_uuid);
   mergeAll(state.gpus, entire, (series) => series.uuid, recorded.from, step);
   const processKey = ({ uuid, process, started_at: startedAt }) => seriesKey(uuid, process.mig_uuid, `${process.pid} ${startedAt ?? ""}`);
@@ -45,6 +52,8 @@ export async function loadHistory() {
   const workloadKey = ({ uuid, mig_uuid: migUuid, workload }) => seriesKey(uuid, migUuid, workload);
   mergeAll(state.workloads, recorded.series.filter((series) => series.workload != null), workloadKey, recorded.from, step);
   state.leftOut = recorded.more_workloads;
+  const more = recorded.more_series - recorded.more_workloads;
+  state.leftOutProcesses = whole ? more : Math.max(more, state.leftOutProcesses);
 }
 
 /// The key of a process or a workload on a GPU or a MIG device.
@@ -61,7 +70,8 @@ function mergeAll(known, answered, key, from, step) {
     while (known.has(id) && !lacking.has(id)) id += "'";
     lacking.delete(id);
     const entry = known.get(id) ?? { series: new Series() };
-    Object.assign(entry, { uuid: series.uuid, who: series.process, name: series.workload, allocatable: series.allocatable_bytes });
+    const { gpu, uuid, process: who, started_at: startedAt, workload: name, allocatable_bytes: allocatable } = series;
+    Object.assign(entry, { gpu, uuid, who, startedAt, name, allocatable });
     entry.series.merge(series.memory.points, from, state.from, step);
     entry.peaks = (entry.peaks ?? []).filter((peak) => series.peaks?.every((other) => other.minute !== peak.minute) ?? true);
     entry.peaks = [...entry.peaks, ...(series.peaks ?? [])].filter((peak) => peak.at >= state.from);

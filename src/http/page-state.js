@@ -15,10 +15,12 @@ export const state = {
   to: 0,
   since: Infinity, // when the recorder started
   next: null,
-  gpus: new Map(), // uuid → { series, allocatable }
-  processes: new Map(), // key → { uuid, who, series }
+  gpus: new Map(), // uuid → { gpu, series, allocatable, peaks }
+  processes: new Map(), // key → { gpu, uuid, who, startedAt, series }
   workloads: new Map(), // key → { uuid, name, series }
+  migDevices: new Map(), // UUID of a MIG device → { index, gpu_instance, compute_instance, profile }, also of one that is gone
   leftOut: 0, // the number of workloads without a series
+  leftOutProcesses: 0, // the number of processes without a series
   events: [],
   answer: null,
   listed: { processes: [], more_processes: 0 },
@@ -32,3 +34,24 @@ export const state = {
 };
 export const cards = new Map(); // uuid → Card
 export const parts = {};
+
+/// What a series has for the chosen moment: [begin, lowest, highest, last]; undefined if nothing is recorded for it.
+export function pointThen(series) {
+  return state.at == null || state.at > state.to ? undefined : series?.at(state.at);
+}
+
+/// The bytes that a series has for the chosen moment; undefined if they are not recorded.
+export function usedThen(series) {
+  return pointThen(series)?.[3] ?? undefined;
+}
+
+/// Whether anything of a GPU is recorded for the chosen moment.
+export function isRecordedThen() {
+  return [...state.gpus.values()].some(({ series }) => pointThen(series));
+}
+
+/// A short name of a MIG device on its GPU: its index if that is known, and otherwise its UUID.
+export function migName(uuid) {
+  const index = state.migDevices.get(uuid)?.index;
+  return index == null ? uuid : `MIG ${index}`;
+}

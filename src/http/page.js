@@ -65,11 +65,12 @@ function pause() {
 function showStatus() {
   const lost = state.failures > 0;
   const since = state.lastAnswer == null ? "" : ` since ${clock(state.lastAnswer)}`;
-  let text = state.at == null ? "Live" : `At ${dateAndClock(state.at)}: the charts. Figures and tables: now`;
+  let text = state.at == null ? "Live" : `At ${dateAndClock(state.at)}`;
   parts.follow.hidden = state.at == null;
   if (state.paused) text = `Paused${since}`;
   else if (lost) text = `No answer${since}: trying again every ${pause() / 1000} s`;
   setText(parts.status, text);
+  parts.ended.data = state.at == null ? "ended" : "not at that moment";
   document.body.classList.toggle("lost", lost);
 }
 
@@ -104,7 +105,8 @@ function show() {
 /// Shows one card for each GPU, including each GPU that is gone, as long as some of its memory values fall within the
 /// time shown.
 function showCards(gpus) {
-  for (const gpu of gpus) if (!cards.has(gpu.uuid)) cards.set(gpu.uuid, new Card(gpu));
+  const recorded = [...state.gpus].filter(([, { series }]) => series.figures(state.from, state.to)).map(([uuid, { gpu }]) => ({ uuid, gpu }));
+  for (const gpu of [...gpus, ...recorded]) if (!cards.has(gpu.uuid)) cards.set(gpu.uuid, new Card(gpu));
   const listed = new Map(gpus.map((gpu) => [gpu.uuid, gpu]));
   for (const [uuid, card] of cards) {
     if (!listed.has(uuid) && !card.series()?.figures(state.from, state.to)) {
@@ -137,6 +139,7 @@ function controls() {
     sample("s-band", "lowest to highest value"), sample("s-slow", "what a reading every 15 s would have shown"),
     sample("s-limit", "limit: memory that can be allocated"), sample("s-peak", "peak of a minute"),
     sample("s-nobody", "not attributed"), sample("s-ended", "ended"));
+  parts.ended = legend.lastChild.lastChild;
   parts.span = el("select", { name: "span", change: chooseSpan }, ...choices);
   const selects = el("label", { class: "recorded" }, "Time span ", parts.span);
   parts.follow = el("button", { type: "button", hidden: true, click: () => goTo(null, null) }, "Follow the time");

@@ -48,6 +48,38 @@ command = ['{HOSTILE}', "x"]
 user = "{HOSTILE_USER}"
 memory = "7GiB"
 """
+# The first process ends when the second one begins, and the third one grows at the same time.
+SUCCESSION = """
+seed = 1
+[[gpu]]
+model = "H200"
+count = 2
+[[process]]
+pid = 5151
+gpu = 0
+start = "-10m"
+end = "20s"
+command = ["/usr/bin/python3", "/srv/first.py"]
+user = "ada"
+cgroup = "0::/system.slice/slurmstepd.scope/job_77/step_0/user/task_0"
+memory = "20GiB"
+[[process]]
+pid = 5252
+gpu = 0
+start = "20s"
+command = ["/usr/bin/python3", "/srv/second.py"]
+user = "bob"
+cgroup = "0::/system.slice/slurmstepd.scope/job_78/step_0/user/task_0"
+memory = "50GiB"
+[[process]]
+pid = 5353
+gpu = 1
+start = "-10m"
+command = ["/usr/bin/python3", "/srv/grows.py"]
+user = "eve"
+memory = [{ kind = "constant", value = "7GiB", for = "10m20s" }, { kind = "constant", value = "90GiB" }]
+"""
+LOST = '[[fault]]\ncall = "*"\ngpu = 0\nkind = "error"\ncode = "GPU_IS_LOST"\n'
 UNLOADED = '[[fault]]\ncall = "*"\nkind = "error"\ncode = "DRIVER_NOT_LOADED"\n'
 OPENING = '[[fault]]\ncall = "nvmlInit_v2"\nkind = "slow"\ndelay = "10s"\n'
 # From a phone to a wide screen.
@@ -115,6 +147,10 @@ class Exporter:
     @property
     def url(self):
         return f"http://127.0.0.1:{self.port}/"
+
+    def json(self, path):
+        with urllib.request.urlopen(self.url.rstrip("/") + path, timeout=60) as answer:
+            return json.load(answer)
 
     def status(self, path):
         try:
@@ -347,6 +383,96 @@ def has_one_address(exporter, browser):
         innocent(tab, machine.url)
 
 
+def shown(amount):
+    """An amount of memory as the page writes it."""
+    mib = amount / (1 << 20)
+    return f"{mib / 1024:.1f} GiB" if mib >= 1024 else f"{mib:.0f} MiB"
+
+
+def held_at(series, moment):
+    """The last value of the part of a recorded series in which the moment is; None if it is not known."""
+    return next((last for begin, _, _, last in reversed(series["memory"]["points"]) if begin <= moment), None)
+
+
+def history_at(exporter, moment):
+    """What is recorded for a moment: the memory of each GPU by UUID, and each process as the page's table shows it."""
+    answer = exporter.json(f"/api/v1/history?of=all&from={moment - 150:.2f}&to={moment + 150:.2f}&step=0.25")
+    gpus, processes = {}, set()
+    for series in answer["series"]:
+        held = held_at(series, moment)
+        if "process" in series and held is not None:
+            who = series["process"]
+            processes.add((str(series["gpu"]), who["name"], str(who["pid"]), who.get("user"), who.get("workload"), shown(held)))
+        elif "process" not in series and "workload" not in series:
+            gpus[series["uuid"]] = held
+    return gpus, processes
+
+
+# The first six columns of the table of processes, and of each card the figures, the badge and the owners.
+TABLE = "[...document.querySelectorAll('[aria-labelledby=processes] tbody tr')].map((row) => [...row.children].map((cell) => cell.innerText))"
+FIGURES = "[...document.querySelectorAll('.gpu')].map((card) => [...card.querySelectorAll('.stats > div')].map((figure) => [...figure.children].map((part) => part.innerText)))"
+BADGES = "[...document.querySelectorAll('.gpu .state')].map((badge) => badge.innerText)"
+HEADING = "document.querySelector('#processes').innerText"
+
+
+def shows_a_moment(exporter, browser):
+    """At a chosen moment, every part shows what is recorded for it: after the processes have changed, and after the GPU is lost."""
+    with Exporter(exporter.options, SUCCESSION) as machine, browser.tab() as tab:
+        def change():
+            """When the first process ended, once the second one has replaced it in the history."""
+            events = {(event["kind"], event.get("pid")): event["at"] for event in machine.json("/api/v1/events")["events"]}
+            return ("process_started", 5252) in events and events.get(("process_ended", 5151))
+
+        def holds_much(pid):
+            return any(process["pid"] == pid and process.get("used_bytes", 0) > 40 << 30
+                       for process in machine.json("/api/v1/processes")["processes"])
+
+        moment = eventually("the first process ends", change) - 4
+        eventually("the others hold more than they did", lambda: holds_much(5252) and holds_much(5353))
+        used, processes = history_at(machine, moment)
+        # What the page must show differs from what there is now.
+        assert {(name, held) for _, name, _, _, _, held in processes} == {("first.py", "20.5 GiB"), ("grows.py", "7.5 GiB")}, processes
+        total = {gpu["uuid"]: gpu["total_bytes"] for gpu in machine.json("/api/v1/gpus")["gpus"]}
+        address = f"{machine.url}?gpu={next(iter(used))}&at={moment:.6f}"
+
+        def opened(when, badges):
+            """Opens the moment, and returns the rows of the table and the figures of the cards."""
+            tab.open(address)
+            tab.call("Page.bringToFront")
+            tab.until(f"the moment, {when}", f"/^At [-0-9: ]+$/.test(document.querySelector('.status')?.innerText ?? '')"
+                      f" && /^Processes at [-0-9: ]+$/.test({HEADING}) && {TABLE}.length > 0")
+            rows = tab.run(TABLE)
+            assert {tuple(row[:6]) for row in rows} == processes, f"{when}: {rows}"
+            for row in rows:
+                assert row[7] == row[10] == "" and "ago" not in row[11], f"{when}: a value of now: {row}"
+            assert tab.run(BADGES) == badges, f"{when}: {tab.run(BADGES)}"
+            owners = tab.text(".gpu .owners")
+            assert re.search(r"slurm:77 20\.5 GiB", owners) and "slurm:78 not at that moment" in owners, f"{when}: {owners}"
+            return {row[1]: row for row in rows}, tab.run(FIGURES)
+
+        rows, figures = opened("while all work", ["", ""])
+        assert figures == [[["used", f"{shown(bytes)} of {shown(total[uuid])}"]] for uuid, bytes in used.items()], figures
+        # Facts that name their own time stay.
+        assert rows["first.py"][6] == "20.5 GiB" and re.search(r"\d\d:\d\d:\d\d", rows["first.py"][11]), rows
+        tab.run("[...document.querySelectorAll('.controls button')].find((button) => button.innerText === 'Follow the time').click()")
+        tab.until("the present is shown", f"{HEADING} === 'Processes' && {TABLE}.some((row) => row[1] === 'second.py')"
+                  f" && {BADGES}.every((badge) => badge === 'up')")
+        innocent(tab, machine.url)
+
+        machine.control(LOST)
+        tab.until("the GPU is lost", f"{BADGES}[0] === 'not readable'")
+        _, figures = opened("after the loss", ["not readable now", ""])
+        lost, _ = used
+        assert figures[0][0][1].startswith(shown(used[lost])), figures
+        innocent(tab, machine.url)
+
+        tab.open(f"{machine.url}?at={moment - 5000:.0f}")
+        tab.until("nothing is recorded before the exporter's start", "/^At /.test(document.querySelector('.status')?.innerText ?? '')"
+                  " && /Nothing is recorded for this time/.test(document.querySelector('[aria-labelledby=processes]').innerText)"
+                  f" && {TABLE}.length === 0 && {FIGURES}.every((figures) => figures.join() === 'used,not recorded')")
+        innocent(tab, machine.url)
+
+
 AMOUNT = re.compile(r"([0-9.]+) (B|KiB|MiB|GiB)\b")
 UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
@@ -449,7 +575,7 @@ def tells_the_demo(exporter, browser):
 
 CHECKS = (
     updates_itself, reads_by_pointer_and_keyboard, hostile_names_are_text, policy_is_enforced, follows_the_driver, pauses,
-    sorts_and_filters, fits_every_width, has_both_schemes, works_without_script, tells_the_demo, has_one_address,
+    sorts_and_filters, fits_every_width, has_both_schemes, works_without_script, tells_the_demo, has_one_address, shows_a_moment,
     holders_add_up,
 )
 
