@@ -25,14 +25,16 @@ pub(super) struct Asset {
     body: &'static str,
 }
 
-pub(super) static ALL: [Asset; 12] = [
+pub(super) static ALL: [Asset; 14] = [
     script(SCRIPT, include_str!("page.js")),
     script("/page-address.js", include_str!("page-address.js")),
     script("/page-card.js", include_str!("page-card.js")),
     script("/page-charts.js", include_str!("page-charts.js")),
     script("/page-elements.js", include_str!("page-elements.js")),
     script("/page-incidents.js", include_str!("page-incidents.js")),
+    script("/page-mig.js", include_str!("page-mig.js")),
     script("/page-owners.js", include_str!("page-owners.js")),
+    script("/page-plot.js", include_str!("page-plot.js")),
     script("/page-processes.js", include_str!("page-processes.js")),
     script("/page-requests.js", include_str!("page-requests.js")),
     script("/page-state.js", include_str!("page-state.js")),

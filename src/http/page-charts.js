@@ -178,7 +178,7 @@ export function drawAxes(pen, scale, lines) {
 }
 
 /// Draws the area below the highest value and, on top of it, the band between the lowest and the highest value.
-export function drawBand(pen, scale, series) {
+function drawBand(pen, scale, series) {
   const [area, band, line] = [new Path2D(), new Path2D(), new Path2D()];
   let before = null;
   series.each(scale.from, scale.to, (begin, end, point) => {
@@ -209,7 +209,7 @@ export function slowReadings(series, from, to) {
   return readings;
 }
 
-export function drawSlowReadings(pen, scale, series) {
+function drawSlowReadings(pen, scale, series) {
   pen.strokeStyle = colours.mark;
   pen.fillStyle = colours.mark;
   pen.lineWidth = 1.75;
@@ -225,7 +225,7 @@ export function drawSlowReadings(pen, scale, series) {
   for (const [time, value] of readings) if (value != null) pen.fillRect(scale.x(time) - 1.75, scale.y(value) - 1.75, 3.5, 3.5);
 }
 
-export function drawLimit(pen, scale, limit) {
+function drawLimit(pen, scale, limit) {
   if (!limit) return;
   pen.strokeStyle = colours.bad;
   pen.setLineDash([6, 4]);
@@ -254,10 +254,10 @@ export function peaks(series, recorded, since, from, to) {
   return [...parts].filter(changes).map(([, peak]) => peak);
 }
 
-export function drawPeaks(pen, scale, found) {
-  const highest = found.reduce((most, peak) => Math.max(most, peak.used), 0);
+function drawPeaks(pen, scale, found) {
+  const highest = found.reduce((most, peak) => Math.max(most, peak.used_bytes), 0);
   let labelled = false;
-  for (const { at, used } of found) {
+  for (const { at, used_bytes: used } of found) {
     const [x, y] = [scale.x(at), scale.y(used)];
     pen.beginPath();
     pen.arc(x, y, 3.5, 0, 2 * Math.PI);
@@ -286,13 +286,26 @@ export function drawCursor(pen, scale, view) {
     pen.fillRect(Math.min(left, right), PAD.top, Math.abs(right - left), scale.height - PAD.top - PAD.bottom);
     pen.globalAlpha = 1;
   }
-  if (view.cursor == null || view.cursor < scale.from) return;
+  if (view.cursor == null || view.cursor < scale.from || view.cursor > scale.to) return;
   pen.strokeStyle = colours.ink;
   pen.lineWidth = 1;
   pen.beginPath();
   pen.moveTo(scale.x(view.cursor), PAD.top);
   pen.lineTo(scale.x(view.cursor), scale.height - PAD.bottom);
   pen.stroke();
+}
+
+/// Draws the chart of a GPU or MIG device and returns its scale. `peaks` are recorded ones, `lines` is the number of the axis's lines.
+export function drawMemory(canvas, { series, limit, highest, peaks: recorded, from, to, lines, view }) {
+  const area = prepare(canvas);
+  const scale = scales(area, from, to, highest);
+  drawAxes(area.pen, scale, lines);
+  drawBand(area.pen, scale, series);
+  drawLimit(area.pen, scale, limit);
+  drawSlowReadings(area.pen, scale, series);
+  drawPeaks(area.pen, scale, recorded);
+  drawCursor(area.pen, scale, view);
+  return scale;
 }
 
 /// Draws memory by owner, stacked: one column for every two pixels. If owners are left out, the remaining memory may be

@@ -42,6 +42,12 @@ export function keyed(parent, items, key, create, update) {
   }
 }
 
+/// Shows figures, each with its name, in a list of descriptions.
+export function showFigures(list, figures) {
+  const create = ([name]) => el("div", {}, el("dt", {}, name), el("dd"));
+  keyed(list, figures, ([name]) => name, create, (node, [, value]) => setText(node.lastChild, value));
+}
+
 export function headings(names) {
   return el("thead", {}, el("tr", {}, ...names.map((name) => el("th", { scope: "col" }, name))));
 }

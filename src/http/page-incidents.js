@@ -2,9 +2,7 @@
 //
 // Invariant: an incident that is open stays open while the list around it changes.
 import { momentLink, writeAddress } from "./page-address.js";
-import { bytes, clock, dateAndClock, drawAxes, drawBand, drawCursor, drawLimit, drawPeaks, drawSlowReadings, duration,
-  prepare, scales, Series,
-} from "./page-charts.js";
+import { bytes, clock, dateAndClock, drawMemory, duration, Series } from "./page-charts.js";
 import { cells, el, fill, headings, keyed, setText, spaced } from "./page-elements.js";
 import { exitText } from "./page-processes.js";
 import { get } from "./page-requests.js";
@@ -139,15 +137,11 @@ function paintIncident(canvas, incident) {
   const series = new Series();
   series.points = incident.memory.points;
   const from = series.points[0]?.[0] ?? incident.at;
-  const area = prepare(canvas);
-  const limit = incident.gpu.allocatable_bytes;
-  const scale = scales(area, from, incident.at + 10, limit ?? incident.peak?.used_bytes ?? 1);
-  drawAxes(area.pen, scale, 4);
-  drawBand(area.pen, scale, series);
-  drawLimit(area.pen, scale, limit);
-  drawSlowReadings(area.pen, scale, series);
-  drawPeaks(area.pen, scale, incident.peak ? [{ at: incident.peak.at, used: incident.peak.used_bytes }] : []);
-  drawCursor(area.pen, scale, { cursor: incident.at });
+  const [limit, { peak }] = [incident.gpu.allocatable_bytes, incident];
+  drawMemory(canvas, {
+    series, limit, highest: limit ?? peak?.used_bytes ?? 1, peaks: peak ? [peak] : [], from, to: incident.at + 10, lines: 4,
+    view: { cursor: incident.at },
+  });
 }
 
 /// Copies the text of a response. Browsers offer the clipboard API only to pages loaded over TLS; on other pages, the

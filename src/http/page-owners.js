@@ -42,10 +42,11 @@ export function owners(uuid) {
   return sorted.sort((a, b) => (a.used == null) - (b.used == null));
 }
 
-/// What the processes held at a moment at which the GPU's memory use was `used`, as text, as far as their charts show it.
-export function heldNear(uuid, time, used) {
+/// What the processes for which `holds` is true held at a moment at which the memory use of their GPU or MIG device was `used`, as text, as
+/// far as their charts show it.
+export function heldNear(holds, time, used) {
   const held = [...state.processes.values()]
-    .filter((entry) => entry.uuid === uuid)
+    .filter(holds)
     .map(({ who, series }) => ({ who, used: series.at(time)?.[3] ?? 0 }))
     .filter((process) => process.used > 0)
     .sort((a, b) => b.used - a.used);

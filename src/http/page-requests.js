@@ -36,7 +36,7 @@ export async function loadHistory() {
   const recorded = await get(`/api/v1/history?of=all&${query}`);
   if (generation !== state.generation) return;
   if (whole || Math.abs(recorded.recorded_since - (state.since ?? recorded.recorded_since)) > 1) {
-    for (const known of [state.gpus, state.processes, state.workloads]) known.clear();
+    for (const known of [state.gpus, state.migs, state.processes, state.workloads]) known.clear();
   }
   // A chart covers no more time than was recorded, so that the first few minutes of data fill the whole chart.
   [state.to, state.from] = [recorded.to, Math.max(recorded.to - span, Math.min(recorded.recorded_since, recorded.to - LEAST_SPAN))];
@@ -45,8 +45,9 @@ export async function loadHistory() {
   for (const { mig_uuid: uuid, mig_index: index, gpu_instance, compute_instance, profile } of recorded.series) {
     if (index != null && !state.migDevices.has(uuid)) state.migDevices.set(uuid, { index, gpu_instance, compute_instance, profile });
   }
-  const entire = recorded.series.filter((series) => !series.process && series.workload == null && !series.mig_uuid);
-  mergeAll(state.gpus, entire, (series) => series.uuid, recorded.from, step);
+  const devices = recorded.series.filter((series) => !series.process && series.workload == null);
+  mergeAll(state.gpus, devices.filter((series) => !series.mig_uuid), (series) => series.uuid, recorded.from, step);
+  mergeAll(state.migs, devices.filter((series) => series.mig_uuid), (series) => series.mig_uuid, recorded.from, step);
   const processKey = ({ uuid, process, started_at: startedAt }) => seriesKey(uuid, process.mig_uuid, `${process.pid} ${startedAt ?? ""}`);
   mergeAll(state.processes, recorded.series.filter((series) => series.process), processKey, recorded.from, step);
   const workloadKey = ({ uuid, mig_uuid: migUuid, workload }) => seriesKey(uuid, migUuid, workload);

@@ -18,6 +18,7 @@ export const state = {
   gpus: new Map(), // uuid → { gpu, series, allocatable, peaks }
   processes: new Map(), // key → { gpu, uuid, who, startedAt, series }
   workloads: new Map(), // key → { uuid, name, series }
+  migs: new Map(), // UUID of a MIG device → { uuid of its GPU, gpu, series, allocatable, peaks }
   migDevices: new Map(), // UUID of a MIG device → { index, gpu_instance, compute_instance, profile }, also of one that is gone
   leftOut: 0, // the number of workloads without a series
   leftOutProcesses: 0, // the number of processes without a series

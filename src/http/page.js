@@ -109,7 +109,7 @@ function showCards(gpus) {
   for (const gpu of [...gpus, ...recorded]) if (!cards.has(gpu.uuid)) cards.set(gpu.uuid, new Card(gpu));
   const listed = new Map(gpus.map((gpu) => [gpu.uuid, gpu]));
   for (const [uuid, card] of cards) {
-    if (!listed.has(uuid) && !card.series()?.figures(state.from, state.to)) {
+    if (!listed.has(uuid) && !card.plot.series()?.figures(state.from, state.to)) {
       card.node.remove();
       cards.delete(uuid);
     }
@@ -187,5 +187,7 @@ whenMoved(() => {
   for (const card of cards.values()) card.unpin();
 });
 document.addEventListener("visibilitychange", round);
+// Cards that are out of sight are painted only for printing.
+window.addEventListener("beforeprint", () => cards.forEach((card) => card.paint()));
 window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
 round();

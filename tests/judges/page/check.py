@@ -8,6 +8,7 @@ VRAM_EXPORTER_TEST_REQUIRE_ALL is set.
 """
 import argparse
 import json
+import math
 import os
 import re
 import signal
@@ -79,6 +80,28 @@ command = ["/usr/bin/python3", "/srv/grows.py"]
 user = "eve"
 memory = [{ kind = "constant", value = "7GiB", for = "10m20s" }, { kind = "constant", value = "90GiB" }]
 """
+# Of two MIG devices with a hole between them, the second one has a peak every second. The ids of their GPU instances are not their indices.
+SLICES = """
+seed = 1
+[[gpu]]
+model = "H100"
+mig = ["3g.40gb", "", "1g.10gb"]
+[[process]]
+pid = 6161
+gpu = 0
+mig = 0
+command = ["/usr/bin/python3", "/srv/steady.py"]
+user = "ada"
+memory = "29GiB"
+[[process]]
+pid = 6262
+gpu = 0
+mig = 2
+command = ["/usr/bin/python3", "/srv/spiky.py"]
+user = "bob"
+memory = [{ kind = "spike", base = "1GiB", peak = "8GiB", hold = "150ms", every = "1s", for = "1h" }]
+"""
+ABSENT = '[[fault]]\nkind = "absent"\ngpu = 0\nmig = 2\n'
 LOST = '[[fault]]\ncall = "*"\ngpu = 0\nkind = "error"\ncode = "GPU_IS_LOST"\n'
 UNLOADED = '[[fault]]\ncall = "*"\nkind = "error"\ncode = "DRIVER_NOT_LOADED"\n'
 OPENING = '[[fault]]\ncall = "nvmlInit_v2"\nkind = "slow"\ndelay = "10s"\n'
@@ -395,8 +418,10 @@ def held_at(series, moment):
 
 
 def history_at(exporter, moment):
-    """What is recorded for a moment: the memory of each GPU by UUID, and each process as the page's table shows it."""
-    answer = exporter.json(f"/api/v1/history?of=all&from={moment - 150:.2f}&to={moment + 150:.2f}&step=0.25")
+    """What is recorded for a moment: the memory of each GPU and MIG device by UUID, and each process as the page's table shows it."""
+    # The parts begin where those of the page begin.
+    begin = math.floor((moment - 150) * 4) / 4
+    answer = exporter.json(f"/api/v1/history?of=all&from={begin:.3f}&to={moment + 150:.3f}&step=0.25")
     gpus, processes = {}, set()
     for series in answer["series"]:
         held = held_at(series, moment)
@@ -404,7 +429,7 @@ def history_at(exporter, moment):
             who = series["process"]
             processes.add((str(series["gpu"]), who["name"], str(who["pid"]), who.get("user"), who.get("workload"), shown(held)))
         elif "process" not in series and "workload" not in series:
-            gpus[series["uuid"]] = held
+            gpus[series.get("mig_uuid", series["uuid"])] = held
     return gpus, processes
 
 
@@ -471,6 +496,83 @@ def shows_a_moment(exporter, browser):
                   " && /Nothing is recorded for this time/.test(document.querySelector('[aria-labelledby=processes]').innerText)"
                   f" && {TABLE}.length === 0 && {FIGURES}.every((figures) => figures.join() === 'used,not recorded')")
         innocent(tab, machine.url)
+
+
+# How many pixels of a canvas are close to a colour of the style sheet.
+PIXELS = """((canvas, name) => {
+  const [red, green, blue] = getComputedStyle(document.documentElement).getPropertyValue(name).match(/[0-9a-f]{2}/g).map((part) => parseInt(part, 16));
+  const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width || 1, canvas.height || 1);
+  let count = 0;
+  for (let at = 0; at < data.length; at += 4) {
+    const far = Math.abs(data[at] - red) + Math.abs(data[at + 1] - green) + Math.abs(data[at + 2] - blue);
+    if (data[at + 3] > 100 && far < 40) count += 1;
+  }
+  return count;
+})"""
+
+
+def shows_mig_devices(exporter, browser):
+    """Each MIG device has a chart with its limit and its peaks, and is named by all that a label can name; also after it is gone."""
+    with Exporter(exporter.options, SLICES) as machine, browser.tab() as tab:
+        live(tab, machine.url)
+        eventually("both devices are listed", lambda: len(machine.json("/api/v1/gpus")["gpus"][0]["mig_devices"]) == 2)
+        with urllib.request.urlopen(machine.url + "metrics", timeout=60) as answer:
+            lines = [line for line in answer.read().decode().splitlines() if line.startswith("gpu_mig_memory_total_bytes{")]
+        # The names come from the labels that an alert has.
+        labels = {label["mig_uuid"]: label for label in (dict(re.findall(r'(\w+)="([^"]*)"', line)) for line in lines)}
+        index = {device["uuid"]: device["index"] for device in machine.json("/api/v1/gpus")["gpus"][0]["mig_devices"]}
+        names = [f"MIG {index[uuid]}: GPU instance {label['gpu_instance']}, {label['profile']}, {uuid}"
+                 for uuid, label in sorted(labels.items(), key=lambda item: index[item[0]])]
+        assert len(names) == 2 and all(label["gpu_instance"] != str(index[uuid]) for uuid, label in labels.items()), names
+        titles = "[...document.querySelectorAll('.mig h3')].map((title) => title.innerText)"
+        eventually("the devices are named", lambda: tab.run(titles) == names)
+        limits = {series["mig_uuid"]: series["allocatable_bytes"] for series in machine.json("/api/v1/history?of=gpus")["series"] if "mig_uuid" in series}
+        figure = "((mig, name) => [...mig.querySelectorAll('.stats > div')].find((figure) => figure.firstChild.innerText === name)?.lastChild.innerText)"
+        shown_limits = tab.run(f"[...document.querySelectorAll('.mig')].map((mig) => {figure}(mig, 'limit'))")
+        steady, spiky = sorted(index, key=index.get)
+        assert shown_limits == [shown(limits[steady]), shown(limits[spiky])] and limits[steady] != limits[spiky], (shown_limits, limits)
+        for position, (least_dots, most_dots) in enumerate(((0, 0), (20, 100000))):
+            canvas = f"document.querySelectorAll('.mig canvas')[{position}]"
+            tab.run(f"{canvas}.scrollIntoView({{ block: 'center' }})")
+            for name, least, most in (("--bad", 100, 100000), ("--fill", 20, 100000), ("--ink", least_dots, most_dots)):
+                tab.until(f"{names[position]} has a line or dots of {name}", f"(() => {{ const count = {PIXELS}({canvas}, '{name}'); return count >= {least} && count <= {most}; }})()")
+        tab.until("the highest value is named", "/Highest: 8\\.[0-9] GiB at .*, held by .*spiky.py/.test(document.querySelectorAll('.mig .fact:not([hidden])')[1].innerText)")
+        tab.until("the table names the devices alike", f"{TABLE}.map((row) => row[0]).sort().join() === '0, MIG 0,0, MIG 2'")
+        # The charts of a card share their cursor, and the one that is used says what is there.
+        tab.run("document.querySelectorAll('.mig .chart')[1].focus()")
+        tab.key("ArrowLeft", 37)
+        tab.until("the chart can be read by keyboard", "/: min .*last .*spiky.py/.test(document.querySelectorAll('.mig .reading')[1].innerText)")
+        assert "steady.py" not in tab.run("document.querySelectorAll('.mig .reading')[1].innerText"), "the neighbour's memory is named"
+        assert tab.run("document.querySelector('.gpu .reading').innerText") == "", "two charts speak"
+        innocent(tab, machine.url)
+
+        def early():
+            """A moment at which both devices have been recorded for a while."""
+            at, since = machine.json("/api/v1/gpus")["at"], machine.json("/api/v1/history?of=gpus")["recorded_since"]
+            return at - since > 10 and at - 4
+
+        moment = eventually("something is recorded", early)
+        marked = "document.querySelector('.mig[aria-current=true]')"
+
+        def opened(when):
+            tab.open(f"{machine.url}?gpu={spiky}&at={moment:.6f}")
+            tab.call("Page.bringToFront")
+            tab.until(f"the device is marked, {when}", f"{marked}?.querySelector('h3').innerText === {json.dumps(names[1])}")
+            tab.until("it is in sight", f"(() => {{ const {{ top, bottom }} = {marked}.getBoundingClientRect(); return top < innerHeight && bottom > 0; }})()")
+            tab.until(f"its chart says what is at the moment, {when}", f"/: min .*last/.test({marked}.querySelector('.reading').innerText)")
+            used, processes = history_at(machine, moment)
+            said = tab.run(f"{figure}({marked}, 'used')")
+            assert said.startswith(shown(used[spiky])), f"{when}: {said}, and the history has {shown(used[spiky])}"
+            rows = {tuple(row[1:6]) for row in tab.run(TABLE)}
+            assert rows == {row[1:] for row in processes}, f"{when}: {rows}, and the history has {processes}"
+            innocent(tab, machine.url)
+
+        opened("while it is there")
+        assert tab.run(f"{figure}({marked}, 'now')") is None
+        machine.control(ABSENT)
+        eventually("the device is gone", lambda: len(machine.json("/api/v1/gpus")["gpus"][0]["mig_devices"]) == 1, patience=180)
+        opened("after it is gone")
+        tab.until("it is marked as gone", f"{figure}({marked}, 'now') === 'gone'")
 
 
 AMOUNT = re.compile(r"([0-9.]+) (B|KiB|MiB|GiB)\b")
@@ -576,7 +678,7 @@ def tells_the_demo(exporter, browser):
 CHECKS = (
     updates_itself, reads_by_pointer_and_keyboard, hostile_names_are_text, policy_is_enforced, follows_the_driver, pauses,
     sorts_and_filters, fits_every_width, has_both_schemes, works_without_script, tells_the_demo, has_one_address, shows_a_moment,
-    holders_add_up,
+    shows_mig_devices, holders_add_up,
 )
 
 
