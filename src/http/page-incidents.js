@@ -6,7 +6,7 @@ import { bytes, clock, dateAndClock, drawMemory, duration, Series } from "./page
 import { cells, el, fill, headings, keyed, setText, spaced } from "./page-elements.js";
 import { exitText } from "./page-processes.js";
 import { get } from "./page-requests.js";
-import { parts, state } from "./page-state.js";
+import { deviceName, parts, state } from "./page-state.js";
 
 function processText(event) {
   const of = event.workload ?? event.user;
@@ -42,14 +42,19 @@ const SENTENCES = {
 
 function eventNode(event) {
   const text = SENTENCES[event.kind]?.(event) ?? event.kind;
-  const line = [el("time", {}, dateAndClock(event.at)), event.gpu == null ? "" : el("b", {}, `GPU ${event.gpu}`), text];
+  const line = [el("time", {}, dateAndClock(event.at)), event.gpu == null ? "" : el("b"), text];
   if (event.kind !== "new_peak") return el("li", {}, ...spaced(line));
   return el("li", {}, el("details", {}, el("summary", {}, ...spaced(line)), el("p", {}, event.held_by)));
 }
 
+function nameDevice(node, gpu, migUuid) {
+  if (gpu != null) setText(node.querySelector("b"), deviceName(gpu, migUuid));
+}
+
 function showEvents(events) {
   const key = (event) => `${event.at.toFixed(2)} ${event.kind} ${event.gpu} ${event.pid ?? event.id ?? event.xid ?? event.used_bytes}`;
-  keyed(parts.events, events, key, eventNode, () => {});
+  // A MIG device can become known after its events.
+  keyed(parts.events, events, key, eventNode, (node, event) => nameDevice(node, event.gpu, event.mig_uuid));
 }
 
 function incidentNode(incident) {
@@ -61,7 +66,7 @@ function incidentNode(incident) {
     }
     if (details.open || state.incident === incident.id) writeAddress({ incident: details.open ? incident.id : null });
   } },
-    el("summary", {}, ...spaced([el("time", {}, dateAndClock(incident.at)), el("b", {}, `GPU ${incident.gpu}${incident.mig_uuid ? " MIG" : ""}`), el("span")])), body);
+    el("summary", {}, ...spaced([el("time", {}, dateAndClock(incident.at)), el("b"), el("span")])), body);
   return el("li", {}, details);
 }
 
@@ -73,6 +78,7 @@ function showIncidents(incidents) {
   parts.noIncident.hidden = incidents.length > 0;
   keyed(parts.incidents, incidents, (incident) => incident.id, incidentNode, (node, incident) => {
     const details = node.firstChild;
+    nameDevice(node, incident.gpu, incident.mig_uuid);
     setText(details.querySelector("summary span"), `${KINDS[incident.kind] ?? incident.kind}${repeats(incident)}: ${incident.summary}`);
     if (details.open && details.loaded === false) openIncident(details, incident.id, details.lastChild);
     if (incident.id === state.incident && !parts.found) {
@@ -108,20 +114,20 @@ function incidentParts(incident, path) {
     return row;
   });
   if (incident.more_processes > 0) rows.push(el("tr", {}, el("td", { colspan: "6" }, `+${incident.more_processes} more`)));
-  const { peak } = incident;
+  const { gpu, peak } = incident;
   const left = peak?.left_bytes == null ? "" : `, ${bytes(peak.left_bytes)} left`;
-  const highest = peak && `Highest memory use of the GPU: ${bytes(peak.used_bytes)} at ${clock(peak.at, 2)}${left}.`;
+  const highest = peak && `Highest memory use of the ${gpu.mig_uuid ? "MIG device" : "GPU"}: ${bytes(peak.used_bytes)} at ${clock(peak.at, 2)}${left}.`;
   const formats = [["json", ".json", "JSON"], ["text", ".txt", "Text"], ["trace", ".trace.json", "Perfetto trace"]];
   const links = formats.map(([format, ending, name]) =>
     el("a", { href: `${path}?format=${format}`, download: `incident-${incident.id}${ending}` }, name));
   const canvas = el("canvas", { class: "band", "aria-hidden": "true" });
   new ResizeObserver(() => paintIncident(canvas, incident)).observe(canvas);
   return [
-    el("p", {}, highest ?? "The GPU's memory is not known."),
+    el("p", {}, highest ?? "Its memory is not known."),
     canvas,
     el("div", { class: "scroll" }, el("table", { class: "small" },
       headings(["process", "at the peak", "own peak", "grew in 10 s", "in 60 s", "ended"]), el("tbody", {}, ...rows))),
-    el("p", { class: "actions" }, momentLink(incident.at, incident.gpu.uuid, "The GPU at that moment"), ...reportLink(incident), ...links,
+    el("p", { class: "actions" }, momentLink(incident.at, gpu.mig_uuid ?? gpu.uuid, "The GPU at that moment"), ...reportLink(incident), ...links,
       el("button", { type: "button", click: (event) => copyText(event.target, `${path}?format=text`) }, "Copy as text")),
   ];
 }

@@ -36,6 +36,19 @@ export const state = {
 export const cards = new Map(); // uuid → Card
 export const parts = {};
 
+/// A short name of a MIG device on its GPU: its index if that is known, and otherwise its UUID.
+export function migName(uuid) {
+  const index = state.migDevices.get(uuid)?.index;
+  return index == null ? uuid : `MIG ${index}`;
+}
+
+/// The name of a GPU, or of a MIG device with the id of its GPU instance, which alerts name too.
+export function deviceName(gpu, migUuid) {
+  if (migUuid == null) return `GPU ${gpu}`;
+  const known = state.migDevices.get(migUuid);
+  return `GPU ${gpu} ${migName(migUuid)}${known ? ` (GPU instance ${known.gpu_instance})` : ""}`;
+}
+
 /// What a series has for the chosen moment: [begin, lowest, highest, last]; undefined if nothing is recorded for it.
 export function pointThen(series) {
   return state.at == null || state.at > state.to ? undefined : series?.at(state.at);
@@ -49,10 +62,4 @@ export function usedThen(series) {
 /// Whether anything of a GPU is recorded for the chosen moment.
 export function isRecordedThen() {
   return [...state.gpus.values()].some(({ series }) => pointThen(series));
-}
-
-/// A short name of a MIG device on its GPU: its index if that is known, and otherwise its UUID.
-export function migName(uuid) {
-  const index = state.migDevices.get(uuid)?.index;
-  return index == null ? uuid : `MIG ${index}`;
 }

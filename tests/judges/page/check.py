@@ -538,6 +538,9 @@ def shows_mig_devices(exporter, browser):
                 tab.until(f"{names[position]} has a line or dots of {name}", f"(() => {{ const count = {PIXELS}({canvas}, '{name}'); return count >= {least} && count <= {most}; }})()")
         tab.until("the highest value is named", "/Highest: 8\\.[0-9] GiB at .*, held by .*spiky.py/.test(document.querySelectorAll('.mig .fact:not([hidden])')[1].innerText)")
         tab.until("the table names the devices alike", f"{TABLE}.map((row) => row[0]).sort().join() === '0, MIG 0,0, MIG 2'")
+        events = "document.querySelector('[aria-labelledby=events]').innerText"
+        named = f"GPU 0 MIG {index[spiky]} (GPU instance {labels[spiky]['gpu_instance']}) "
+        tab.until("events name the device", f"{events}.includes({json.dumps(named)})")
         # The charts of a card share their cursor, and the one that is used says what is there.
         tab.run("document.querySelectorAll('.mig .chart')[1].focus()")
         tab.key("ArrowLeft", 37)
@@ -572,6 +575,7 @@ def shows_mig_devices(exporter, browser):
         machine.control(ABSENT)
         eventually("the device is gone", lambda: len(machine.json("/api/v1/gpus")["gpus"][0]["mig_devices"]) == 1, patience=180)
         opened("after it is gone")
+        tab.until("events still name it", f"{events}.includes({json.dumps(named)})")
         tab.until("it is marked as gone", f"{figure}({marked}, 'now') === 'gone'")
 
 
