@@ -19,7 +19,7 @@ const LONGEST_PAUSE_MS = 30000;
 // The polling round
 
 let timer = null;
-let eventsAt = 0;
+let eventsAt = -Infinity;
 
 async function refresh() {
   await loadMachine();
