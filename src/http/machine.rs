@@ -113,7 +113,7 @@ fn memory(figures: &MemoryFigures) -> Memory {
     Memory {
         total_bytes: figures.total,
         reserved_bytes: figures.reserved,
-        allocatable_bytes: figures.total.saturating_sub(figures.reserved.unwrap_or(0)),
+        allocatable_bytes: snapshot::allocatable(figures.total, figures.reserved),
         used_bytes: figures.used,
         free_bytes: figures.free,
         window_peak_bytes: figures.window_peak,

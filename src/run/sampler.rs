@@ -19,6 +19,7 @@ use super::places::{self, Machine};
 use super::record::{Entry, Level, Membership, Pass, Record};
 use super::tree::Tree;
 use crate::nvml::{Device, Discovery, Driver, Error, Library, Severity};
+use crate::snapshot::allocatable;
 
 /// The longest time between two reads of all lists.
 pub(super) const LIST_INTERVAL: Duration = Duration::from_millis(100);
@@ -292,7 +293,7 @@ impl<'w, 'd> Round<'w, 'd> {
         let before = sampled.used.take();
         match answer {
             Ok(memory) => {
-                let allocatable = memory.total.saturating_sub(memory.reserved.unwrap_or(0));
+                let allocatable = allocatable(memory.total, memory.reserved);
                 record.sample(place, at, Level { used: memory.used, allocatable });
                 sampled.used = Some(memory.used);
                 self.changed |= before != sampled.used;

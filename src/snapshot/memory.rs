@@ -110,3 +110,9 @@ pub struct MemoryFigures {
     /// The highest `used` since the exporter started.
     pub peak: u64,
 }
+
+/// The bytes of a device that processes can allocate: the total minus the reserved memory. If the driver does not report what
+/// is reserved, it counts as allocatable, because it counts as used too.
+pub fn allocatable(total: u64, reserved: Option<u64>) -> u64 {
+    total.saturating_sub(reserved.unwrap_or(0))
+}

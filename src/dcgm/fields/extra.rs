@@ -1,7 +1,7 @@
 //! The fields that are served only if a collectors file lists them.
 
 use super::field::{Field, Level, Reading, count, extra, label, mhz, mib, share, traffic};
-use crate::snapshot::{ClockDomain, ProfilingMetric};
+use crate::snapshot::{ClockDomain, ProfilingMetric, allocatable};
 
 /// The table.
 pub(super) static EXTRA: &[Field] = &[
@@ -23,7 +23,7 @@ pub(super) static EXTRA: &[Field] = &[
     extra("DCGM_FI_DEV_FB_TOTAL", "DCGM_FI_DEV_FB_TOTAL", Level::Instance, |r| Some(mib(r.memory?.total))),
     extra("DCGM_FI_DEV_FB_USED_PERCENT", "DCGM_FI_DEV_FB_USED_RATIO", Level::Instance, |r| {
         let memory = r.memory?;
-        Some(memory.used as f64 / memory.total.checked_sub(memory.reserved?)? as f64)
+        memory.reserved.map(|_| memory.used as f64 / allocatable(memory.total, memory.reserved) as f64)
     }),
     extra("DCGM_FI_DEV_BAR1_TOTAL", "DCGM_FI_DEV_BAR1_TOTAL", Level::WholeGpu, |r| r.slow?.bar1_total.map(mib)),
     extra("DCGM_FI_DEV_BAR1_USED", "DCGM_FI_DEV_BAR1_USED", Level::WholeGpu, |r| r.slow?.bar1_used.map(mib)),

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crate::lanes::peaks::Peaks;
 use crate::nvml::MemoryReading;
-use crate::snapshot::{Gpu, GpuMemory, GpuState, MemoryFigures, MigMemory, PRESSURE_RATIOS};
+use crate::snapshot::{Gpu, GpuMemory, GpuState, MemoryFigures, MigMemory, PRESSURE_RATIOS, allocatable};
 
 /// The accumulator of one GPU. It belongs to the lane: a new session or a new thread continues with it.
 #[derive(Debug)]
@@ -267,8 +267,7 @@ impl MigAccumulator {
 
 /// `used` as a share of the memory that can be allocated.
 fn ratio(reading: MemoryReading) -> f64 {
-    let usable = reading.total.saturating_sub(reading.reserved.unwrap_or(0)).max(1);
-    reading.used as f64 / usable as f64
+    reading.used as f64 / allocatable(reading.total, reading.reserved).max(1) as f64
 }
 
 /// Adds a period during which memory was at this ratio.

@@ -18,7 +18,9 @@ use crate::lanes::session::Session;
 use crate::lanes::wake::WakeBits;
 use crate::lanes::watch::{Role, Superseded, Watch};
 use crate::lanes::worker::LaneTask;
-use crate::snapshot::{Gpu, GpuMemory, Lane, MemoryFigures, MemoryPart, MemorySample, MigDevice, Snapshot};
+use crate::snapshot::{
+    Gpu, GpuMemory, Lane, MemoryFigures, MemoryPart, MemorySample, MigDevice, Snapshot, allocatable,
+};
 
 /// The settings of the lane.
 #[derive(Debug, Clone)]
@@ -196,7 +198,7 @@ impl MemoryLane {
             // If the memory is unknown, it counts as unknown from the beginning of this tick.
             at: at.filter(|_| figures.is_some()).unwrap_or(began),
             used: figures.map(|figures| figures.used),
-            allocatable: figures.map_or(0, |figures| figures.total.saturating_sub(figures.reserved.unwrap_or(0))),
+            allocatable: figures.map_or(0, |figures| allocatable(figures.total, figures.reserved)),
         };
         let feed = &self.snapshot.feed;
         feed.add_sample(|| sample(None, shown.at, shown.figures));
