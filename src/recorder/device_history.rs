@@ -16,10 +16,8 @@ use super::peak::RecordedPeak;
 use super::peak_log::PeakLog;
 use super::process_history::ProcessHistory;
 use super::series::{Micros, SECOND, Series};
-use crate::snapshot::{Gpu, GpuState, MemorySample, MigDevice, Workload};
+use crate::snapshot::{Gpu, GpuState, MemorySample, MigDevice, NEARLY_FULL, Workload};
 
-/// Reaching one of these shares of the allocatable memory is an event.
-pub(super) const LEVELS: [f64; 3] = [0.9, 0.95, 0.98];
 /// Reaching a level is an event again once memory use has fallen below it by more than this share of the allocatable
 /// memory.
 const REARM: f64 = 0.03;
@@ -57,8 +55,8 @@ pub(super) struct DeviceHistory {
     /// Empty for a GPU instance, whose lists are those of its GPU.
     pub(super) lists: ListTimes,
     pub(super) state: GpuState,
-    /// For each of [`LEVELS`], whether memory use has reached it and has not fallen far below it since.
-    reached: [bool; LEVELS.len()],
+    /// For each of [`NEARLY_FULL`], whether memory use has reached it and has not fallen far below it since.
+    reached: [bool; NEARLY_FULL.len()],
     /// The highest memory use since the recorder started, and when it was reached.
     highest: (u64, Micros),
     /// The highest memory use for which a new peak was recorded as an event.
@@ -100,7 +98,7 @@ impl DeviceHistory {
             most_workloads: usize::MAX,
             lists: ListTimes::default(),
             state: GpuState::Unsampled,
-            reached: [false; LEVELS.len()],
+            reached: [false; NEARLY_FULL.len()],
             highest: (0, 0),
             announced: 0,
         }
@@ -122,7 +120,7 @@ impl DeviceHistory {
         if self.is_divided() {
             return crossed;
         }
-        for (level, reached) in LEVELS.into_iter().zip(&mut self.reached) {
+        for (level, reached) in NEARLY_FULL.into_iter().zip(&mut self.reached) {
             let ratio = used as f64 / self.allocatable.max(1) as f64;
             if ratio >= level && !std::mem::replace(reached, true) {
                 crossed.push(level);

@@ -21,10 +21,7 @@ use super::list_times::ListTimes;
 use super::process_history::{Holding, ProcessHistory};
 use super::reports::Reports;
 use super::series::Micros;
-use crate::snapshot::{FailedAllocation, Gpu, GpuProcesses, MemorySample, MigDevice, ProcessId};
-
-/// Reaching this share of the allocatable memory is an incident.
-const FULL: f64 = 0.98;
+use crate::snapshot::{FailedAllocation, Gpu, GpuProcesses, MemorySample, MigDevice, NEARLY_FULL, ProcessId};
 
 /// What is remembered.
 #[derive(Debug)]
@@ -142,7 +139,7 @@ impl Ledger {
         for ratio in self.devices[index].sample(sample, at) {
             let mig_uuid = self.devices[index].mig_uuid().map(str::to_owned);
             self.note(at, index, What::Reached { ratio, used_bytes: sample.used.unwrap_or_default(), mig_uuid });
-            if ratio >= FULL {
+            if ratio >= NEARLY_FULL[2] {
                 self.trigger(self.moment(Kind::NearLimit, at, index));
             }
         }

@@ -7,10 +7,8 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::time::Duration;
 
-use crate::snapshot::ProcessId;
+use crate::snapshot::{NEARLY_FULL, ProcessId};
 
-/// The share of the allocatable memory at or above which a GPU counts as nearly full.
-pub(super) const NEARLY_FULL: f64 = 0.9;
 /// If the gap between two samples is longer than this, it is not counted as time at the level of the first sample.
 const LONGEST_STEP: Duration = Duration::from_secs(1);
 /// The maximum number of processes that are remembered for a device. Any others are included only in the sums.
@@ -81,7 +79,7 @@ pub(super) struct PlaceRecord {
     pub(super) own_peak: Option<Extreme>,
     /// The lowest free memory.
     pub(super) least_free: Option<Extreme>,
-    /// The time at or above [`NEARLY_FULL`].
+    /// The time at or above the first of [`NEARLY_FULL`].
     pub(super) nearly_full: Duration,
     /// The highest memory that was in use both before and after a list was read, so that its processes are known.
     pub(super) listed_peak: Option<u64>,
@@ -144,7 +142,7 @@ impl Record {
         let place = &mut self.places[place];
         place.allocatable = Some(level.allocatable);
         place.close_step(at);
-        place.last = Some((at, level.used as f64 >= NEARLY_FULL * level.allocatable as f64));
+        place.last = Some((at, level.used as f64 >= NEARLY_FULL[0] * level.allocatable as f64));
         raise(&mut place.own_peak, level.used, at);
         let free = level.allocatable.saturating_sub(level.used);
         if place.least_free.is_none_or(|least| free < least.bytes) {

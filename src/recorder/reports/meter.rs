@@ -7,15 +7,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::recorder::series::Micros;
-use crate::snapshot::{MemorySample, MigDevice};
+use crate::snapshot::{MemorySample, MigDevice, NEARLY_FULL};
 
-/// The shares of the allocatable memory for which the time is added up.
-pub(super) const LEVELS: [f64; 3] = [0.9, 0.95, 0.98];
 /// The number of samples that wait for the next process list. Beyond it, the oldest no longer waits.
 const MAX_WAITING: usize = 256;
 
-/// Time at or above each of [`LEVELS`].
-pub(super) type Near = [Micros; LEVELS.len()];
+/// Time at or above each of [`NEARLY_FULL`].
+pub(super) type Near = [Micros; NEARLY_FULL.len()];
 
 /// The meter of one device.
 #[derive(Debug)]
@@ -76,7 +74,7 @@ impl Meter {
             && self.allocatable > 0
         {
             let ratio = used as f64 / self.allocatable as f64;
-            let reached = LEVELS.into_iter().zip(&mut self.near).filter(|(level, _)| ratio >= *level);
+            let reached = NEARLY_FULL.into_iter().zip(&mut self.near).filter(|(level, _)| ratio >= *level);
             reached.for_each(|(_, sum)| *sum += passed);
         }
         self.at = self.at.max(to);
