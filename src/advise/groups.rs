@@ -6,10 +6,7 @@ use super::arguments::By;
 use super::history::{History, Run};
 use super::pod_names::without_generated_parts;
 use super::run_key::RunKey;
-
-/// The kinds of the label `kind` that this program treats in a special way.
-const KUBERNETES: &str = "kubernetes";
-const BATCH: [&str; 2] = ["slurm", "job"];
+use crate::snapshot::WorkloadKind;
 
 /// What identifies a group. The order is that of the output.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,7 +28,7 @@ pub(super) fn groups(history: &History, by: By) -> (BTreeMap<GroupKey, Members<'
         if names.is_empty() {
             left_out += 1;
         }
-        let kind = if by == By::User { "user" } else { &key.kind };
+        let kind = if by == By::User { WorkloadKind::User.label() } else { &key.kind };
         for workload in names {
             let group = GroupKey { cluster: key.cluster.clone(), kind: kind.to_owned(), workload };
             groups.entry(group).or_default().push((key, run));
@@ -42,11 +39,13 @@ pub(super) fn groups(history: &History, by: By) -> (BTreeMap<GroupKey, Members<'
 
 /// The names of the groups that a run belongs to. Only users can be several.
 fn names(key: &RunKey, run: &Run, by: By) -> Vec<String> {
+    let kind = WorkloadKind::of(&key.kind);
+    let is_pod = kind == Some(WorkloadKind::Kubernetes);
     match by {
-        By::Workload if key.kind == KUBERNETES => vec![without_pod(&key.workload)],
+        By::Workload if is_pod => vec![without_pod(&key.workload)],
         By::Workload => vec![key.workload.clone()],
-        By::Pod if key.kind == KUBERNETES => vec![key.workload.clone()],
-        By::Job if BATCH.contains(&&*key.kind) => vec![without_index(&key.workload).to_owned()],
+        By::Pod if is_pod => vec![key.workload.clone()],
+        By::Job if kind.is_some_and(WorkloadKind::is_job) => vec![without_index(&key.workload).to_owned()],
         By::Pod | By::Job => Vec::new(),
         By::User => run.users.iter().cloned().collect(),
     }

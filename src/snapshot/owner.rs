@@ -6,6 +6,8 @@ use std::time::SystemTime;
 
 use cgroup_owner::CgroupLocation;
 use pod_resources::PodContainer;
+use serde::de::value::{Error, StrDeserializer};
+use serde::{Deserialize, Serialize};
 
 /// The owner of a process. Resolved once for each (pid, start time); only names that become known later are added.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -64,8 +66,9 @@ impl Workload {
     }
 }
 
-/// The kinds of workload.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+/// The kinds of workload. In JSON, a kind is its label.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum WorkloadKind {
     /// A container of a pod whose name is known.
     Kubernetes,
@@ -95,5 +98,34 @@ impl WorkloadKind {
             Self::User => "user",
             Self::Vgpu => "vgpu",
         }
+    }
+
+    /// The kind with this label; `None` for any other text.
+    pub fn of(label: &str) -> Option<Self> {
+        Self::deserialize(StrDeserializer::<Error>::new(label)).ok()
+    }
+
+    /// Whether a batch system started the workload, which has an id there.
+    pub fn is_job(self) -> bool {
+        matches!(self, Self::Slurm | Self::Job)
+    }
+
+    /// Whether workloads of this kind come and go as often as somebody starts a program.
+    pub fn is_casual(self) -> bool {
+        matches!(self, Self::Systemd | Self::User)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_is_found_by_its_label() {
+        use WorkloadKind::{Container, Job, Kubernetes, Slurm, Systemd, User, Vgpu};
+        for kind in [Kubernetes, Container, Slurm, Job, Systemd, User, Vgpu] {
+            assert_eq!(WorkloadKind::of(kind.label()), Some(kind));
+        }
+        assert_eq!(["", "Slurm", "other"].map(WorkloadKind::of), [None; 3]);
     }
 }

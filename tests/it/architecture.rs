@@ -51,7 +51,10 @@ const ALLOWED: [(&str, &[&str]); 35] = [
         ],
     ),
     ("report", &["client", "config", "regular_file", "server_url", "subcommand", "text"]),
-    ("advise", &["client", "config", "format", "regular_file", "server_url", "sizing", "subcommand", "text"]),
+    (
+        "advise",
+        &["client", "config", "format", "regular_file", "server_url", "sizing", "snapshot", "subcommand", "text"],
+    ),
     ("demo", &["config", "nvml", "peaks", "snapshot"]),
     ("http", &["config", "dcgm", "faults", "format", "metrics", "recorder", "snapshot", "text", "unix_socket"]),
     ("dcgm", &["metrics", "snapshot", "text"]),

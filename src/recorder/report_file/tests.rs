@@ -1,11 +1,12 @@
 use super::*;
 use crate::recorder::reports::State;
+use crate::snapshot::WorkloadKind;
 
 fn report(workload: &str) -> Arc<JobReport> {
     Arc::new(JobReport {
         version: 1,
         workload: workload.into(),
-        kind: "slurm".into(),
+        kind: WorkloadKind::Slurm,
         job: None,
         namespace: None,
         pod: None,

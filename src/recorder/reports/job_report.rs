@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::recorder::exit_status::Exit;
 use crate::sizing;
+use crate::snapshot::WorkloadKind;
 
 /// The version of the format. It changes when a field changes its meaning or is removed.
 pub(super) const VERSION: u32 = 1;
@@ -31,7 +32,7 @@ pub struct JobReport {
     /// The workload's name.
     pub workload: String,
     /// The kind of the workload, as in the label `kind`.
-    pub kind: String,
+    pub kind: WorkloadKind,
     /// The job's id, for a job of Slurm or of another scheduler.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<String>,

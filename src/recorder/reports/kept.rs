@@ -6,7 +6,6 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::job_report::JobReport;
-use crate::snapshot::WorkloadKind;
 
 /// The maximum number of reports.
 pub(super) const MAX_KEPT: usize = 512;
@@ -31,8 +30,7 @@ impl Kept {
     /// Drops the oldest report, or the oldest about a unit or a user if these are more than half. Returns whether there was
     /// one.
     pub(super) fn drop_oldest(&mut self) -> bool {
-        let casual = [WorkloadKind::Systemd, WorkloadKind::User].map(WorkloadKind::label);
-        let is_casual = |report: &Arc<JobReport>| casual.contains(&report.kind.as_str());
+        let is_casual = |report: &Arc<JobReport>| report.kind.is_casual();
         let are_many = self.reports.iter().filter(|report| is_casual(report)).count() > self.reports.len() / 2;
         let position = self.reports.iter().position(|report| !are_many || is_casual(report));
         let Some(report) = position.and_then(|position| self.reports.remove(position)) else { return false };

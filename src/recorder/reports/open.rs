@@ -10,7 +10,7 @@ use crate::recorder::clock::Now;
 use crate::recorder::exit_status::Exit;
 use crate::recorder::heap_use::HeapUse as _;
 use crate::recorder::series::{Micros, SECOND};
-use crate::snapshot::{Gpu, MigDevice, Process, ProcessId, Workload, WorkloadKind, WorkloadShortage};
+use crate::snapshot::{Gpu, MigDevice, Process, ProcessId, Workload, WorkloadShortage};
 
 /// Units and users come and go as often as somebody starts a program: their reports wait longer for a return, and a short
 /// use of a GPU is not worth a report.
@@ -155,31 +155,25 @@ impl Open {
         }
     }
 
-    /// Whether workloads of this kind come and go as often as somebody starts a program.
-    fn is_casual(&self) -> bool {
-        matches!(self.workload.kind, WorkloadKind::Systemd | WorkloadKind::User)
-    }
-
     /// How long the workload is expected to return; `usual` for most kinds.
     pub(super) fn linger(&self, usual: Micros) -> Micros {
-        usual.saturating_mul(if self.is_casual() { PATIENCE } else { 1 })
+        usual.saturating_mul(if self.workload.kind.is_casual() { PATIENCE } else { 1 })
     }
 
     pub(super) fn is_worth_a_report(&self) -> bool {
-        !self.is_casual() || self.devices.iter().any(|device| device.present >= SHORT)
+        !self.workload.kind.is_casual() || self.devices.iter().any(|device| device.present >= SHORT)
     }
 
     /// The report. A report that is not final covers the time until now.
     pub(super) fn report(&self, now: Now, state: State, node: Option<&str>, simulated: bool) -> JobReport {
         let Workload { name, kind, pod } = &*self.workload;
-        let is_job = matches!(kind, WorkloadKind::Slurm | WorkloadKind::Job);
         let pod = pod.as_deref();
         let end = self.left.unwrap_or(now.micros);
         JobReport {
             version: VERSION,
             workload: cut(name),
-            kind: kind.label().to_owned(),
-            job: name.split_once(':').filter(|_| is_job).map(|(_, id)| cut(id)),
+            kind: *kind,
+            job: name.split_once(':').filter(|_| kind.is_job()).map(|(_, id)| cut(id)),
             namespace: pod.map(|pod| cut(&pod.namespace)),
             pod: pod.map(|pod| cut(&pod.pod)),
             container: pod.map(|pod| cut(&pod.container)),

@@ -183,7 +183,8 @@ fn a_job_on_two_gpus_has_the_numbers_of_each() {
     let report = scene.only();
     assert_eq!((report.state, report.start, report.end), (State::Left, 1_000_002.0, Some(1_000_027.0)));
     assert_eq!((report.seconds, report.processes, report.seen_from_start), (25.0, 1, true));
-    assert_eq!((report.job.as_deref(), report.user.as_deref(), &*report.kind), (Some("77"), Some("ada"), "slurm"));
+    assert_eq!((report.job.as_deref(), report.user.as_deref()), (Some("77"), Some("ada")));
+    assert_eq!(report.kind, WorkloadKind::Slurm);
     assert_eq!(report.node.as_deref(), Some("node-1"));
     let [first, second] = &report.gpus[..] else { panic!("{report:?}") };
     assert_eq!((first.peak_bytes, first.peak_at), (Some(30 * GIB), Some(1_000_008.5)));
@@ -264,7 +265,7 @@ fn a_name_that_becomes_known_late_continues_the_report() {
     });
     scene.pass(5000);
     let report = scene.only();
-    assert_eq!((&*report.workload, &*report.kind, report.processes), ("ml/train-0/main", "kubernetes", 1));
+    assert_eq!((&*report.workload, report.kind, report.processes), ("ml/train-0/main", WorkloadKind::Kubernetes, 1));
     assert_eq!(report.pod.as_deref().zip(report.container.as_deref()), Some(("train-0", "main")));
     assert_eq!((report.start, report.seconds), (1_000_001.0, 15.0));
     let gpus: Vec<_> = report.gpus.iter().map(|gpu| (gpu.mean_bytes, gpu.seconds, gpu.gpu)).collect();
@@ -580,10 +581,10 @@ fn reports_of_users_do_not_push_out_those_of_jobs() {
     let report = scene.only();
     kept.push(report.clone());
     for _ in 0..2 * MAX_KEPT {
-        kept.push(Arc::new(JobReport { kind: "user".into(), ..(*report).clone() }));
+        kept.push(Arc::new(JobReport { kind: WorkloadKind::User, ..(*report).clone() }));
     }
     assert_eq!(kept.newest_first().count(), MAX_KEPT);
-    assert_eq!(kept.newest_first().last().map(|report| &*report.kind), Some("slurm"));
+    assert_eq!(kept.newest_first().last().map(|report| report.kind), Some(WorkloadKind::Slurm));
 }
 
 #[test]
