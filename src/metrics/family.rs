@@ -138,37 +138,26 @@ pub struct Family {
     meaning: &'static str,
 }
 
+/// The constructors of a family, one for each kind.
+macro_rules! constructors {
+    ($($constructor:ident: $kind:ident),+) => {
+        impl Family {
+            $(pub(super) const fn $constructor(
+                name: &'static str,
+                unit: Unit,
+                when: When,
+                labels: &'static [&'static str],
+                meaning: &'static str,
+            ) -> Self {
+                Self { name, kind: Kind::$kind, unit, when, labels, meaning }
+            })+
+        }
+    };
+}
+
+constructors!(gauge: Gauge, counter: Counter, histogram: Histogram);
+
 impl Family {
-    pub(super) const fn gauge(
-        name: &'static str,
-        unit: Unit,
-        when: When,
-        labels: &'static [&'static str],
-        meaning: &'static str,
-    ) -> Self {
-        Self { name, kind: Kind::Gauge, unit, when, labels, meaning }
-    }
-
-    pub(super) const fn counter(
-        name: &'static str,
-        unit: Unit,
-        when: When,
-        labels: &'static [&'static str],
-        meaning: &'static str,
-    ) -> Self {
-        Self { name, kind: Kind::Counter, unit, when, labels, meaning }
-    }
-
-    pub(super) const fn histogram(
-        name: &'static str,
-        unit: Unit,
-        when: When,
-        labels: &'static [&'static str],
-        meaning: &'static str,
-    ) -> Self {
-        Self { name, kind: Kind::Histogram, unit, when, labels, meaning }
-    }
-
     /// The text of the HELP line, unescaped.
     pub fn help(&self) -> String {
         [self.meaning, self.when.sentence()].join(" ")
