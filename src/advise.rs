@@ -24,7 +24,7 @@ mod units;
 mod workloads;
 
 use std::collections::BTreeMap;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 
 use self::arguments::Arguments;
 pub(crate) use self::arguments::{NAME, command};
@@ -38,24 +38,17 @@ use self::run_key::RunKey;
 use self::span::Span;
 use self::workloads::Enough;
 use crate::client;
-use crate::config::EXIT_USAGE;
 use crate::sizing::boards;
-use crate::subcommand::{self, Ending, FAILURE};
+use crate::subcommand::{self, FAILURE};
 
 /// The exit status when a workload could be given less, or needs more.
 const CHANGE: u8 = 2;
 
-/// Whether the command line requests `advise`: `vram-exporter advise …`.
-pub fn is_requested(args: &[OsString]) -> bool {
-    args.get(1).is_some_and(|first| first == OsStr::new(NAME))
-}
-
-/// Prints the advice. `args` are those of [`std::env::args_os`]. Returns the exit status.
-pub fn main(args: Vec<OsString>) -> u8 {
-    let arguments = match arguments::read(args.into_iter().skip(1)) {
+/// Prints the advice. `args` begin with the name of the subcommand. Returns the exit status.
+pub fn main(args: impl IntoIterator<Item = OsString>) -> u8 {
+    let arguments = match arguments::read(args) {
         Ok(arguments) => arguments,
-        Err(Ending::Help(text)) => return subcommand::print(NAME, &text, 0),
-        Err(Ending::Wrong(why)) => return subcommand::refuse(NAME, &why, EXIT_USAGE),
+        Err(ending) => return ending.tell(NAME),
     };
     let advice = match advice(&arguments) {
         Ok(advice) => advice,

@@ -17,13 +17,13 @@
 //! [`snapshot`] contains the types that the modules share. [`config`], [`faults`], [`backoff`], `blocking_read`,
 //! `format`, `peaks`, `quantity`, `regular_file`, `server_url`, `sizing`, `supervise`, `text` and `unix_socket` are
 //! leaves; `client` is the client of HTTP and HTTPS for [`otlp`], [`kubernetes`], [`report`] and [`advise`], and
-//! `subcommand` contains what the last two have in common. Only [`app`] connects all modules and passes each its settings. Some
+//! `subcommand` contains what all subcommands have in common. Only [`app`] connects all modules and passes each its settings. Some
 //! modules use other crates of the workspace: `cgroup_owner` reads cgroup paths for [`attribution`], `pod_resources`
 //! is the kubelet client of [`kubernetes`], `web_config` guards [`http`], and `nvml_sim` is the simulated driver of
 //! [`demo`]. [`run`] is a second program in addition to the exporter: it starts a command and measures its GPU
 //! memory. [`report`] prints what a running exporter reports about a job. [`advise`] advises how much memory
-//! workloads should request, from the history in a Prometheus server. [`command_line`] prints the demo's scenarios
-//! and the completion scripts for shells.
+//! workloads should request, from the history in a Prometheus server. [`command_line`] starts these three, and prints
+//! the demo's scenarios and the completion scripts for shells.
 
 pub mod advise;
 pub mod allocator;

@@ -6,28 +6,21 @@
 mod arguments;
 mod client;
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 
 use self::arguments::Format;
 pub(crate) use self::arguments::{NAME, command};
-use crate::config::EXIT_USAGE;
-use crate::subcommand::{self, Ending, FAILURE};
+use crate::subcommand::{self, FAILURE};
 use crate::text::is_plain;
 
 /// The exit status when the exporter has no report about the job or workload.
 const NO_REPORT: u8 = 2;
 
-/// Whether the command line requests `report`: `vram-exporter report …`.
-pub fn is_requested(args: &[OsString]) -> bool {
-    args.get(1).is_some_and(|first| first == OsStr::new(NAME))
-}
-
-/// Prints the reports. `args` are those of [`std::env::args_os`]. Returns the exit status.
-pub fn main(args: Vec<OsString>) -> u8 {
-    let arguments = match arguments::read(args.into_iter().skip(1)) {
+/// Prints the reports. `args` begin with the name of the subcommand. Returns the exit status.
+pub fn main(args: impl IntoIterator<Item = OsString>) -> u8 {
+    let arguments = match arguments::read(args) {
         Ok(arguments) => arguments,
-        Err(Ending::Help(text)) => return subcommand::print(NAME, &text, 0),
-        Err(Ending::Wrong(why)) => return subcommand::refuse(NAME, &why, EXIT_USAGE),
+        Err(ending) => return ending.tell(NAME),
     };
     let answer = match client::ask(&arguments) {
         Ok(answer) => answer,

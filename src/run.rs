@@ -34,4 +34,4 @@ mod text;
 mod tree;
 
 pub(crate) use arguments::{NAME, command};
-pub use measure::{is_requested, main};
+pub use measure::main;

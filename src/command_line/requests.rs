@@ -1,57 +1,40 @@
-//! Reads the command line of these subcommands and answers it.
+//! Reads which subcommand a command line requests, and runs it.
 
+use std::env::vars_os;
 use std::ffi::OsString;
-
-use clap::error::ErrorKind;
 
 use super::completions;
 use super::description::{COMPLETIONS, SCENARIOS, SHELL, description};
-use crate::demo;
-use crate::subcommand::MESSAGE;
-use crate::text::untrusted;
+use crate::subcommand::{Ending, print};
+use crate::{advise, demo, report, run};
 
-/// Why there is no answer.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The arguments are wrong.
-    #[error("{0}")]
-    Arguments(String),
-    /// There are no scenarios.
-    #[error(transparent)]
-    Scenarios(#[from] demo::Error),
+/// Runs the subcommand that the command line requests, such as `vram-exporter run …`. `args` are those of
+/// [`std::env::args_os`]. Returns its exit status; `None` if the command line is the exporter's own.
+pub fn subcommand(args: &[OsString]) -> Option<u8> {
+    let name = args.get(1)?.to_str()?;
+    let own = args.iter().skip(1).cloned();
+    Some(match name {
+        run::NAME => run::main(own, vars_os()),
+        report::NAME => report::main(own),
+        advise::NAME => advise::main(own),
+        SCENARIOS | COMPLETIONS => match answer(name, args) {
+            Ok(text) => print(name, &text, 0),
+            Err(ending) => ending.tell(name),
+        },
+        _ => return None,
+    })
 }
 
-/// Whether the command line requests one of these subcommands.
-pub fn is_requested(args: &[OsString]) -> bool {
-    args.get(1).is_some_and(|first| first == SCENARIOS || first == COMPLETIONS)
-}
-
-/// The text for standard output. `args` are those of [`std::env::args_os`].
-///
-/// # Errors
-/// When the arguments are wrong, or the program has no simulator and the scenarios are requested.
-pub fn answer(args: Vec<OsString>) -> Result<String, Error> {
-    let matches = match description().try_get_matches_from(args) {
-        Ok(matches) => matches,
-        Err(error) if error.kind() == ErrorKind::DisplayHelp => return Ok(error.to_string()),
-        Err(error) => return Err(Error::Arguments(in_one_line(&error.to_string()))),
-    };
+/// The text for standard output.
+fn answer(name: &str, args: &[OsString]) -> Result<String, Ending> {
+    let matches = description().try_get_matches_from(args).map_err(|error| Ending::of(name, &error))?;
     match matches.subcommand() {
         Some((COMPLETIONS, given)) => {
             let shell = given.get_one::<String>(SHELL).map(String::as_str).unwrap_or_default();
             Ok(completions::script(shell).to_owned())
         }
-        _ => Ok(scenarios()?),
+        _ => scenarios().map_err(|error| Ending::Wrong(error.to_string())),
     }
-}
-
-/// The message without the usage that clap appends, in one line.
-fn in_one_line(message: &str) -> String {
-    let told = ["\n\nUsage:", "\n\nFor more information"]
-        .iter()
-        .fold(message, |told, end| told.split(end).next().unwrap_or_default())
-        .trim_start_matches("error: ");
-    format!("{}; see vram-exporter --help", untrusted(told, MESSAGE))
 }
 
 /// One line for each scenario: its name and a sentence.

@@ -54,7 +54,7 @@ pub(super) fn read(args: impl IntoIterator<Item = OsString>) -> Result<Arguments
     let text = |name: &str| matches.get_one::<String>(name).cloned();
     let (job, workload) = (text("job"), text("workload"));
     if [&job, &workload].into_iter().flatten().any(String::is_empty) {
-        return Err(Ending::Wrong("the job or workload is empty; see vram-exporter report --help".to_owned()));
+        return Err(Ending::wrong(NAME, "the job or workload is empty"));
     }
     let path = |name: &str| matches.get_one::<PathBuf>(name).cloned();
     Ok(Arguments {

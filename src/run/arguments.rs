@@ -9,8 +9,7 @@ use clap::error::ErrorKind;
 use clap::{Arg, ArgMatches, value_parser};
 
 use crate::config::{self, Config};
-use crate::subcommand::MESSAGE;
-use crate::text::untrusted;
+use crate::subcommand::Ending;
 
 /// The name of the subcommand.
 pub(crate) const NAME: &str = "run";
@@ -47,24 +46,14 @@ pub(super) struct Arguments {
     pub(super) config: Config,
 }
 
-/// Why no command is run.
-#[derive(Debug)]
-pub(super) enum Ending {
-    /// `--help`: the text for standard output.
-    Help(String),
-    /// The arguments are wrong.
-    Wrong(String),
-}
-
-/// Reads the arguments after `run`.
+/// Reads the arguments from the name of the subcommand on.
 pub(super) fn read(
     args: impl IntoIterator<Item = OsString>,
     env: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> Result<Arguments, Ending> {
     let matches = command().try_get_matches_from(args).map_err(|error| match error.kind() {
-        ErrorKind::DisplayHelp => Ending::Help(error.to_string()),
-        ErrorKind::MissingRequiredArgument => Ending::Wrong(first_line("no command is given")),
-        _ => Ending::Wrong(first_line(&error.to_string())),
+        ErrorKind::MissingRequiredArgument => Ending::wrong(NAME, "no command is given"),
+        _ => Ending::of(NAME, &error),
     })?;
     let rate = *matches.get_one::<u32>("rate").unwrap_or(&0);
     let format = match matches.get_one::<String>("format").map(String::as_str) {
@@ -95,12 +84,6 @@ fn configuration(matches: &ArgMatches, env: impl IntoIterator<Item = (OsString, 
         Ok(_) => Err(Ending::Wrong("no such action".to_owned())),
         Err(error) => Err(Ending::Wrong(error.to_string())),
     }
-}
-
-/// A message without the usage that clap appends, in one line.
-fn first_line(message: &str) -> String {
-    let line = message.lines().next().unwrap_or_default().trim_start_matches("error: ");
-    format!("{}; see vram-exporter run --help", untrusted(line, MESSAGE))
 }
 
 /// The description of the command line of `run`.

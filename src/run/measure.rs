@@ -1,14 +1,13 @@
 //! The course of a run: prepare, start the command, wait for its end, report.
 
-use std::ffi::{OsStr, OsString};
-use std::io::{self, Write};
+use std::ffi::OsString;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
 use nix::sys::signal::Signal;
 use tokio::time::timeout;
 
-use super::arguments::{self, Arguments, Ending, Format};
+use super::arguments::{self, Arguments, Format, NAME};
 use super::child::{Child, Ended};
 use super::facts::{Facts, Followed};
 use super::names::Names;
@@ -23,30 +22,19 @@ use crate::attribution;
 use crate::config::EXIT_USAGE;
 use crate::demo::SimulatedMachine;
 use crate::nvml::Library;
+use crate::subcommand::{FAILURE, refuse, say};
 
-/// The exit status when the command was not started because `run` itself could not start.
-const FAILURE: u8 = 1;
 /// How often the descendants of a command that has ended are checked.
 const LOOK: Duration = Duration::from_millis(5);
 /// The longest wait for names at the end.
 const NAMING: Duration = Duration::from_millis(500);
 
-/// Whether the command line requests `run`: `vram-exporter run …`.
-pub fn is_requested(args: &[OsString]) -> bool {
-    args.get(1).is_some_and(|first| first == OsStr::new(arguments::NAME))
-}
-
-/// Runs the command and reports. `args` are those of [`std::env::args_os`], `env` those of [`std::env::vars_os`].
+/// Runs the command and reports. `args` begin with the name of the subcommand; `env` are those of [`std::env::vars_os`].
 /// Returns the exit status.
-pub fn main(args: Vec<OsString>, env: impl IntoIterator<Item = (OsString, OsString)>) -> u8 {
-    let arguments = match arguments::read(args.into_iter().skip(1), env) {
+pub fn main(args: impl IntoIterator<Item = OsString>, env: impl IntoIterator<Item = (OsString, OsString)>) -> u8 {
+    let arguments = match arguments::read(args, env) {
         Ok(arguments) => arguments,
-        Err(Ending::Help(text)) => {
-            // A reader may close standard output early.
-            let _ = io::stdout().lock().write_all(text.as_bytes());
-            return 0;
-        }
-        Err(Ending::Wrong(why)) => return refuse(&why, EXIT_USAGE),
+        Err(ending) => return ending.tell(NAME),
     };
     let prepared = Output::open(arguments.output.as_deref()).and_then(|output| {
         let simulated = arguments.config.demo.as_deref().map(SimulatedMachine::prepare).transpose()?;
@@ -54,23 +42,13 @@ pub fn main(args: Vec<OsString>, env: impl IntoIterator<Item = (OsString, OsStri
     });
     let (output, simulated) = match prepared {
         Ok(prepared) => prepared,
-        Err(error) => return refuse(&format!("{error:#}"), EXIT_USAGE),
+        Err(error) => return refuse(NAME, &format!("{error:#}"), EXIT_USAGE),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     match runtime {
         Ok(runtime) => runtime.block_on(run(arguments, output, simulated.as_ref())),
-        Err(error) => refuse(&error.to_string(), FAILURE),
+        Err(error) => refuse(NAME, &error.to_string(), FAILURE),
     }
-}
-
-fn refuse(why: &str, status: u8) -> u8 {
-    say(why);
-    status
-}
-
-fn say(text: &str) {
-    // If standard error is closed, nothing is left to write to.
-    let _ = writeln!(io::stderr().lock(), "vram-exporter run: {text}");
 }
 
 async fn run(mut arguments: Arguments, output: Output, simulated: Option<&SimulatedMachine>) -> u8 {
@@ -84,14 +62,14 @@ async fn run(mut arguments: Arguments, output: Output, simulated: Option<&Simula
     }
     let mut signals = match Signals::install() {
         Ok(signals) => signals,
-        Err(error) => return refuse(&format!("signals cannot be handled: {error}"), FAILURE),
+        Err(error) => return refuse(NAME, &format!("signals cannot be handled: {error}"), FAILURE),
     };
     // Without names the report shows pids.
     let names = Names::start(&arguments.config).ok();
     // The command does not wait for the driver, which may hang. A process can allocate only after it has opened the driver too.
     let sampler = match Sampler::open(library, arguments.period, names.clone()) {
         Ok(sampler) => sampler,
-        Err(error) => return refuse(&format!("no thread could be started: {error}"), FAILURE),
+        Err(error) => return refuse(NAME, &format!("no thread could be started: {error}"), FAILURE),
     };
     let call_timeout = arguments.config.nvml.call_timeout;
     // Without the socket, everything else is measured all the same.
@@ -104,7 +82,7 @@ async fn run(mut arguments: Arguments, output: Output, simulated: Option<&Simula
             // The thread must not use the files of a simulated machine after they have been removed.
             sampler.end(call_timeout);
             let program = arguments.command.first().map(|program| program.to_string_lossy()).unwrap_or_default();
-            return refuse(&format!("{program:?} cannot be started: {}", not_started.error), not_started.status);
+            return refuse(NAME, &format!("{program:?} cannot be started: {}", not_started.error), not_started.status);
         }
     };
     sampler.begin(start);
@@ -129,7 +107,7 @@ async fn run(mut arguments: Arguments, output: Output, simulated: Option<&Simula
     };
     // The command has run, so its exit status matters more than a report that cannot be written.
     if let Err(error) = written.and_then(|report| output.write(&report)) {
-        say(&format!("{error:#}"));
+        say(NAME, &format!("{error:#}"));
     }
     ended.status()
 }
