@@ -83,6 +83,12 @@ impl Error {
         }
     }
 
+    /// Whether the driver may not have what the call asks for at all, as far as one call tells: some drivers refuse a list or a
+    /// metric that they do not know as an invalid argument.
+    pub fn is_unavailable(&self) -> bool {
+        self.severity() == Severity::Absent || self.reason() == Reason::InvalidArgument
+    }
+
     /// Whether the library or the driver lacks this version of the call.
     pub(super) fn is_missing_call(&self) -> bool {
         matches!(self.reason(), Reason::FunctionNotFound | Reason::ArgumentVersionMismatch)

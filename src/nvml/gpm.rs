@@ -6,9 +6,8 @@
 use nvml_wrapper_sys::bindings as sys;
 
 use super::device::Device;
-use super::error::{Error, Severity};
+use super::error::Error;
 use super::raw::gpm::{self, Comparison, RawMetric, Sample};
-use crate::faults::Reason;
 use crate::snapshot::{ProfilingMetric, ProfilingValues};
 
 const COMPARE: &str = "nvmlGpmMetricsGet";
@@ -99,7 +98,7 @@ impl ProfilingSamples<'_> {
         filled: impl Fn(ProfilingMetric) -> bool,
     ) -> Result<ProfilingValues, Error> {
         match self.compare_first(self.requested, comparison, &filled) {
-            Err(error) if self.requested > OLDEST && is_refused(&error) => {
+            Err(error) if self.requested > OLDEST && error.is_unavailable() => {
                 let values = self.compare_first(OLDEST, comparison, &filled)?;
                 self.requested = OLDEST;
                 Ok(values)
@@ -130,11 +129,6 @@ impl ProfilingSamples<'_> {
             None => Ok(values),
         }
     }
-}
-
-/// Whether the driver may have refused the request because of a metric that it does not have.
-fn is_refused(error: &Error) -> bool {
-    error.reason() == Reason::InvalidArgument || error.severity() == Severity::Absent
 }
 
 /// The value in the unit of the metric; `None` if it was not filled. A value that cannot be true is an error.

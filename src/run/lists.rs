@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::faults::Reason;
-use crate::nvml::{Device, Error, ListKind, ProcessBuffer, Severity};
+use crate::nvml::{Device, Error, ListKind, ProcessBuffer};
 
 /// Reads the lists of one device and remembers which of them need not be read each time.
 #[derive(Debug, Default)]
@@ -40,16 +39,12 @@ impl Lists {
                         *used = (*used).max(process.used);
                     }
                 }
-                // A GPU without graphics or MPS support has no such processes. Old drivers reject the call as invalid.
-                Err(error) if kind != ListKind::Compute && is_unsupported(&error) => self.absent[index] = true,
+                // A GPU without graphics or MPS support has no such processes.
+                Err(error) if kind != ListKind::Compute && error.is_unavailable() => self.absent[index] = true,
                 Err(error) => return Err(error),
             }
         }
         merged.retain(|_, used| *used != Some(0));
         Ok(merged)
     }
-}
-
-fn is_unsupported(error: &Error) -> bool {
-    error.severity() == Severity::Absent || error.reason() == Reason::InvalidArgument
 }

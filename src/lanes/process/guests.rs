@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::reported::ReportedReason;
 use super::workload_entry::WorkloadMember;
-use crate::faults::{Faults, Reason, Source};
+use crate::faults::{Faults, Source};
 use crate::lanes::guarded::GuardedDevice;
 use crate::lanes::watch::Superseded;
 use crate::nvml::Severity;
@@ -69,7 +69,7 @@ impl Guests {
                 let error = error.refusal()?;
                 let is_absent = error.severity() == Severity::Absent;
                 // NVIDIA documents both codes for GPUs that host no vGPUs.
-                if self.supported.is_none() && (is_absent || error.reason() == Reason::InvalidArgument) {
+                if self.supported.is_none() && error.is_unavailable() {
                     self.supported = Some(false);
                     return Ok(());
                 }

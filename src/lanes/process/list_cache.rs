@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::list::{ListEntry, ProcessList, ProcessSlot};
 use super::list_source::ListSource;
 use super::reported::ReportedReason;
-use crate::faults::{Faults, Reason, Source};
+use crate::faults::{Faults, Source};
 use crate::lanes::watch::Superseded;
 use crate::nvml::{Error, ListKind, ListedProcess, ProcessBuffer, Severity};
 use crate::snapshot::ProcessKind;
@@ -64,9 +64,9 @@ impl CachedList {
         self.entries.clear();
         self.answered = true;
         let is_absent = error.severity() == Severity::Absent;
-        // A GPU without graphics or MPS support has no such processes. Old drivers reject the call as invalid.
+        // A GPU without graphics or MPS support has no such processes.
         let never_given = !self.given && kind != ListKind::Compute;
-        let no_such_list = never_given && (is_absent || error.reason() == Reason::InvalidArgument);
+        let no_such_list = never_given && error.is_unavailable();
         if !no_such_list {
             self.unread_since.get_or_insert_with(Instant::now);
         }
