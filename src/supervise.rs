@@ -1,21 +1,33 @@
 //! Runs a task that is not meant to end, and starts it again after a panic.
 
+use std::error::Error;
 use std::future::Future;
 use std::time::Duration;
 
 use tokio::task::{JoinError, JoinSet};
 
-/// Runs the task that `start` returns. If the task panics, calls `panicked`. However the task ended, it is started
-/// again after `pause`. The task ends when this future is dropped.
-pub(crate) async fn supervise<F>(start: impl Fn() -> F, panicked: impl Fn(JoinError), pause: Duration)
+/// The pause before the restart of a task that asks a server.
+pub(crate) const PAUSE: Duration = Duration::from_secs(5);
+
+/// A task panicked.
+#[derive(Debug, thiserror::Error)]
+#[error("a task panicked and will be restarted in {pause:?}")]
+struct Panicked {
+    pause: Duration,
+    source: JoinError,
+}
+
+/// Runs the task that `start` returns. If the task panics, passes what happened to `panicked`. However the task ended, it is
+/// started again after `pause`. The task ends when this future is dropped.
+pub(crate) async fn supervise<F>(start: impl Fn() -> F, panicked: impl Fn(&dyn Error), pause: Duration)
 where
     F: Future<Output = ()> + Send + 'static,
 {
     loop {
         let mut task = JoinSet::new();
         task.spawn(start());
-        if let Some(Err(error)) = task.join_next().await {
-            panicked(error);
+        if let Some(Err(source)) = task.join_next().await {
+            panicked(&Panicked { pause, source });
         }
         tokio::time::sleep(pause).await;
     }
@@ -54,8 +66,8 @@ mod tests {
                 }
             }
         };
-        let panicked = move |error: JoinError| {
-            assert!(error.is_panic());
+        let panicked = move |error: &dyn Error| {
+            assert_eq!(error.to_string(), "a task panicked and will be restarted in 1ms");
             passed_on.fetch_add(1, Ordering::SeqCst);
         };
         let task = tokio::spawn(supervise(start, panicked, SOON));

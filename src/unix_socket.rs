@@ -12,6 +12,8 @@ use std::time::Duration;
 
 use tokio::net::{UnixListener, UnixStream};
 
+/// The pause after a failed accept, while the system is out of resources.
+pub(crate) const ACCEPT_RETRY_PAUSE: Duration = Duration::from_millis(50);
 /// How long to wait for an answer from a process that may be listening on the socket.
 const PROBE: Duration = Duration::from_secs(1);
 

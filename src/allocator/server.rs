@@ -1,5 +1,6 @@
 //! Listens for connections, and publishes what the processes reported.
 
+use std::error::Error;
 use std::io;
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
@@ -10,7 +11,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use parking_lot::Mutex;
 use tokio::net::UnixListener;
 use tokio::sync::{Notify, Semaphore};
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::JoinSet;
 
 use super::checks::Checks;
 use super::connection::Shared;
@@ -32,8 +33,6 @@ const REVIEW: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(2);
 /// The pause before a task that panicked is started again.
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
-/// The pause after a failed accept, while the system is out of resources.
-const ACCEPT_RETRY_PAUSE: Duration = Duration::from_millis(50);
 
 /// The settings of the module.
 #[derive(Debug, Clone)]
@@ -128,9 +127,9 @@ impl Allocator {
 }
 
 /// Counts a panic of a task as a fault.
-fn panicked(shared: &Shared) -> impl Fn(JoinError) + Send + use<> {
+fn panicked(shared: &Shared) -> impl Fn(&dyn Error) + Send + use<> {
     let faults = shared.faults.clone();
-    move |error| faults.report(Source::Allocator, Reason::Panicked, None, &error)
+    move |error: &dyn Error| faults.report(Source::Allocator, Reason::Panicked, None, error)
 }
 
 async fn accept(listener: Arc<Listener>, shared: Arc<Shared>) {
@@ -145,7 +144,7 @@ async fn accept(listener: Arc<Listener>, shared: Arc<Shared>) {
                 }
                 Err(error) => {
                     shared.faults.report(Source::Allocator, Reason::Connection, None, &error);
-                    tokio::time::sleep(ACCEPT_RETRY_PAUSE).await;
+                    tokio::time::sleep(unix_socket::ACCEPT_RETRY_PAUSE).await;
                 }
             },
             Some(ended) = connections.join_next() => if let Err(panicked) = ended {
@@ -199,8 +198,8 @@ mod tests {
     use crate::snapshot::AllocatorPart;
     use crate::snapshot::ProcessId;
 
-    #[tokio::test]
-    async fn a_task_that_panics_is_a_fault() {
+    #[test]
+    fn a_task_that_panics_is_a_fault() {
         let faults = Arc::new(Faults::default());
         let shared = Shared {
             table: Mutex::new(Table::new(Duration::from_secs(60))),
@@ -211,8 +210,7 @@ mod tests {
             identifying: Arc::new(Semaphore::new(limits::IDENTIFIED_AT_ONCE)),
             outcomes: None,
         };
-        let error = tokio::spawn(async { panic!("on purpose") }).await.unwrap_err();
-        panicked(&shared)(error);
+        panicked(&shared)(&std::fmt::Error);
         assert_eq!(faults.count(Source::Allocator, Reason::Panicked), 1);
     }
 

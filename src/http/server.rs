@@ -41,13 +41,12 @@ use super::request::{MAX_HEAD_BYTES, has_body, head_bytes, host_problem, is_for}
 use super::response::{overloaded, refused, text, whole};
 use super::stream::{Stream, TrackedBody, TrackedStream};
 use crate::faults::{Faults, Reason, Source};
+use crate::unix_socket::ACCEPT_RETRY_PAUSE;
 
 /// How long open connections may take to end after the shutdown has begun.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 /// The shortest time between two searches for overdue connections.
 const SWEEP_PAUSE: Duration = Duration::from_millis(100);
-/// The pause after a failed accept, while the system is out of resources.
-const ACCEPT_RETRY_PAUSE: Duration = Duration::from_millis(50);
 
 /// How a client's requests arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -20,7 +20,7 @@ use crate::faults::{Faults, Reason, Source};
 use crate::metrics::{Metrics, Parts};
 use crate::server_url::ServerUrl;
 use crate::snapshot::Snapshot;
-use crate::supervise::supervise;
+use crate::supervise::{PAUSE, supervise};
 
 /// The longest time until the first push.
 const FIRST_PUSH: Duration = Duration::from_secs(10);
@@ -32,19 +32,12 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 const LONGEST_EFFORT: Duration = Duration::from_secs(300);
 /// How long the last push may take, with what follows it.
 const LAST_PUSH: Duration = Duration::from_secs(3);
-/// The pause between a panic and the restart.
-const RESTART_PAUSE: Duration = Duration::from_secs(5);
 
 /// The pushes. They end when this value is dropped.
 pub struct Pusher {
     work: Arc<Work>,
     _task: JoinSet<()>,
 }
-
-/// The task of the pushes ended.
-#[derive(Debug, thiserror::Error)]
-#[error("the task that pushes to the OTLP receiver panicked and will be restarted in {RESTART_PAUSE:?}")]
-struct Panicked(#[source] tokio::task::JoinError);
 
 struct Work {
     settings: Settings,
@@ -78,8 +71,9 @@ impl Pusher {
         let mut task = JoinSet::new();
         let (pushing, reporting) = (work.clone(), work.clone());
         let start = move || pushing.clone().follow();
-        let panicked = move |error| reporting.faults.report(Source::Otlp, Reason::Panicked, None, &Panicked(error));
-        task.spawn(supervise(start, panicked, RESTART_PAUSE));
+        let panicked =
+            move |error: &dyn std::error::Error| reporting.faults.report(Source::Otlp, Reason::Panicked, None, error);
+        task.spawn(supervise(start, panicked, PAUSE));
         Ok(Self { work, _task: task })
     }
 
