@@ -1,11 +1,10 @@
 //! An exposition with any names: a strict reader reads it back, with each value unchanged and no series twice. In
 //! OpenMetrics it has the same samples.
 
-mod reader;
-
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
+use ::exposition::{Family, Labels, open_metrics, read};
 use vram_exporter::config::Config;
 use vram_exporter::faults::Faults;
 use vram_exporter::internals::{LONGEST_LABEL, metrics_settings};
@@ -13,7 +12,6 @@ use vram_exporter::metrics::{Format, Metrics, Settings, families};
 use vram_exporter::snapshot::{MigDevice, PodContainer, Process, Snapshot, WorkloadUse};
 
 use crate::machine::{Names, publish};
-use reader::{Family, Labels, read};
 
 /// One machine for all runs, used by one run at a time.
 static MACHINE: LazyLock<Mutex<(Arc<Snapshot>, Metrics)>> = LazyLock::new(|| {
@@ -33,9 +31,12 @@ pub fn exposition(data: &[u8]) -> bool {
     let (snapshot, metrics) = &*machine;
     publish(&mut Names::of(data), snapshot);
     let text = metrics.encode().expect("any name can be written");
-    let shown = read(&text);
+    let utf8 = |text| String::from_utf8(text).expect("the text is UTF-8");
+    let shown = read(&utf8(text));
     assert_fits_the_table(&shown);
-    assert_same_in_open_metrics(&text, &metrics.encode_as(Format::OpenMetrics).expect("any name can be written"));
+    // Both formats have the same samples, except for creation times and for values that change between two expositions.
+    let open = utf8(metrics.encode_as(Format::OpenMetrics).expect("any name can be written"));
+    open_metrics::assert_same(&shown, &open_metrics::read(&open), varies);
     if !snapshot.driver.load().up {
         return false;
     }
@@ -49,24 +50,17 @@ pub fn exposition(data: &[u8]) -> bool {
     true
 }
 
-/// Both formats have the same samples, except for creation times and for values that change between two expositions.
-fn assert_same_in_open_metrics(text: &[u8], open: &[u8]) {
-    use ::exposition::{open_metrics, read};
-    let utf8 = |text| std::str::from_utf8(text).expect("the text is UTF-8");
-    open_metrics::assert_same(&read(utf8(text)), &open_metrics::read(utf8(open)), varies);
-}
-
 /// Whether the values of a family change between two expositions.
 pub(crate) fn varies(name: &str) -> bool {
     name.starts_with("process_") || name.ends_with("_age_seconds") || name.ends_with("_idle_seconds")
 }
 
 /// Names, types, help and labels are those in the table, and no label value is too long.
-fn assert_fits_the_table(shown: &[Family<'_>]) {
+fn assert_fits_the_table(shown: &[Family]) {
     for shown in shown {
         let family = families().find(|family| family.name == shown.name).expect("every family is in the table");
-        assert_eq!((shown.kind, shown.help.as_str()), (family.kind.word(), &*family.help()));
-        for (name, value) in shown.series.iter().flatten() {
+        assert_eq!((shown.kind.as_str(), shown.help.as_str()), (family.kind.word(), &*family.help()));
+        for (name, value) in shown.series.iter().flat_map(|series| &series.labels) {
             assert!(family.labels.contains(&name.as_str()) || name == "le", "{}: {name}", shown.name);
             assert!(!value.is_empty() && value.chars().count() <= LONGEST_LABEL && !value.contains('\0'), "{value:?}");
         }
@@ -74,7 +68,7 @@ fn assert_fits_the_table(shown: &[Family<'_>]) {
 }
 
 /// Each process has one series under its own names; its `gpu_process_info` describes a process with these names.
-fn assert_processes(shown: &[Family<'_>], base: &Labels, processes: &[Process]) {
+fn assert_processes(shown: &[Family], base: &Labels, processes: &[Process]) {
     for process in processes {
         let identity = identity(base, process);
         let known: Vec<_> = of(shown, "gpu_process_info").filter(|labels| contains(labels, &identity)).collect();
@@ -88,11 +82,11 @@ fn assert_processes(shown: &[Family<'_>], base: &Labels, processes: &[Process]) 
     }
 }
 
-fn of_a_gpu(shown: &[Family<'_>], labels: &Labels) -> bool {
+fn of_a_gpu(shown: &[Family], labels: &Labels) -> bool {
     of(shown, "gpu_up").any(|gpu| gpu.get("gpu") == labels.get("gpu") && gpu.get("uuid") == labels.get("uuid"))
 }
 
-fn assert_workloads(shown: &[Family<'_>], base: &Labels, workloads: &[WorkloadUse]) {
+fn assert_workloads(shown: &[Family], base: &Labels, workloads: &[WorkloadUse]) {
     for used in workloads {
         let mut labels = base.clone();
         put_mig(&mut labels, used.mig.as_deref());
@@ -104,8 +98,13 @@ fn assert_workloads(shown: &[Family<'_>], base: &Labels, workloads: &[WorkloadUs
     }
 }
 
-fn of<'a>(shown: &'a [Family<'_>], family: &str) -> impl Iterator<Item = &'a Labels> {
-    shown.iter().find(|shown| shown.name == family).into_iter().flat_map(|shown| &shown.series)
+fn of<'a>(shown: &'a [Family], family: &str) -> impl Iterator<Item = &'a Labels> {
+    shown
+        .iter()
+        .find(|shown| shown.name == family)
+        .into_iter()
+        .flat_map(|shown| &shown.series)
+        .map(|series| &series.labels)
 }
 
 fn contains(labels: &Labels, part: &Labels) -> bool {
