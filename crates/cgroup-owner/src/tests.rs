@@ -9,6 +9,7 @@ mod invariants;
 mod jobs;
 mod pods;
 mod schedulers;
+mod sound;
 mod trust;
 mod units;
 

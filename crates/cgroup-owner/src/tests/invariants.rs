@@ -1,24 +1,7 @@
-//! What holds for every location, whatever text it was read from.
+//! What holds for every location, as far as its text tells.
 
-use crate::{Boundary, CgroupLocation};
-
-/// The parts of a location have the right shapes and fit together.
-fn assert_sound(found: &CgroupLocation) {
-    let CgroupLocation { boundary, user, container_id, pod_uid, unit, slurm_job, slurm_step, job } = found;
-    let job_id = job.as_ref().map(|job| job.id.clone());
-    for text in [container_id, pod_uid, unit, slurm_job, slurm_step, &job_id].into_iter().flatten() {
-        assert!(!text.is_empty() && text.len() <= 255 && text.bytes().all(|byte| byte.is_ascii_graphic()), "{found:?}");
-        assert!(!text.contains('/'), "{found:?}");
-    }
-    assert_eq!(*boundary == Some(Boundary::Pod), pod_uid.is_some(), "{found:?}");
-    assert_eq!(*boundary == Some(Boundary::SlurmJob), slurm_job.is_some(), "{found:?}");
-    assert_eq!(*boundary == Some(Boundary::Job), job.is_some(), "{found:?}");
-    assert!(boundary.is_some() || *found == CgroupLocation::default(), "{found:?}");
-    assert!(*boundary != Some(Boundary::Container) || container_id.is_some(), "{found:?}");
-    assert!(unit.is_none() || matches!(boundary, Some(Boundary::Unit | Boundary::User)), "{found:?}");
-    assert!(user.is_none() || *boundary == Some(Boundary::User), "{found:?}");
-    assert!(slurm_step.is_none() || slurm_job.is_some(), "{found:?}");
-}
+use super::CgroupLocation;
+use super::sound::{assert_sound, unescaped};
 
 /// The location is sound, and each id is in the text, with no letter or digit directly before or after it.
 pub(super) fn assert_complete_ids(found: &CgroupLocation, text: &[u8]) {
@@ -44,24 +27,4 @@ pub(super) fn assert_complete_ids(found: &CgroupLocation, text: &[u8]) {
         let found = is_complete(uid) || is_complete(&uid.replace('-', "_"));
         assert!(found, "{uid} is not in the text: {}", text.escape_ascii());
     }
-}
-
-/// The text without systemd's escapes, `\x2d` for a hyphen.
-fn unescaped(text: &[u8]) -> Vec<u8> {
-    let mut plain = Vec::new();
-    let mut rest = text;
-    while let Some((&byte, behind)) = rest.split_first() {
-        let escaped = rest.strip_prefix(br"\x").and_then(|hex| std::str::from_utf8(hex.get(..2)?).ok());
-        match escaped.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
-            Some(byte) => {
-                plain.push(byte);
-                rest = &rest[4..];
-            }
-            None => {
-                plain.push(byte);
-                rest = behind;
-            }
-        }
-    }
-    plain
 }
