@@ -5,6 +5,7 @@
 //! a URL.
 
 use std::borrow::Cow;
+use std::fmt::{self, Write as _};
 
 /// What stands for something that must not be shown.
 pub(crate) const HIDDEN: &str = "[redacted]";
@@ -50,6 +51,24 @@ pub(crate) fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     text.chars().for_each(|c| escape(c, &mut shown));
     shown
+}
+
+/// Displays a text within the content or a quoted attribute of HTML: every character with a special meaning is escaped, and every
+/// one that [`is_plain`] refuses becomes U+FFFD. HTML cannot represent control characters, and a name must not reverse the pid
+/// and the owner next to it.
+pub(crate) struct Escaped<'a>(pub(crate) &'a str);
+
+impl fmt::Display for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.chars().try_for_each(|c| match c {
+            '&' => f.write_str("&amp;"),
+            '<' => f.write_str("&lt;"),
+            '>' => f.write_str("&gt;"),
+            '"' => f.write_str("&quot;"),
+            '\'' => f.write_str("&#39;"),
+            c => f.write_char(if is_plain(c) { c } else { '\u{FFFD}' }),
+        })
+    }
 }
 
 /// Whether a terminal and a browser show the character and do nothing else: it is neither a control character nor one
@@ -147,6 +166,23 @@ pub(crate) mod tests {
     fn no_control_character_of_a_name_reaches_a_terminal() {
         let shown = printable("a\u{1b}[31m\n\u{202e}\u{9b}é\"'\\");
         assert_eq!(shown, "a\\u{1b}[31m\\n\\u{202e}\\u{9b}é\"'\\\\");
+    }
+
+    #[test]
+    fn markup_and_control_characters_do_not_survive() {
+        let hostile = "<script>alert('x')</script>&\"\u{1b}[2J\n";
+        assert_eq!(
+            Escaped(hostile).to_string(),
+            "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;&amp;&quot;\u{FFFD}[2J\u{FFFD}"
+        );
+    }
+
+    #[test]
+    fn no_name_changes_the_direction_of_the_text_beside_it() {
+        let turned = "\u{202E}yp.niart 7 fo \u{2067}a\u{2069}\u{200F}\u{61C}";
+        assert_eq!(Escaped(turned).to_string(), "\u{FFFD}yp.niart 7 fo \u{FFFD}a\u{FFFD}\u{FFFD}\u{FFFD}");
+        let named = "\u{5E9}\u{5DC}\u{5D5}\u{5DD} \u{e9}\u{301}";
+        assert_eq!(Escaped(named).to_string(), named, "letters are left as they are");
     }
 
     #[test]

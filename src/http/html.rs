@@ -1,32 +1,7 @@
-//! Text that is safe within HTML.
+//! Figures as the page shows them.
 
 use std::fmt;
 use std::time::Duration;
-
-use crate::text::is_plain;
-
-/// Displays text and escapes all characters with a special meaning in HTML content or quoted attributes. Control
-/// characters become U+FFFD, because HTML cannot represent them. So do characters that change the direction of the
-/// text that follows: a name must not reverse the pid and the owner next to it.
-pub(super) struct Escaped<'a>(pub(super) &'a str);
-
-impl fmt::Display for Escaped<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        use fmt::Write as _;
-        for c in self.0.chars() {
-            match c {
-                '&' => f.write_str("&amp;")?,
-                '<' => f.write_str("&lt;")?,
-                '>' => f.write_str("&gt;")?,
-                '"' => f.write_str("&quot;")?,
-                '\'' => f.write_str("&#39;")?,
-                c if !is_plain(c) => f.write_char('\u{FFFD}')?,
-                c => f.write_char(c)?,
-            }
-        }
-        Ok(())
-    }
-}
 
 /// Displays a number of bytes in MiB, or in GiB from 1 GiB up.
 pub(super) struct Bytes(pub(super) u64);
@@ -89,23 +64,6 @@ mod tests {
         assert_eq!(between(7_199_000, 7_200_000), "119 min ago");
         assert_eq!(between(7_200_000, 7_200_000), "2 h ago");
         assert_eq!(Known(None).to_string(), "unknown");
-    }
-
-    #[test]
-    fn markup_and_control_characters_do_not_survive() {
-        let hostile = "<script>alert('x')</script>&\"\u{1b}[2J\n";
-        assert_eq!(
-            Escaped(hostile).to_string(),
-            "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;&amp;&quot;\u{FFFD}[2J\u{FFFD}"
-        );
-    }
-
-    #[test]
-    fn no_name_changes_the_direction_of_the_text_beside_it() {
-        let turned = "\u{202E}yp.niart 7 fo \u{2067}a\u{2069}\u{200F}\u{61C}";
-        assert_eq!(Escaped(turned).to_string(), "\u{FFFD}yp.niart 7 fo \u{FFFD}a\u{FFFD}\u{FFFD}\u{FFFD}");
-        let named = "\u{5E9}\u{5DC}\u{5D5}\u{5DD} \u{e9}\u{301}";
-        assert_eq!(Escaped(named).to_string(), named, "letters are left as they are");
     }
 
     #[test]

@@ -7,10 +7,11 @@ use std::fmt::{self, Write as _};
 use std::time::Instant;
 
 use super::assets::{ICON, RUNBOOK, SCRIPT, STYLE};
-use super::html::{AgeBetween, Bytes, Escaped, Known};
+use super::html::{AgeBetween, Bytes, Known};
 use super::state::HttpState;
 use crate::metrics::{GpuView, Parts, Settings};
 use crate::snapshot::{Driver, GpuState, MemoryFigures, Process};
+use crate::text::Escaped;
 
 /// Seconds after which the page reloads if no script updates it.
 const REFRESH: u32 = 5;

@@ -4,7 +4,7 @@
 
 use super::super::record::{Advice, Workload};
 use super::words;
-use crate::text::is_plain;
+use crate::text::Escaped;
 
 const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;margin:2em;color:#222;background:#fff}\
 table{border-collapse:collapse;margin:1em 0}th,td{padding:.3em .8em;border-bottom:1px solid #ccc;text-align:left}\
@@ -13,8 +13,9 @@ td{font-variant-numeric:tabular-nums}.raise{background:#fde8e8}.lower{background
 
 /// The page.
 pub(super) fn text(advice: &Advice) -> String {
-    let title = escaped(&words::title(advice));
-    let notes: String = words::notes(advice).iter().map(|note| format!("<p>{}</p>\n", escaped(note))).collect();
+    let title = words::title(advice);
+    let title = Escaped(&title);
+    let notes: String = words::notes(advice).iter().map(|note| format!("<p>{}</p>\n", Escaped(note))).collect();
     let mut workloads: Vec<&Workload> = advice.workloads.iter().collect();
     workloads.sort_by_key(|workload| std::cmp::Reverse(workload.freed_bytes));
     let rows: String = workloads
@@ -32,7 +33,7 @@ pub(super) fn text(advice: &Advice) -> String {
         })
         .collect();
     let lines = words::packing(advice).into_iter().chain(words::CAVEATS.map(str::to_owned));
-    let lines: String = lines.map(|line| format!("<p>{}</p>\n", escaped(&line))).collect();
+    let lines: String = lines.map(|line| format!("<p>{}</p>\n", Escaped(&line))).collect();
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<title>{title}</title>\n<style>{STYLE}</style>\n\
          <h1>{title}</h1>\n{notes}{}{}{lines}</html>\n",
@@ -42,30 +43,13 @@ pub(super) fn text(advice: &Advice) -> String {
 }
 
 fn table(headings: &[&str], rows: &str) -> String {
-    let headings: String = headings.iter().map(|heading| format!("<th>{}</th>", escaped(heading))).collect();
+    let headings: String = headings.iter().map(|heading| format!("<th>{}</th>", Escaped(heading))).collect();
     format!("<table>\n<thead><tr>{headings}</tr></thead>\n<tbody>\n{rows}</tbody>\n</table>\n")
 }
 
 fn row(class: &str, cells: impl Iterator<Item = String>) -> String {
-    let cells: String = cells.map(|cell| format!("<td>{}</td>", escaped(&cell))).collect();
+    let cells: String = cells.map(|cell| format!("<td>{}</td>", Escaped(&cell))).collect();
     format!("<tr class=\"{class}\">{cells}</tr>\n")
-}
-
-fn escaped(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '&' => escaped.push_str("&amp;"),
-            '"' => escaped.push_str("&quot;"),
-            '\'' => escaped.push_str("&#39;"),
-            c if is_plain(c) => escaped.push(c),
-            // Neither a control character nor one that turns the direction of the text.
-            _ => escaped.push('\u{fffd}'),
-        }
-    }
-    escaped
 }
 
 #[cfg(test)]

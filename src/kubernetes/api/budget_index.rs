@@ -10,6 +10,7 @@ use super::budgets::{Declarations, DeclaredPlace};
 use super::pod::Pod;
 use crate::faults::Reason;
 use crate::snapshot::{Budget, BudgetPlace, Budgets, PodContainer};
+use crate::text::printable;
 
 /// The maximum number of budgets and problems of all pods together. A node runs a few hundred containers.
 const LIMIT: usize = 16_384;
@@ -18,7 +19,7 @@ const LIMIT: usize = 16_384;
 #[derive(Debug, thiserror::Error)]
 pub enum Problem {
     /// A declaration cannot be read.
-    #[error("no budget for pod {}/{}: {what}", namespace.escape_debug(), pod.escape_debug())]
+    #[error("no budget for pod {}/{}: {what}", printable(namespace), printable(pod))]
     Unreadable {
         /// The pod's namespace.
         namespace: String,
@@ -30,8 +31,8 @@ pub enum Problem {
     /// There are too many budgets.
     #[error(
         "no budget for pod {}/{}: the pods of this node declare more than {LIMIT} budgets",
-        namespace.escape_debug(),
-        pod.escape_debug()
+        printable(namespace),
+        printable(pod)
     )]
     TooMany {
         /// The pod's namespace.
