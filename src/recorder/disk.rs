@@ -4,7 +4,7 @@
 //! is counted as a fault.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
@@ -45,6 +45,22 @@ enum Lost {
     },
     #[error("the {title} was not written: {waiting} others are waiting for the disk")]
     Slow { title: String, waiting: usize },
+}
+
+/// What earlier runs wrote is missing.
+#[derive(Debug, thiserror::Error)]
+#[error("the {title} of earlier runs in {} could not be read", folder.display())]
+struct Unread<'a> {
+    title: &'static str,
+    folder: &'a Path,
+    #[source]
+    cause: io::Error,
+}
+
+/// Counts that what earlier runs wrote to a folder cannot be read. Returns nothing of it. `title` says what it is.
+pub(super) fn unread<E>(title: &'static str, folder: &Path, cause: io::Error, faults: &Faults) -> Vec<E> {
+    faults.report(Source::Recorder, Reason::Unreadable, None, &Unread { title, folder, cause });
+    Vec::new()
 }
 
 impl<T: Writable> DiskWriter<T> {

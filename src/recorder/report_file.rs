@@ -9,7 +9,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::disk::{DiskWriter, Writable};
+use super::disk::{DiskWriter, Writable, unread};
 use super::reports::JobReport;
 use crate::faults::{Faults, Reason, Source};
 
@@ -30,17 +30,12 @@ pub struct ReportFileSettings {
     pub max_bytes: u64,
 }
 
-/// Why reports from an earlier run are missing.
+/// Some lines are none that an earlier run wrote.
 #[derive(Debug, thiserror::Error)]
-enum Lost {
-    #[error("the reports of earlier runs in {} could not be read", folder.display())]
-    Folder {
-        folder: PathBuf,
-        #[source]
-        cause: io::Error,
-    },
-    #[error("{lines} lines in {} are not reports that this version can read; they are left as they are", file.display())]
-    Foreign { lines: usize, file: PathBuf },
+#[error("{lines} lines in {} are not reports that this version can read; they are left as they are", file.display())]
+struct Foreign<'a> {
+    lines: usize,
+    file: &'a Path,
 }
 
 impl Writable for JobReport {
@@ -62,12 +57,9 @@ pub(super) fn open(
     most: usize,
     faults: Arc<Faults>,
 ) -> io::Result<(DiskWriter<JobReport>, Vec<JobReport>)> {
-    let earlier = read_back(&settings.path.join(CURRENT), most, &faults).unwrap_or_else(|cause| {
-        let lost = Lost::Folder { folder: settings.path.clone(), cause };
-        faults.report(Source::Recorder, Reason::Unreadable, None, &lost);
-        Vec::new()
-    });
     let folder = settings.path.clone();
+    let earlier = read_back(&settings.path.join(CURRENT), most, &faults)
+        .unwrap_or_else(|cause| unread("reports", &folder, cause, &faults));
     let writer = DiskWriter::start(folder, faults, move |report| append(&settings, report))?;
     Ok((writer, earlier))
 }
@@ -149,8 +141,7 @@ fn read_back(path: &Path, most: usize, faults: &Faults) -> io::Result<Vec<JobRep
     let reports: Vec<JobReport> = latest.iter().filter_map(|line| serde_json::from_slice(line).ok()).collect();
     let lines = latest.len() - reports.len();
     if lines > 0 {
-        let lost = Lost::Foreign { lines, file: path.to_owned() };
-        faults.report(Source::Recorder, Reason::Malformed, None, &lost);
+        faults.report(Source::Recorder, Reason::Malformed, None, &Foreign { lines, file: path });
     }
     Ok(reports)
 }

@@ -11,7 +11,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::disk::{DiskWriter, Writable};
+use super::disk::{DiskWriter, Writable, unread};
 use super::incident::{Incident, VERSION};
 use super::retention::{Claim, Room, surplus};
 use crate::faults::{Faults, Reason, Source};
@@ -38,21 +38,13 @@ pub struct StoreSettings {
     pub max_bytes: u64,
 }
 
-/// Why incidents from an earlier run are missing.
+/// A file is none that an earlier run wrote.
 #[derive(Debug, thiserror::Error)]
-enum Lost {
-    #[error("the incidents of earlier runs in {} could not be read", folder.display())]
-    Folder {
-        folder: PathBuf,
-        #[source]
-        cause: io::Error,
-    },
-    #[error("{} is not an incident that this version can read; it is left as it is", file.display())]
-    Foreign {
-        file: PathBuf,
-        #[source]
-        cause: io::Error,
-    },
+#[error("{} is not an incident that this version can read; it is left as it is", file.display())]
+struct Foreign<'a> {
+    file: &'a Path,
+    #[source]
+    cause: io::Error,
 }
 
 impl Writable for Incident {
@@ -151,14 +143,9 @@ impl Folder<'_> {
     fn read(&self, room: Room, faults: &Faults, mut restore: impl FnMut(Incident, usize)) {
         let unfinished = self.paths(PARTIAL).unwrap_or_default();
         unfinished.iter().for_each(|(path, _)| drop(fs::remove_file(path)));
-        let mut files = self.files().unwrap_or_else(|cause| {
-            let lost = Lost::Folder { folder: self.0.path.clone(), cause };
-            faults.report(Source::Recorder, Reason::Unreadable, None, &lost);
-            Vec::new()
-        });
-        let skip = |path: &Path, cause: io::Error| {
-            let lost = Lost::Foreign { file: path.to_owned(), cause };
-            faults.report(Source::Recorder, Reason::Malformed, None, &lost);
+        let mut files = self.files().unwrap_or_else(|cause| unread("incidents", &self.0.path, cause, faults));
+        let skip = |file: &Path, cause: io::Error| {
+            faults.report(Source::Recorder, Reason::Malformed, None, &Foreign { file, cause });
         };
         for file in files.extract_if(.., |file| file.claim.bytes > room.bytes) {
             skip(&file.path, io::Error::other(format!("it has {} bytes", file.claim.bytes)));
