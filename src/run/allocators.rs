@@ -2,6 +2,8 @@
 //!
 //! Invariant: a process that reported nothing is left out, and a value that was not reported is absent.
 
+use std::time::Duration;
+
 use serde::Serialize;
 
 use super::facts::Facts;
@@ -66,8 +68,10 @@ pub(super) fn of(facts: &Facts, places: &[Place], owners: &Owners) -> Vec<Alloca
 fn describe(key: &Key, entry: &Entry, facts: &Facts, places: &[Place], owners: &Owners) -> AllocatorUse {
     let (process, device, framework) = key;
     let place = places.iter().find(|place| place.uuid() == &**device);
+    // A report can be read after the process that sent it has ended.
+    let end = facts.duration + facts.followed.as_ref().map_or(Duration::ZERO, |followed| followed.time);
     let failures = entry.failures.iter().map(|failed| Failure {
-        seconds: failed.at.saturating_duration_since(facts.start).as_secs_f64(),
+        seconds: failed.at.saturating_duration_since(facts.start).min(end).as_secs_f64(),
         requested_bytes: failed.requested,
         free_bytes: failed.free,
         allocated_bytes: failed.allocated,
