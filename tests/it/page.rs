@@ -1,6 +1,7 @@
 //! The HTML page, from a snapshot and from the real binary on a simulated machine. No process can inject markup.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -136,11 +137,11 @@ fn scripts(server: &Served) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     let mut wanted = vec!["/page.js".to_owned()];
     while let Some(path) = wanted.pop() {
-        if !found.contains_key(&path) {
-            let file = server.get(&path);
-            assert_eq!(file.status, 200, "{path}");
-            wanted.extend(imported(&file.text()));
-            found.insert(path, file.text().to_owned());
+        if let Entry::Vacant(new) = found.entry(path) {
+            let file = server.get(new.key());
+            assert_eq!(file.status, 200, "{}", new.key());
+            wanted.extend(imported(file.text()));
+            new.insert(file.text().to_owned());
         }
     }
     found
