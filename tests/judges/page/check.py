@@ -528,9 +528,11 @@ def shows_mig_devices(exporter, browser):
         eventually("the devices are named", lambda: tab.run(titles) == names)
         limits = {series["mig_uuid"]: series["allocatable_bytes"] for series in machine.json("/api/v1/history?of=gpus")["series"] if "mig_uuid" in series}
         figure = "((mig, name) => [...mig.querySelectorAll('.stats > div')].find((figure) => figure.firstChild.innerText === name)?.lastChild.innerText)"
-        shown_limits = tab.run(f"[...document.querySelectorAll('.mig')].map((mig) => {figure}(mig, 'limit'))")
         steady, spiky = sorted(index, key=index.get)
-        assert shown_limits == [shown(limits[steady]), shown(limits[spiky])] and limits[steady] != limits[spiky], (shown_limits, limits)
+        wanted = [shown(limits[steady]), shown(limits[spiky])]
+        assert wanted[0] != wanted[1], limits
+        shown_limits = f"[...document.querySelectorAll('.mig')].map((mig) => {figure}(mig, 'limit'))"
+        eventually(f"the limits {wanted} are shown", lambda: tab.run(shown_limits) == wanted)
         for position, (least_dots, most_dots) in enumerate(((0, 0), (20, 100000))):
             canvas = f"document.querySelectorAll('.mig canvas')[{position}]"
             tab.run(f"{canvas}.scrollIntoView({{ block: 'center' }})")
