@@ -17,10 +17,11 @@ import time
 import urllib.parse
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "page"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import dashboards  # noqa: E402
-from browser import Browser, Tab, eventually  # noqa: E402
+import dashboards
+from harness import until
+from harness.browser import Browser, Tab
 
 HOUR, DAY = 3_600_000, 86_400_000
 PAGES = ("fleet", "gpu", "workloads", "exporter")
@@ -95,7 +96,7 @@ class Page(Tab):
                 quiet = time.monotonic()
             return time.monotonic() - quiet > 1
 
-        eventually("a dashboard whose queries have answers", still, 120)
+        until("a dashboard whose queries have answers", still, 120)
 
     def save(self, path):
         clip = {"x": 0, "y": 0, "width": self.run("innerWidth"), "height": self.run(BOTTOM) + 16, "scale": 1}

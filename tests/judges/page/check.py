@@ -6,25 +6,21 @@
 It needs Chromium and the websocket-client package. Without them it prints SKIPPED and succeeds, unless
 VRAM_EXPORTER_TEST_REQUIRE_ALL is set.
 """
-import argparse
 import json
 import math
-import os
 import re
-import signal
-import socket
-import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import harness.exporter
+from harness import simulator_of, skipped, until
 
 try:
-    from browser import Browser, eventually, program
+    from harness.browser import Browser, program
 except ImportError:
     program = None
 
@@ -109,84 +105,32 @@ OPENING = '[[fault]]\ncall = "nvmlInit_v2"\nkind = "slow"\ndelay = "10s"\n'
 WIDTHS = (380, 500, 768, 1280, 1920, 2560)
 
 
-class Exporter:
-    """The exporter on a simulated machine. Use it as a context manager."""
+class Exporter(harness.exporter.Exporter):
+    """The exporter on a simulated machine."""
 
     def __init__(self, options, scenario, control="", port=None):
-        self.options, self.scenario, self.first, self.port = options, scenario, control, port or free_port()
-
-    def __enter__(self):
-        self.folder = tempfile.TemporaryDirectory(prefix="page-check-")
-        self.path = Path(self.folder.name)
-        scenario = self.scenario
-        if "\n" in scenario:
-            scenario = str(self.path / "scenario.toml")
-            Path(scenario).write_text(self.scenario)
-        self.control(self.first)
-        self.environment = {
-            "NVML_SIM_SCENARIO": scenario,
-            "NVML_SIM_PROCFS": str(self.path / "proc"),
-            "NVML_SIM_CONTROL": str(self.path / "control.toml"),
-            "NVML_SIM_EPOCH": f"{time.time():.6f}",
-        }
-        self.log = open(self.path / "log", "wb")
-        self.start()
-        return self
-
-    def start(self):
-        proc = self.path / "proc"
-        self.process = subprocess.Popen(
-            [self.options.exporter, f"--nvml.library={self.options.simulator}", f"--path.procfs={proc}",
-             f"--path.passwd={proc / 'passwd'}", f"--web.listen-address=127.0.0.1:{self.port}"],
-            env=self.environment, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log,
-        )
-        eventually("the exporter answers", self.answers)
-
-    def answers(self):
-        if self.process.poll() is not None:
-            raise AssertionError(f"the exporter ended: {(self.path / 'log').read_text(errors='replace')[-2000:]}")
-        try:
-            return self.status("/healthz")
-        except OSError:
-            return None
-
-    def stop(self):
-        self.process.send_signal(signal.SIGTERM)
-        self.process.wait(60)
+        self.options, self.folder = options, tempfile.TemporaryDirectory(prefix="page-check-")
+        machine = harness.exporter.Machine(self.folder.name, options.simulator, scenario, control)
+        self.control = machine.control
+        super().__init__(options.exporter, *machine.flags, port=port, environment=machine.environment, ready="/healthz")
 
     def __exit__(self, *_):
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
-        self.log.close()
+        super().__exit__()
         self.folder.cleanup()
 
-    def control(self, content):
-        """Replaces the control file."""
-        aside = self.path / "control.new"
-        aside.write_text(content)
-        aside.rename(self.path / "control.toml")
-
     @property
-    def url(self):
-        return f"http://127.0.0.1:{self.port}/"
+    def page(self):
+        return self.url + "/"
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait(60)
 
     def json(self, path):
-        with urllib.request.urlopen(self.url.rstrip("/") + path, timeout=60) as answer:
-            return json.load(answer)
+        return json.loads(self.get(path))
 
     def status(self, path):
-        try:
-            with urllib.request.urlopen(self.url.rstrip("/") + path, timeout=60) as answer:
-                return answer.status
-        except urllib.error.HTTPError as error:
-            return error.code
-
-
-def free_port():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return taken.getsockname()[1]
+        return harness.request(self.url + path)[0]
 
 
 def live(tab, url):
@@ -207,7 +151,7 @@ def innocent(tab, url):
 
 def updates_itself(exporter, browser):
     with browser.tab() as tab:
-        live(tab, exporter.url)
+        live(tab, exporter.page)
         used = ".gpu .stats dd"
         exporter.control('[[process]]\npid = 5005\ngpu = 0\nuser = "bob"\ncommand = ["/usr/bin/late.py"]\nmemory = "50GiB"\n')
         tab.until("a process that starts is shown", "document.querySelector('table').ownerDocument.body.innerText.includes('late.py')")
@@ -221,12 +165,12 @@ def updates_itself(exporter, browser):
         # The page names the highest value, even if a reading every 15 s would have missed it.
         tab.until("the highest value is named",
                   "/Highest: [0-9.]+ GiB at .*held by .*reading every 15 s/.test(document.querySelector('.fact').innerText)")
-        innocent(tab, exporter.url)
+        innocent(tab, exporter.page)
 
 
 def reads_by_pointer_and_keyboard(exporter, browser):
     with browser.tab() as tab:
-        live(tab, exporter.url)
+        live(tab, exporter.page)
         tab.until("something is recorded", "document.querySelector('.fact').innerText.includes('Highest')")
         x, y = tab.middle(".chart canvas")
         # The drag goes from the newest values to the left, where something has already been recorded.
@@ -264,13 +208,13 @@ def reads_by_pointer_and_keyboard(exporter, browser):
         nameless = [node for node in nodes if node.get("role", {}).get("value") in roles and not node.get("ignored")
                     and not node.get("name", {}).get("value") and node["role"]["value"] != "group"]
         assert not nameless, f"controls without a name: {nameless}"
-        innocent(tab, exporter.url)
+        innocent(tab, exporter.page)
 
 
 def hostile_names_are_text(exporter, browser):
     for scenario in (None, "hostile-names"):
         with Exporter(exporter.options, scenario or MOVING) as machine, browser.tab() as tab:
-            live(tab, machine.url)
+            live(tab, machine.page)
             name = 'quote"back\\slash{brace="x"}' if scenario else HOSTILE[:-1]
             names = [name] if scenario else [name, HOSTILE_USER]
             for name in names:
@@ -278,24 +222,24 @@ def hostile_names_are_text(exporter, browser):
             assert tab.run("window.hacked") is None
             assert tab.run("document.querySelectorAll('body script, body img, iframe, object').length") == 0
             assert "\u202e" not in tab.run("document.body.textContent"), "a name changes the direction of the text"
-            innocent(tab, machine.url)
+            innocent(tab, machine.page)
 
 
 def policy_is_enforced(exporter, browser):
     """Checks that even if hostile markup got into the page, it could neither run nor load anything."""
     with browser.tab() as tab:
-        live(tab, exporter.url)
+        live(tab, exporter.page)
         before = len(tab.complaints)
         inline = ("const node = document.createElement('script'); try { node.textContent = 'window.hacked = 1';"
                   " document.body.append(node); } catch { } window.hacked")
         assert tab.run(inline) is None, "an inline script ran"
         tab.run("document.body.append(Object.assign(new Image(), { src: 'http://198.51.100.1/x.png' }))")
-        eventually("the browser reports it", lambda: tab.run("1") and len(tab.complaints) > before)
+        until("the browser reports it", lambda: tab.run("1") and len(tab.complaints) > before)
 
 
 def follows_the_driver(exporter, browser):
     with Exporter(exporter.options, MOVING, OPENING) as machine, browser.tab() as tab:
-        live(tab, machine.url)
+        live(tab, machine.page)
         note = "document.querySelector('#live .note').innerText"
         tab.until("it reports that the driver is being opened", f"{note} === 'Starting: the driver is being opened.'")
         machine.control("")
@@ -312,23 +256,23 @@ def follows_the_driver(exporter, browser):
         machine.start()
         tab.until("it is live again", "document.querySelector('.status').innerText === 'Live'")
         assert tab.run("window.marker") == 1, "the page was reloaded"
-        innocent(tab, machine.url)
+        innocent(tab, machine.page)
 
 
 def pauses(exporter, browser):
     with browser.tab() as tab:
-        live(tab, exporter.url)
+        live(tab, exporter.page)
         button = "document.querySelector('.controls button')"
         tab.run(f"{button}.click()")
         tab.until("it says so", "document.querySelector('.status').innerText.startsWith('Paused')")
         tab.run(f"{button}.click()")
         before = len(tab.requests)
-        eventually("it goes on", lambda: tab.run("document.querySelector('.status').innerText") == "Live" and len(tab.requests) > before)
+        until("it goes on", lambda: tab.run("document.querySelector('.status').innerText") == "Live" and len(tab.requests) > before)
 
 
 def sorts_and_filters(exporter, browser):
     with Exporter(exporter.options, "eight-h200") as machine, browser.tab() as tab:
-        live(tab, machine.url)
+        live(tab, machine.page)
         rows = "document.querySelectorAll('.list tbody tr')"
         tab.until("the first rows", f"{rows}.length === 50 && document.querySelector('.list > button').innerText === '+462 more'")
         tab.click(".list > button")
@@ -341,27 +285,27 @@ def sorts_and_filters(exporter, browser):
         tab.run("document.querySelector('input').focus()")
         tab.call("Input.insertText", text=str(pid))
         tab.until("only one is left", f"{rows}.length === 1 && {pids}[0] === {pid}")
-        innocent(tab, machine.url)
+        innocent(tab, machine.page)
 
 
 def fits_every_width(exporter, browser):
     for scenario in ("hostile-names", "mig-h100", "mixed"):
         with Exporter(exporter.options, scenario) as machine, browser.tab() as tab:
-            live(tab, machine.url)
+            live(tab, machine.page)
             for width in WIDTHS:
                 tab.resize(width)
                 tab.until(f"{scenario} fits {width} px", "document.documentElement.scrollWidth <= window.innerWidth"
                           " && [...document.querySelectorAll('.gpu')].every((card) => card.scrollWidth <= card.clientWidth)"
                           " && [...document.querySelectorAll('.band')].every(({ clientWidth }) => clientWidth > 150"
                           " && clientWidth <= window.innerWidth)")
-            innocent(tab, machine.url)
+            innocent(tab, machine.page)
 
 
 def has_one_address(exporter, browser):
     """What is shown can be passed on: span, filter, GPU, moment and incident are in the address, and the address shows them again."""
     search = "new URLSearchParams(location.search)"
     with Exporter(exporter.options, "demo") as machine, browser.tab() as tab:
-        live(tab, machine.url)
+        live(tab, machine.page)
         tab.run("(() => { const span = document.querySelector('select[name=span]'); span.value = '1'; span.dispatchEvent(new Event('change')); })()")
         tab.run("document.querySelector('input').focus()")
         tab.call("Input.insertText", text="serve & <b>")
@@ -372,7 +316,7 @@ def has_one_address(exporter, browser):
         tab.until("the moment is in the address", f"{search}.get('at') > 1.7e9 && {search}.get('gpu')?.startsWith('GPU-')")
         tab.until("the charts are fixed", "/^At /.test(document.querySelector('.status').innerText)")
         opened = "(() => { const box = document.querySelector('[aria-labelledby=incidents] details'); if (box) box.open = true; return Boolean(box); })()"
-        eventually("an incident", lambda: tab.run(opened), patience=120)
+        until("an incident", lambda: tab.run(opened), limit=120)
         tab.until("it is in the address", f"{search}.get('incident')")
         address, at = tab.run("location.search"), tab.run(f"Number({search}.get('at'))")
         # The link at the cursor can be clicked, also while the page is paused.
@@ -387,7 +331,7 @@ def has_one_address(exporter, browser):
         tab.until("the link leads to its moment", f"Math.abs(Number({search}.get('at')) - {linked}) < 0.02")
         tab.until("it is shown", "/: min .*last/.test(document.querySelector('.reading').innerText)")
         with browser.tab() as other:
-            other.open(machine.url + address)
+            other.open(machine.page + address)
             other.call("Page.bringToFront")
             other.until("the same moment", "/^At /.test(document.querySelector('.status')?.innerText ?? '')")
             other.until("the cursor is at it", "[...document.querySelectorAll('.reading')].some((said) => /: min .*last/.test(said.innerText))")
@@ -397,13 +341,13 @@ def has_one_address(exporter, browser):
             assert abs(float(link) - at) < 0.02, (link, at)
             other.run("[...document.querySelectorAll('.controls button')].find((button) => button.innerText === 'Follow the time').click()")
             other.until("the charts follow the time", f"document.querySelector('.status').innerText === 'Live' && {search}.get('at') === null")
-            innocent(other, machine.url)
+            innocent(other, machine.page)
         with browser.tab() as other:
-            other.open(machine.url + "?incident=%3Cimg%20src%3Dx%3E&at=NaN&span=7&gpu=none")
+            other.open(machine.page + "?incident=%3Cimg%20src%3Dx%3E&at=NaN&span=7&gpu=none")
             other.until("what is not kept is said", "/The incident <img src=x> is not kept/.test(document.querySelector('#live').innerText)")
             other.until("nonsense is ignored", "document.querySelector('.status').innerText === 'Live' && document.querySelector('select[name=span]').value === '0'")
-            innocent(other, machine.url)
-        innocent(tab, machine.url)
+            innocent(other, machine.page)
+        innocent(tab, machine.page)
 
 
 def shown(amount):
@@ -458,7 +402,7 @@ def shows_a_moment(exporter, browser):
         # What the page must show differs from what there is now.
         assert {(name, held) for _, name, _, _, _, held in processes} == {("first.py", "20.5 GiB"), ("grows.py", "7.5 GiB")}, processes
         total = {gpu["uuid"]: gpu["total_bytes"] for gpu in machine.json("/api/v1/gpus")["gpus"]}
-        address = f"{machine.url}?gpu={next(iter(used))}&at={moment:.6f}"
+        address = f"{machine.page}?gpu={next(iter(used))}&at={moment:.6f}"
 
         def opened(when, badges):
             """Opens the moment, and returns the rows of the table and the figures of the cards."""
@@ -482,20 +426,20 @@ def shows_a_moment(exporter, browser):
         tab.run("[...document.querySelectorAll('.controls button')].find((button) => button.innerText === 'Follow the time').click()")
         tab.until("the present is shown", f"{HEADING} === 'Processes' && {TABLE}.some((row) => row[1] === 'second.py')"
                   f" && {BADGES}.every((badge) => badge === 'up')")
-        innocent(tab, machine.url)
+        innocent(tab, machine.page)
 
         machine.control(LOST)
         tab.until("the GPU is lost", f"{BADGES}[0] === 'not readable'")
         _, figures = opened("after the loss", ["not readable now", ""])
         lost, _ = used
         assert figures[0][0][1].startswith(shown(used[lost])), figures
-        innocent(tab, machine.url)
+        innocent(tab, machine.page)
 
-        tab.open(f"{machine.url}?at={moment - 5000:.0f}")
+        tab.open(f"{machine.page}?at={moment - 5000:.0f}")
         tab.until("nothing is recorded before the exporter's start", "/^At /.test(document.querySelector('.status')?.innerText ?? '')"
                   " && /Nothing is recorded for this time/.test(document.querySelector('[aria-labelledby=processes]').innerText)"
                   f" && {TABLE}.length === 0 && {FIGURES}.every((figures) => figures.join() === 'used,not recorded')")
-        innocent(tab, machine.url)
+        innocent(tab, machine.page)
 
 
 # How many pixels of a canvas are close to a colour of the style sheet.
@@ -514,10 +458,9 @@ PIXELS = """((canvas, name) => {
 def shows_mig_devices(exporter, browser):
     """Each MIG device has a chart with its limit and its peaks, and is named by all that a label can name; also after it is gone."""
     with Exporter(exporter.options, SLICES) as machine, browser.tab() as tab:
-        live(tab, machine.url)
+        live(tab, machine.page)
         eventually("both devices are listed", lambda: len(machine.json("/api/v1/gpus")["gpus"][0]["mig_devices"]) == 2)
-        with urllib.request.urlopen(machine.url + "metrics", timeout=60) as answer:
-            lines = [line for line in answer.read().decode().splitlines() if line.startswith("gpu_mig_memory_total_bytes{")]
+        lines = [line for line in machine.get("/metrics").splitlines() if line.startswith("gpu_mig_memory_total_bytes{")]
         # The names come from the labels that an alert has.
         labels = {label["mig_uuid"]: label for label in (dict(re.findall(r'(\w+)="([^"]*)"', line)) for line in lines)}
         index = {device["uuid"]: device["index"] for device in machine.json("/api/v1/gpus")["gpus"][0]["mig_devices"]}
@@ -549,7 +492,7 @@ def shows_mig_devices(exporter, browser):
         tab.until("the chart can be read by keyboard", "/: min .*last .*spiky.py/.test(document.querySelectorAll('.mig .reading')[1].innerText)")
         assert "steady.py" not in tab.run("document.querySelectorAll('.mig .reading')[1].innerText"), "the neighbour's memory is named"
         assert tab.run("document.querySelector('.gpu .reading').innerText") == "", "two charts speak"
-        innocent(tab, machine.url)
+        innocent(tab, machine.page)
 
         def early():
             """A moment at which both devices have been recorded for a while."""
@@ -560,7 +503,7 @@ def shows_mig_devices(exporter, browser):
         marked = "document.querySelector('.mig[aria-current=true]')"
 
         def opened(when):
-            tab.open(f"{machine.url}?gpu={spiky}&at={moment:.6f}")
+            tab.open(f"{machine.page}?gpu={spiky}&at={moment:.6f}")
             tab.call("Page.bringToFront")
             tab.until(f"the device is marked, {when}", f"{marked}?.querySelector('h3').innerText === {json.dumps(names[1])}")
             tab.until("it is in sight", f"(() => {{ const {{ top, bottom }} = {marked}.getBoundingClientRect(); return top < innerHeight && bottom > 0; }})()")
@@ -570,7 +513,7 @@ def shows_mig_devices(exporter, browser):
             assert said.startswith(shown(used[spiky])), f"{when}: {said}, and the history has {shown(used[spiky])}"
             rows = {tuple(row[1:6]) for row in tab.run(TABLE)}
             assert rows == {row[1:] for row in processes}, f"{when}: {rows}, and the history has {processes}"
-            innocent(tab, machine.url)
+            innocent(tab, machine.page)
 
         opened("while it is there")
         assert tab.run(f"{figure}({marked}, 'now')") is None
@@ -614,7 +557,7 @@ def holders_add_up(exporter, browser):
     """Reads the list of peaks of every GPU, in spans of 5 min, 15 min and 2 h, while the machine works."""
     for scenario in ("demo", "eight-h200"):
         with Exporter(exporter.options, scenario) as machine, browser.tab() as tab:
-            live(tab, machine.url)
+            live(tab, machine.page)
             # As in the page, the rows are written when the list is open.
             tab.run("setInterval(() => document.querySelectorAll('.card.gpu details').forEach((box) => { box.open = true; }), 200)")
             rows, end = {}, time.monotonic() + exporter.options.seconds
@@ -635,39 +578,39 @@ def holders_add_up(exporter, browser):
             print(f"    {scenario}: {len(rows)} rows in {exporter.options.seconds} s, {len(wrong)} that do not add up without saying so; {kinds}")
             assert len(rows) >= 10 and kinds["held by "] > 0, f"too few rows: {rows}"
             assert not wrong, f"{len(wrong)} of {len(rows)} rows: {wrong[:5]}"
-            innocent(tab, machine.url)
+            innocent(tab, machine.page)
 
 
 def has_both_schemes(exporter, browser):
     colours = []
     for dark in (False, True):
         with browser.tab(dark=dark) as tab:
-            live(tab, exporter.url)
+            live(tab, exporter.page)
             colours.append(tab.run("getComputedStyle(document.body).backgroundColor"))
     assert colours[0] != colours[1], colours
 
 
 def works_without_script(exporter, browser):
     with browser.tab(script=False, width=380) as tab:
-        tab.open(exporter.url)
-        text = eventually("the table names the process", lambda: "serve.py" in tab.text("#table table") and tab.text("#table table"))
+        tab.open(exporter.page)
+        text = until("the table names the process", lambda: "serve.py" in tab.text("#table table") and tab.text("#table table"))
         assert "GPU" in text and HOSTILE[:-1] in text, text
         assert tab.run("document.querySelector('#live')") is None
         assert tab.run("document.documentElement.scrollWidth <= window.innerWidth"), "wider than the window"
-        eventually("the page reloads itself", lambda: tab.run("1") and tab.requests.count(exporter.url) >= 2)
-        innocent(tab, exporter.url)
+        until("the page reloads itself", lambda: tab.run("1") and tab.requests.count(exporter.page) >= 2)
+        innocent(tab, exporter.page)
 
 
 def tells_the_demo(exporter, browser):
     with Exporter(exporter.options, "demo") as machine, browser.tab() as tab:
-        live(tab, machine.url)
+        live(tab, machine.page)
         tab.call("Emulation.setFocusEmulationEnabled", enabled=True)
-        origin = machine.url.rstrip("/")
+        origin = machine.page.rstrip("/")
         tab.call("Browser.grantPermissions", origin=origin, permissions=["clipboardReadWrite", "clipboardSanitizedWrite"])
         began = time.monotonic()
         opened = ("(() => { const node = [...document.querySelectorAll('[aria-labelledby=incidents] details')]"
                   ".find((details) => details.innerText.includes('ended at the memory limit')); if (node) node.open = true; return Boolean(node); })()")
-        eventually("a job ends at its peak", lambda: tab.run(opened), patience=120)
+        until("a job ends at its peak", lambda: tab.run(opened), limit=120)
         print(f"    the incident was on the page {time.monotonic() - began:.0f} s after it was opened")
         box = "document.querySelector('[aria-labelledby=incidents] details[open]')"
         tab.until("it opens on what was held", f"/import.py/.test({box}.querySelector('table')?.innerText)")
@@ -678,7 +621,7 @@ def tells_the_demo(exporter, browser):
         tab.until("the text is copied", f"[...{box}.querySelectorAll('button')].some((button) => button.innerText === 'Copied')")
         assert "import.py" in tab.run("navigator.clipboard.readText()")
         tab.until("memory that no process owns", "/not attributed\\s+5.0 GiB/.test(document.querySelector('.cards').innerText)")
-        innocent(tab, machine.url)
+        innocent(tab, machine.page)
 
 
 CHECKS = (
@@ -689,19 +632,16 @@ CHECKS = (
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--exporter", type=Path, default=ROOT / "target/release/vram-exporter")
-    parser.add_argument("--simulator", type=Path, help="default: libnvml_sim.so, next to the exporter")
+    parser = harness.arguments(__doc__, simulator=True)
     parser.add_argument("--seconds", type=float, default=30, help="how long the list of peaks of each machine is read")
     parser.add_argument("--only", help="run only the checks whose names contain this")
     options = parser.parse_args()
-    options.simulator = options.simulator or options.exporter.parent / "deps/libnvml_sim.so"
+    options.simulator = simulator_of(options)
     if not options.simulator.exists():
         parser.error(f"--simulator: {options.simulator} does not exist")
     lacking = "websocket-client" if program is None else "" if program() else "chromium"
     if lacking:
-        print(f"SKIPPED: {lacking} is not installed")
-        return 1 if os.environ.get("VRAM_EXPORTER_TEST_REQUIRE_ALL") else 0
+        return skipped(f"{lacking} is not installed")
     failed = 0
     with Browser() as browser, Exporter(options, MOVING) as exporter:
         for check in CHECKS:

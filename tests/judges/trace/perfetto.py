@@ -3,20 +3,16 @@
 The page contains Perfetto's trace processor (WebAssembly). A trace is loaded with the protocol that the page offers to other windows,
 and queried through the page's engine.
 """
-import base64
 import collections
 import http.server
 import importlib.util
 import json
 import re
-import sys
-import threading
 from pathlib import Path
 from urllib.parse import urlsplit
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "page"))
-
-from browser import Browser  # noqa: E402
+from harness.browser import Browser
+from harness.serving import Handler, Serving
 
 # Calls the page's engine, and returns the rows. DevTools cannot return 64-bit integers.
 QUERY = """(async (sql) => {
@@ -39,21 +35,16 @@ def version():
     return re.search(r'"stable":"([^"]+)"', (folder() / "index.html").read_text()).group(1)
 
 
-class Server(http.server.ThreadingHTTPServer):
+class Server(Serving):
     """Serves the page and one trace; as the browser's proxy, refuses and counts every request to another address."""
 
-    daemon_threads = True
-
     def __init__(self):
-        super().__init__(("127.0.0.1", 0), Answer)
+        super().__init__(Answer)
         self.trace, self.blocked = b"", []
-
-    @property
-    def address(self):
-        return f"127.0.0.1:{self.server_address[1]}"
+        self.address = f"127.0.0.1:{self.server_port}"
 
 
-class Answer(http.server.SimpleHTTPRequestHandler):
+class Answer(Handler, http.server.SimpleHTTPRequestHandler):
     def __init__(self, *arguments):
         super().__init__(*arguments, directory=folder())
 
@@ -61,11 +52,7 @@ class Answer(http.server.SimpleHTTPRequestHandler):
         if not self.path.startswith("/"):
             self.refuse()
         elif self.path == "/trace.json":
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(self.server.trace)))
-            self.end_headers()
-            self.wfile.write(self.server.trace)
+            self.reply(200, self.server.trace, {"Content-Type": "application/json"})
         else:
             super().do_GET()
 
@@ -75,35 +62,25 @@ class Answer(http.server.SimpleHTTPRequestHandler):
 
     do_CONNECT = do_POST = do_PUT = do_OPTIONS = refuse
 
-    def log_message(self, *_):
-        pass
-
 
 class Perfetto:
     """The page's server and a browser that can reach nothing else. Use it as a context manager."""
 
     def __enter__(self):
-        self.server = Server()
-        self.thread = threading.Thread(target=self.server.serve_forever)
-        self.thread.start()
+        self.server = Server().__enter__()
         # Without `<-loopback>`, requests to other loopback ports would bypass the proxy.
         flags = (f"--proxy-server=http://{self.server.address}", f"--proxy-bypass-list=<-loopback>;{self.server.address}")
         self.browser = Browser(flags)
         try:
             self.browser.__enter__()
         except BaseException:
-            self.stop()
+            self.server.__exit__()
             raise
         return self
 
     def __exit__(self, *_):
         self.browser.__exit__()
-        self.stop()
-
-    def stop(self):
-        self.server.shutdown()
-        self.thread.join()
-        self.server.server_close()
+        self.server.__exit__()
 
     def blocked(self):
         """How often the page or the browser requested something from each other host and port."""
@@ -153,12 +130,3 @@ class Page:
     def query(self, sql):
         """The rows of a query to the trace processor."""
         return self.tab.run(f"{QUERY}({json.dumps(sql)})")
-
-    def picture(self, sql):
-        """All tracks, and the details of the slice whose id the query returns, as PNG."""
-        self.tab.run("app.sidebar.visible && app.sidebar.toggleVisibility()")
-        self.tab.run("app.trace.workspace.flatTracks.forEach((track) => track.expand())")
-        options = "{ switchToCurrentSelectionTab: true }"
-        self.tab.run(f"app.trace.selection.selectSqlEvent('slice', {self.query(sql)[0][0]}, {options})")
-        self.idle()
-        return base64.b64decode(self.tab.picture(whole=False))

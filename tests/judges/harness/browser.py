@@ -1,30 +1,13 @@
-"""A headless Chromium, controlled with the DevTools protocol.
-
-Nothing here waits for a fixed time: `eventually` repeats a call until its result is true or a generous limit has passed.
-"""
+"""A headless Chromium, controlled with the DevTools protocol. Needs the websocket-client package."""
 import json
 import os
 import shutil
 import subprocess
 import tempfile
-import time
-import urllib.request
 
 import websocket
 
-PATIENCE = 60
-
-
-def eventually(what, ask, patience=PATIENCE):
-    """Repeats the call until it returns a true value, and returns that value."""
-    end = time.monotonic() + patience
-    while True:
-        answer = ask()
-        if answer:
-            return answer
-        if time.monotonic() > end:
-            raise AssertionError(f"not within {patience} s: {what}; the last answer was {answer!r}")
-        time.sleep(0.05)
+from harness import PATIENCE, end, get, until
 
 
 def program():
@@ -61,7 +44,7 @@ class Browser:
             flags.append("--no-sandbox")
         with open(os.path.join(self.profile.name, "log"), "wb") as log:
             self.process = subprocess.Popen([program(), *flags, "about:blank"], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        self.port = eventually("the browser's port", self.read_port)
+        self.port = until("the browser's port", self.read_port, pause=0.05)
 
     def read_port(self):
         if self.process.poll() is not None:
@@ -75,18 +58,11 @@ class Browser:
 
     def __exit__(self, *_):
         if self.process:
-            self.process.terminate()
-            try:
-                self.process.wait(20)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
+            end(self.process)
         self.profile.cleanup()
 
     def tab(self, **options):
-        request = urllib.request.Request(f"http://127.0.0.1:{self.port}/json/new?about:blank", method="PUT")
-        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
-            target = json.load(answer)
+        target = json.loads(get(f"http://127.0.0.1:{self.port}/json/new?about:blank", method="PUT"))
         return Tab(target["webSocketDebuggerUrl"], **options)
 
 
@@ -137,7 +113,7 @@ class Tab:
 
     def open(self, url):
         self.call("Page.navigate", url=url)
-        eventually("the page is loaded", lambda: self.url() == url and self.run("document.readyState") == "complete")
+        until("the page is loaded", lambda: self.url() == url and self.run("document.readyState") == "complete", pause=0.05)
 
     def url(self):
         tree = self.call("Page.getFrameTree")
@@ -155,7 +131,7 @@ class Tab:
         return self.run(f"[...document.querySelectorAll({json.dumps(selector)})].map((node) => node.innerText).join('\\n')")
 
     def until(self, what, expression):
-        return eventually(what, lambda: self.run(expression))
+        return until(what, lambda: self.run(expression), pause=0.05)
 
     def key(self, key, code, shift=False):
         for kind in ("keyDown", "keyUp"):
