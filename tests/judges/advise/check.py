@@ -22,16 +22,18 @@ import tempfile
 import time
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 import backfill
 import serve
 from cases import cases, others
 from fleet import SCRAPES, Fleet
 from forms import FORMS
+from harness import ROOT, finish, skipped
 from self_test import self_test
 from truth import LOOKBACK, Truth
 from workloads import Crowd
 
-ROOT = Path(__file__).resolve().parents[3]
 WEEKS = SCRAPES * backfill.STEP
 WORKLOADS = 200
 # The most differences that are printed.
@@ -284,17 +286,13 @@ def main():
         parser.error("--exporter is missing")
     tools = [tool for tool in ("promtool", "prometheus") if not shutil.which(tool)]
     if tools:
-        print(f"SKIPPED: {', '.join(tools)} not installed")
-        return 1 if os.environ.get("VRAM_EXPORTER_TEST_REQUIRE_ALL") else 0
+        return skipped(f"{', '.join(tools)} not installed")
     judge = Judge(os.path.abspath(options.exporter))
     for part in (lambda folder: made_history(judge, folder, history), lambda folder: recorded(judge, folder, history), lambda folder: empty(judge, folder)):
         with tempfile.TemporaryDirectory(prefix="advise-check-") as folder:
             part(Path(folder))
-    for problem in judge.problems[:LISTED]:
-        print(problem, file=sys.stderr)
-    if len(judge.problems) > LISTED:
-        print(f"and {len(judge.problems) - LISTED} more", file=sys.stderr)
-    return 1 if judge.problems else 0
+    more = len(judge.problems) - LISTED
+    return finish(judge.problems[:LISTED] + ([f"and {more} more"] if more > 0 else []))
 
 
 if __name__ == "__main__":

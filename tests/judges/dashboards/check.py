@@ -5,9 +5,7 @@ exporter that a server has several times counts once.
     python3 tests/judges/dashboards/check.py --exporter target/release/vram-exporter
 """
 
-import argparse
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -15,11 +13,14 @@ import sys
 import tempfile
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 import dashboards
 import lint
 import machines
 import once
 import week
+from harness import arguments, finish, skipped
 
 # (file, panel, refId): why the query returns no data. The check fails if one of these queries does return data.
 EMPTY = {
@@ -222,8 +223,7 @@ def import_problems(found):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--exporter", required=True, help="path of the exporter")
+    parser = arguments(__doc__)
     exporter = parser.parse_args().exporter
     found = dashboards.read()
     problems = [*freshness_problems(), *file_problems(found), *lint.problems(found), *import_problems(found)]
@@ -237,13 +237,9 @@ def main():
         problems += week.problems(found)
         problems += once.problems(found)
         print(f"{len(found)} dashboards, {queries} queries, each with All and {len(CHOICES)} choices")
-    elif os.environ.get("VRAM_EXPORTER_TEST_REQUIRE_ALL"):
+    elif skipped(f"prometheus is not installed: {queries} queries were not run"):
         problems.append("prometheus is not installed")
-    else:
-        print(f"SKIPPED: prometheus is not installed: {queries} queries were not run")
-    for problem in problems:
-        print(problem, file=sys.stderr)
-    return 1 if problems else 0
+    return finish(problems)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ Invariant: the week's data is defined only here, and the shipped rules record th
 """
 
 import contextlib
-import json
 import subprocess
 import tempfile
 import time
@@ -13,7 +12,7 @@ from pathlib import Path
 import yaml
 
 import dashboards
-import machines
+from harness.prometheus import Prometheus
 
 GIB = 1 << 30
 MINUTE, HOUR, DAY = 60, 3600, 86400
@@ -200,27 +199,9 @@ def record(folder, port, end, span=WEEK, names=("vram-exporter.sizing", "vram-ex
     )
 
 
-@contextlib.contextmanager
 def serving(folder):
     """A Prometheus that serves the blocks in `folder`."""
-    port = machines.free_port()
-    (folder / "prometheus.yml").write_text(json.dumps({"scrape_configs": []}))
-    command = [
-        "prometheus",
-        f"--config.file={folder / 'prometheus.yml'}",
-        f"--storage.tsdb.path={folder / 'data'}",
-        f"--web.listen-address=127.0.0.1:{port}",
-        "--log.level=warn",
-    ]
-    with open(folder / "log", "w+b") as log, machines.started(command, log) as process:
-        prometheus = machines.Prometheus(port, process.pid)
-
-        def ready():
-            with contextlib.suppress(OSError, ValueError):
-                return prometheus.instant("vector(1)")
-
-        machines.wait_until(ready, "Prometheus", log)
-        yield prometheus
+    return Prometheus(folder, {"scrape_configs": []})
 
 
 @contextlib.contextmanager

@@ -4,19 +4,16 @@ Invariant: every process started here is stopped when `running` exits.
 """
 
 import contextlib
-import json
-import socket
-import subprocess
 import tempfile
 import time
-import urllib.error
-import urllib.parse
-import urllib.request
 from pathlib import Path
 
 import yaml
 
 import dashboards
+from harness import free_port, until
+from harness.exporter import Exporter
+from harness.prometheus import Prometheus
 
 HERE = Path(__file__).resolve().parent
 # Name of the node, its scenario, and the value of its `cluster` label.
@@ -34,12 +31,6 @@ DOWN = "down"
 SETTLE = 22
 # Long enough for several steps of a query, in which the node that is stopped is still there.
 GONE_AFTER = 8
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 def configuration(ports):
@@ -65,93 +56,19 @@ def eager_rules():
     return yaml.safe_dump({"groups": groups})
 
 
-class Prometheus:
-    def __init__(self, port, pid=None):
-        self.port, self.pid = port, pid
-        self.base = f"http://127.0.0.1:{port}/api/v1/"
-
-    def ask(self, path, **parameters):
-        """The data in the response. An error from Prometheus is raised as a ValueError with the error text."""
-        query = urllib.parse.urlencode(parameters)
-        try:
-            with urllib.request.urlopen(f"{self.base}{path}?{query}", timeout=60) as answer:
-                return json.load(answer)["data"]
-        except urllib.error.HTTPError as error:
-            raise ValueError(json.load(error).get("error", str(error))) from None
-
-    def instant(self, expression, **when):
-        return self.ask("query", query=expression, **when)["result"]
-
-    def ranged(self, expression):
-        now = time.time()
-        return self.between(expression, now - 10, now, 2)
-
-    def between(self, expression, start, end, step):
-        return self.ask("query_range", query=expression, start=start, end=end, step=step)["result"]
-
-    def samples_read(self, expression, **when):
-        """Number of samples that Prometheus reads for the query."""
-        answer = self.ask("query", query=expression, stats="all", **when)
-        return answer["stats"]["samples"]["totalQueryableSamples"]
-
-    def label_values(self, label, selector):
-        return self.ask(f"label/{label}/values", **{"match[]": selector})
-
-
-@contextlib.contextmanager
-def started(command, log):
-    process = subprocess.Popen(command, stdout=log, stderr=log)
-    try:
-        yield process
-    finally:
-        process.terminate()
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait(10)
-
-
-def wait_until(ready, what, log):
-    deadline = time.monotonic() + 15
-    while not ready():
-        if time.monotonic() > deadline:
-            log.seek(0)
-            raise SystemExit(f"{what} is not ready: {log.read().decode(errors='replace')[-2000:]}")
-        time.sleep(0.2)
-
-
 @contextlib.contextmanager
 def running(exporter):
     """A Prometheus that has scraped every node for long enough."""
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        log = stack.enter_context(open(folder / "log", "w+b"))
-        ports = {node: free_port() for node in NODES}
-        for node, port in ports.items():
-            command = [exporter, f"--demo={node[1]}", f"--web.listen-address=127.0.0.1:{port}"]
-            process = stack.enter_context(started(command, log))
-        config, port = folder / "prometheus.yml", free_port()
-        # Prometheus reads YAML, and JSON is valid YAML.
-        config.write_text(json.dumps(configuration(ports)))
+        ports = {}
+        for node in NODES:
+            last = stack.enter_context(Exporter(exporter, f"--demo={node[1]}", ready=None))
+            ports[node] = last.port
         (folder / "rules.yml").write_text(eager_rules())
-        command = [
-            "prometheus",
-            f"--config.file={config}",
-            f"--storage.tsdb.path={folder / 'data'}",
-            f"--web.listen-address=127.0.0.1:{port}",
-            "--log.level=warn",
-        ]
-        stack.enter_context(started(command, log))
-        prometheus = Prometheus(port)
-
-        def scraped():
-            with contextlib.suppress(OSError, ValueError):
-                return len(prometheus.instant("up == 1")) == len(NODES)
-
-        wait_until(scraped, "Prometheus", log)
+        prometheus = stack.enter_context(Prometheus(folder, configuration(ports)))
+        until("every node is scraped", lambda: len(prometheus.instant("up == 1")) == len(NODES), log=prometheus.output)
         time.sleep(GONE_AFTER)
-        # The last node.
-        process.terminate()
+        last.process.terminate()
         time.sleep(SETTLE - GONE_AFTER)
         yield prometheus

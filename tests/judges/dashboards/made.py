@@ -15,6 +15,8 @@ import tempfile
 import time
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 import dashboards
 import history
 from nodes import A100, DAY, GIB, H100, HOUR, JOB, MINUTE, Node, between, growing, steady

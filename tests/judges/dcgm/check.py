@@ -6,14 +6,16 @@ OpenCost and of Kruize is evaluated by a real Prometheus against four simulated 
 An expression must return data for exactly the machines that expressions.py lists for it, with the labels by which it groups.
 """
 
-import argparse
-import os
 import re
 import shutil
 import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import fleet
 from expressions import PROGRAMS
+from harness import arguments, finish, skipped
 
 WINDOW = "10s"
 # Labels by which an expression may group although no series has them: in a cluster, Prometheus adds cluster_id, and dcgm-exporter itself
@@ -72,16 +74,11 @@ def value_problems(prometheus):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--exporter", required=True, help="path of the exporter")
+    parser = arguments(__doc__)
     exporter = parser.parse_args().exporter
     count = sum(len(expressions) for _, expressions, _ in PROGRAMS)
     if not shutil.which("prometheus"):
-        if os.environ.get("VRAM_EXPORTER_TEST_REQUIRE_ALL"):
-            print("prometheus is not installed", file=sys.stderr)
-            return 1
-        print(f"SKIPPED: prometheus is not installed: {count} expressions were not evaluated")
-        return 0
+        return skipped(f"prometheus is not installed: {count} expressions were not evaluated")
     found = []
     with fleet.running(exporter) as prometheus:
         for program, expressions, job in PROGRAMS:
@@ -89,9 +86,7 @@ def main():
                 found += [f"{program}: {p}" for p in problems_of(name, expression, expected, job, prometheus)]
             print(f"{program}: {len(expressions)} expressions on {len(fleet.MACHINES)} machines")
         found += value_problems(prometheus)
-    for problem in found:
-        print(problem, file=sys.stderr)
-    return 1 if found else 0
+    return finish(found)
 
 
 if __name__ == "__main__":

@@ -7,17 +7,16 @@ The two listeners take turns, so that whatever else the machine does affects bot
 its time does not depend on them.
 """
 
-import argparse
-import contextlib
 import gzip
 import http.client
 import sys
-import tempfile
 import time
-import urllib.error
-import urllib.request
+from pathlib import Path
 
-from fleet import free_port, started, wait_until
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from harness import arguments, free_port, get, until
+from harness.exporter import Exporter
 
 MODES = [("new connection", False, False), ("keep-alive", True, False), ("keep-alive, gzip", True, True)]
 
@@ -50,22 +49,14 @@ def percentile(values, share):
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
-def has_answered(port, text):
-    with contextlib.suppress(OSError, urllib.error.URLError):
-        return text in urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5).read()
-
-
 def measure(exporter, scenario, requests):
-    own, other = free_port(), free_port()
-    with contextlib.ExitStack() as stack:
-        log = stack.enter_context(tempfile.TemporaryFile())
-        command = [exporter, f"--demo={scenario}", f"--web.listen-address=127.0.0.1:{own}"]
-        stack.enter_context(started([*command, f"--dcgm.listen-address=127.0.0.1:{other}"], log))
-        wait_until(lambda: has_answered(other, b"DCGM_FI_DEV_FB_USED{"), "the exporter", log)
+    other = free_port()
+    with Exporter(exporter, f"--demo={scenario}", f"--dcgm.listen-address=127.0.0.1:{other}") as running:
+        until("the exporter's families", lambda: "DCGM_FI_DEV_FB_USED{" in get(f"http://127.0.0.1:{other}/metrics"), log=running.output)
         print(f"{scenario}, {requests} requests each, ms")
         print(f"{'':18}{'/metrics':>26}{'dcgm':>26}{'dcgm / own':>18}")
         for name, kept, compressed in MODES:
-            listeners = {"own": Listener(own), "dcgm": Listener(other)}
+            listeners = {"own": Listener(running.port), "dcgm": Listener(other)}
             times = {key: [] for key in listeners}
             sizes = {}
             for _ in range(requests):
@@ -81,8 +72,7 @@ def measure(exporter, scenario, requests):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--exporter", required=True, help="path of the exporter")
+    parser = arguments(__doc__)
     parser.add_argument("--requests", type=int, default=1000, help="requests for each listener and mode")
     parser.add_argument("--scenario", action="append", help="a scenario of the simulator; may be repeated")
     given = parser.parse_args()

@@ -5,14 +5,13 @@ exporter's labels to exported_…; the other one honors the exporter's labels. I
 """
 
 import contextlib
-import json
-import sys
 import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "dashboards"))
-from machines import Prometheus, free_port, started, wait_until  # noqa: E402
+from harness import free_port, until
+from harness.exporter import Exporter
+from harness.prometheus import Prometheus
 
 HERE = Path(__file__).resolve().parent
 # Name, scenario, flags. The label names are the default ones, which Kruize needs.
@@ -43,30 +42,11 @@ def running(exporter):
     """A Prometheus that has scraped every machine for long enough."""
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        log = stack.enter_context(open(folder / "log", "w+b"))
         ports = {name: free_port() for name, _, _ in MACHINES}
         for name, scenario, flags in MACHINES:
-            command = [
-                exporter,
-                f"--demo={scenario}",
-                "--web.listen-address=127.0.0.1:0",
-                f"--dcgm.listen-address=127.0.0.1:{ports[name]}",
-                f"--kubernetes.node-name=node-{name}",
-                f"--dcgm.collectors-file={HERE / 'counters.csv'}",
-                *flags,
-            ]
-            stack.enter_context(started(command, log))
-        config, port = folder / "prometheus.yml", free_port()
-        # Prometheus reads YAML, and JSON is valid YAML.
-        config.write_text(json.dumps(configuration(ports)))
-        command = ["prometheus", f"--config.file={config}", f"--storage.tsdb.path={folder / 'data'}"]
-        stack.enter_context(started([*command, f"--web.listen-address=127.0.0.1:{port}", "--log.level=warn"], log))
-        prometheus = Prometheus(port)
-
-        def scraped():
-            with contextlib.suppress(OSError, ValueError):
-                return len(prometheus.instant("up == 1")) == 2 * len(MACHINES)
-
-        wait_until(scraped, "Prometheus", log)
+            own = [f"--dcgm.listen-address=127.0.0.1:{ports[name]}", f"--kubernetes.node-name=node-{name}", f"--dcgm.collectors-file={HERE / 'counters.csv'}"]
+            stack.enter_context(Exporter(exporter, f"--demo={scenario}", *own, *flags, ready=None))
+        prometheus = stack.enter_context(Prometheus(folder, configuration(ports)))
+        until("every machine is scraped", lambda: len(prometheus.instant("up == 1")) == 2 * len(MACHINES), log=prometheus.output)
         time.sleep(SETTLE)
         yield prometheus

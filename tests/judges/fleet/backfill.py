@@ -1,23 +1,16 @@
 """Writes hours or weeks of the fleet into a server that accepts Prometheus' remote write, as fast as the server takes it.
 
-    backfill.py --recordings FOLDER --machines 10 --mix 8x64 --hours 24 --url http://127.0.0.1:9090/api/v1/write [--until UNIX]
-
 Every machine repeats its recording: gauges take the recorded values in turn, and counters rise by the recorded amount in each round.
 Invariant: all servers that are given the same arguments get the same samples, each series in the order of time.
 """
 
-import argparse
 import dataclasses
 import re
 import struct
-import sys
-import time
-import urllib.request
-from pathlib import Path
 
 import record
+from harness import get
 from machine import Machine, Owners, Plan
-from serve import mix_of
 from template import Template, labels_of, lines_of
 
 # Prometheus refuses samples that are older than its newest one by more than an hour.
@@ -56,8 +49,7 @@ def post(url, body, timeout=120):
         "Content-Type": "application/x-protobuf",
         "X-Prometheus-Remote-Write-Version": "0.1.0",
     }
-    with urllib.request.urlopen(urllib.request.Request(url, body, headers), timeout=timeout) as answer:
-        answer.read()
+    get(url, method="POST", body=body, headers=headers, timeout=timeout)
 
 
 ESCAPED = re.compile(r'\\(["\\n])')
@@ -176,24 +168,3 @@ def write_rules(api, urls, rules, begin, end, step):
 def past(folder, mix, machines, start, **more):
     recordings = {shape: record.read(folder / f"{shape}.json.gz") for shape, _ in mix}
     return Past(recordings, mix, machines, start, **more)
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--recordings", required=True, type=Path, help="the folder that record.py wrote")
-    parser.add_argument("--machines", type=int, default=10)
-    parser.add_argument("--mix", type=mix_of, default="8x64", help="shapes with weights")
-    parser.add_argument("--hours", type=float, default=1)
-    parser.add_argument("--until", type=int, default=int(time.time()), help="Unix time at which the data end; now when absent")
-    parser.add_argument("--url", action="append", required=True, help="where to write; may be repeated")
-    given = parser.parse_args()
-    end = given.until
-    begin = end - int(given.hours * 3600)
-    written = past(given.recordings, given.mix, given.machines, begin)
-    written.write(given.url, begin, end)
-    print(f"{written.series} series, {(end - begin) // written.every} samples each")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

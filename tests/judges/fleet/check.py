@@ -6,9 +6,7 @@ and rules takes it, alone and as two shards.
 Invariant: what is compared with the fleet was sent by the exporter in the same run.
 """
 
-import argparse
 import contextlib
-import os
 import shutil
 import sys
 import tempfile
@@ -18,6 +16,7 @@ from pathlib import Path
 import engines
 import record
 from equality import differences, own_names
+from harness import arguments, finish, skipped, until
 from template import lines_of
 
 SHAPES = ["1x4", "2mig", "demo"]
@@ -39,8 +38,7 @@ def equality_problems(recordings, fleet, start):
         recording = recordings[SHAPES[at % len(SHAPES)]]
         for kind, key in (("metrics", "frames"), ("dcgm", "dcgm")):
             for moment, recorded in enumerate(recording[key]):
-                url = f"http://127.0.0.1:{fleet.port}/machine/{at}/{kind}?at={moment * recording['every']}"
-                served = texts[at, kind] = engines.get(url)
+                served = texts[at, kind] = fleet.get(f"/machine/{at}/{kind}?at={moment * recording['every']}")
                 shift = round(start - recording["epoch"], 3)
                 found = list(differences(recorded, served, shift))
                 if at == 0 and shift == 0 and served != recorded:
@@ -57,7 +55,7 @@ def fresh_problems(exporter, recordings, fleet):
     """A new scrape of the real exporter on the first shape has the families and the series of machine 0."""
     shape = SHAPES[0]
     again = record.record(exporter, [shape], 1, 2)[shape]["frames"][-1]
-    served = engines.get(f"http://127.0.0.1:{fleet.port}/machine/0/metrics?at=1")
+    served = fleet.get("/machine/0/metrics?at=1")
     found = [[sample for _, sample in lines_of(text) if sample] for text in (again, served)]
     names = [{(name, "" if name == AT_TIMES else labels) for name, labels, *_ in samples} for samples in found]
     kinds = [[line for line, sample in lines_of(text) if not sample] for text in (again, served)]
@@ -69,7 +67,7 @@ def fresh_problems(exporter, recordings, fleet):
 def stored_problems(prometheus, fleet):
     """Every series of every machine is stored, and nothing was refused."""
     for at in range(MACHINES):
-        expected = {len(series(engines.get(f"http://127.0.0.1:{fleet.port}/machine/{at}/metrics?at={t}"))) for t in range(FRAMES)}
+        expected = {len(series(fleet.get(f"/machine/{at}/metrics?at={t}"))) for t in range(FRAMES)}
         node = f"node-{at:05}"
         scraped = prometheus.api.instant(f'scrape_samples_post_metric_relabeling{{instance="{node}"}}')
         values = {int(float(one["value"][1])) for one in scraped}
@@ -87,7 +85,7 @@ def prometheus_problems(rig, fleet):
     whole = rig.prometheus("whole", fleet, every="1s", rules=rules)
     shards = [rig.prometheus(f"shard-{at}", fleet, every="1s", rules=rules, shard=at, shards=2) for at in range(2)]
     everything = [whole, *shards]
-    engines.until(lambda: engines.count(whole.api, "up == 1") == MACHINES, "a scrape of the whole fleet")
+    until("a scrape of the whole fleet", lambda: engines.count(whole.api, "up == 1") == MACHINES)
     # The slowest of the rules read the results of others.
     time.sleep(10)
     yield from stored_problems(whole, fleet)
@@ -103,8 +101,7 @@ def prometheus_problems(rig, fleet):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--exporter", required=True, help="path of the exporter")
+    parser = arguments(__doc__)
     exporter = parser.parse_args().exporter
     problems = []
     with contextlib.ExitStack() as stack:
@@ -119,15 +116,11 @@ def main():
         problems += fresh_problems(exporter, recordings, fleet)
         if shutil.which("prometheus"):
             problems += prometheus_problems(rig, fleet)
-        elif os.environ.get("VRAM_EXPORTER_TEST_REQUIRE_ALL"):
+        elif skipped("prometheus is not installed"):
             problems.append("prometheus is not installed")
-        else:
-            print("SKIPPED: prometheus is not installed")
     total = sum(len(series(recordings[SHAPES[at % len(SHAPES)]]["frames"][-1])) for at in range(MACHINES))
     print(f"{MACHINES} machines of {len(SHAPES)} shapes, {total} series")
-    for problem in problems:
-        print(problem, file=sys.stderr)
-    return 1 if problems else 0
+    return finish(problems)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ import engines
 import queries
 import stored
 import stores
+from harness import until
 
 MIX = [("8x8r", 1), ("8mig", 1), ("demo", 1)]
 SPAN = 3 * 3600
@@ -135,7 +136,7 @@ def appearing_problems(name, engine, end):
     backfill.post(engine.write_url, backfill.block(backfill.field(1, series.labels + series.samples(moments))))
     for function, expected in APPEARING.get(name, {"increase": 0}).items():
         text = f"{function}(appearing_total[10m])"
-        [one] = engines.until(lambda text=text: engine.api.instant(text, time=end), f"{name}: a new series")
+        [one] = until(f"{name}: a new series", lambda text=text: engine.api.instant(text, time=end))
         if float(one["value"][1]) != expected:
             yield f"{name}: {text} is {one['value'][1]}, not {expected}"
 

@@ -5,91 +5,47 @@ targets, intervals of scrapes and what a test names are replaced.
 """
 
 import contextlib
-import json
 import subprocess
 import sys
 import tempfile
-import time
-import urllib.error
-import urllib.parse
-import urllib.request
 from pathlib import Path
 
 import yaml
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "dashboards"))
-from machines import Prometheus, free_port, started  # noqa: E402
+sys.path.insert(0, str(HERE.parent))
+sys.path.append(str(HERE.parent / "dashboards"))
 
-ROOT = HERE.parents[2]
+from harness import ROOT, Server, cpu_seconds, finish, free_port
+from harness.prometheus import Api, command_of
+
 RULES = ROOT / "deploy/prometheus/rules"
 JOB = yaml.safe_load((ROOT / "deploy/prometheus/scrape.yml").read_text())["scrape_configs"][0]
-READY = 60
 
 
-def get(url, timeout=60):
-    with urllib.request.urlopen(url, timeout=timeout) as answer:
-        return answer.read().decode()
-
-
-def until(ready, what, log=None, limit=READY):
-    """Waits until `ready` returns something true, and returns it."""
-    end = time.monotonic() + limit
-    while True:
-        with contextlib.suppress(OSError, ValueError):
-            found = ready()
-            if found:
-                return found
-        if time.monotonic() > end:
-            tail = log.read_bytes()[-2000:].decode(errors="replace") if log else ""
-            raise SystemExit(f"{what} is not ready after {limit} s. {tail}")
-        time.sleep(0.2)
-
-
-class Api(Prometheus):
-    """Prometheus' API of any engine, with time for long answers. An error of the engine is a ValueError with its text."""
-
-    def ask(self, path, **parameters):
-        text = urllib.parse.urlencode(parameters)
-        # Some queries are too long for a URL.
-        request = (self.base + path, text.encode()) if path.startswith("query") else (f"{self.base}{path}?{text}",)
-        try:
-            with urllib.request.urlopen(*request, timeout=300) as answer:
-                return json.load(answer)["data"]
-        except urllib.error.HTTPError as error:
-            text = error.read().decode(errors="replace")
-            raise ValueError(text[:500]) from None
-
-
-class Engine:
+class Engine(Server):
     """A running program and what is known about it."""
 
-    def __init__(self, process, port, folder):
-        self.process, self.port, self.folder = process, port, folder
-        self.api = Api(port)
+    def __init__(self, command, port, ready, folder):
+        super().__init__(command, port, ready, folder / "log")
+        self.folder, self.api = folder, Api(port)
+
+    @property
+    def name(self):
+        return self.folder.name
 
     def stop(self, number):
-        """Ends the process with a signal."""
+        """Ends the process with a signal. `start` starts it again, with the same command, ports and data."""
         self.process.send_signal(number)
         self.process.wait(60)
 
-    def resume(self):
-        """Starts it again, with the same command, ports and data."""
-        self.process = self.restarted()
-        self.ready()
-
     def own(self, name):
         """A sample of its own metrics, without labels."""
-        found = [line for line in get(f"http://127.0.0.1:{self.port}/metrics").splitlines() if line.startswith(name + " ")]
+        found = [line for line in self.get("/metrics").splitlines() if line.startswith(name + " ")]
         return float(found[0].split()[1]) if found else None
 
     def cpu(self):
-        """Processor seconds of the process. Unlike the time that passes, these hardly depend on what else runs on the machine."""
-        total = 0
-        for task in Path(f"/proc/{self.process.pid}/task").iterdir():
-            with contextlib.suppress(OSError):
-                total += int((task / "schedstat").read_text().split()[0])
-        return total / 1e9
+        return cpu_seconds(self.pid)
 
     def memory(self, key="VmRSS"):
         found = [line for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines() if line.startswith(key)]
@@ -103,9 +59,7 @@ def judged(problems):
     """Runs `problems` with a rig in a temporary folder, and prints what it finds. Returns the exit status."""
     with contextlib.ExitStack() as stack:
         found = list(problems(Rig(stack, stack.enter_context(tempfile.TemporaryDirectory()))))
-    for problem in found:
-        print(problem, file=sys.stderr)
-    return 1 if found else 0
+    return finish(found)
 
 
 class Rig:
@@ -117,14 +71,7 @@ class Rig:
     def start(self, name, command, port, path, kind=Engine):
         folder = self.folder / name
         folder.mkdir(parents=True, exist_ok=True)
-        log = folder / "log"
-        output = self.stack.enter_context(open(log, "ab"))
-        words = [str(word) for word in command]
-        engine = kind(self.stack.enter_context(started(words, output)), port, folder)
-        engine.restarted = lambda: self.stack.enter_context(started(words, output))
-        engine.ready = lambda: until(lambda: get(f"http://127.0.0.1:{port}{path}") is not None, name, log)
-        engine.ready()
-        return engine
+        return self.stack.enter_context(kind(command, port, path, folder))
 
     def fleet(self, recordings, machines, mix, *flags):
         port = free_port()
@@ -132,16 +79,13 @@ class Rig:
         return self.start("fleet", [*command, f"--listen=127.0.0.1:{port}", *flags], port, "/sd")
 
     def prometheus(self, name, fleet, program="prometheus", flags=(), storage=True, **settings):
-        folder = self.folder / name
+        return self.configured(name, configuration(fleet and fleet.port, **settings), program, flags, storage)
+
+    def configured(self, name, content, program="prometheus", flags=(), storage=True):
+        folder, port = self.folder / name, free_port()
         folder.mkdir(parents=True, exist_ok=True)
-        port = free_port()
-        path = folder / "prometheus.yml"
-        # JSON is valid YAML.
-        path.write_text(json.dumps(configuration(fleet and fleet.port, **settings)))
-        command = [program, f"--config.file={path}", f"--web.listen-address=127.0.0.1:{port}", "--log.level=warn", *flags]
-        if storage:
-            command.append(f"--storage.tsdb.path={folder / 'data'}")
-        return self.start(name, command, port, "/-/ready")
+        command = [word for word in command_of(folder, content, port, program) if storage or not word.startswith("--storage.tsdb.path")]
+        return self.start(name, [*command, *flags], port, "/-/ready")
 
 
 def shipped_rules(folder, interval=None):
@@ -198,8 +142,7 @@ def seconds(text):
 
 def rule_problems(api):
     """Rules that did not load or could not be evaluated."""
-    url = f"http://127.0.0.1:{api.port}/api/v1/rules"
-    found = json.loads(get(url))["data"]["groups"]
+    found = api.ask("rules")["groups"]
     expected = {group["name"]: len(group["rules"]) for group in groups()}
     loaded = {group["name"]: len(group["rules"]) for group in found}
     if loaded != expected:

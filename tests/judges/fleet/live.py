@@ -9,6 +9,7 @@ import shutil
 import time
 
 import engines
+from harness import until
 
 def unread(names):
     """A relabeling that drops these families."""
@@ -26,7 +27,7 @@ class Window:
 
     def now(self):
         # Debian's 2.42 has one counter, Prometheus 3 one for each type of sample.
-        lines = engines.get(f"http://127.0.0.1:{self.engine.port}/metrics").splitlines()
+        lines = self.engine.get("/metrics").splitlines()
         samples = sum(float(line.split()[-1]) for line in lines if line.startswith(self.SAMPLES))
         return time.monotonic(), self.engine.cpu(), samples
 
@@ -56,9 +57,7 @@ def measure(folder, recordings, mix, machines, minutes, flags=(), with_rules=Tru
         if with_rules:
             running["with rules"] = rig.prometheus("ruled", fleet, rules=engines.shipped_rules(rig.folder / "rules"), **settings)
         empty = {name: engine.memory() for name, engine in running.items()}
-        engines.until(
-            lambda: all(engines.count(one.api, "up == 1") == machines for one in running.values()), "a scrape of the fleet", limit=180
-        )
+        until("a scrape of the fleet", lambda: all(engines.count(one.api, "up == 1") == machines for one in running.values()), 180)
         time.sleep(60)
         first = {name: sizes(engine, empty[name]) for name, engine in running.items()}
         windows = {name: Window(engine) for name, engine in running.items()}

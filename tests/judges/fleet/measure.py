@@ -13,7 +13,6 @@ The machines are simulated and their values are recorded from the real exporter;
 seconds, which hardly depend on what else the machine runs.
 """
 
-import argparse
 import concurrent.futures
 import json
 import os
@@ -29,6 +28,7 @@ import readers
 import record
 import stored
 from engines import run
+from harness import arguments
 
 SHAPE, FRAMES, EVERY = "8x64", 10, 15
 # What the exporters of a variant are started with, and the shape if it is not SHAPE.
@@ -141,8 +141,7 @@ def parts(given, folder):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--exporter", required=True, help="path of the exporter")
+    parser = arguments(__doc__)
     parser.add_argument("--out", required=True, type=Path, help="the folder for the results")
     parser.add_argument("--only", type=lambda text: text.split(","), default=["live", "variants", "rules", "queries"])
     parser.add_argument("--machines", type=lambda text: [int(one) for one in text.split(",")], help="instead of each part's own sizes")

@@ -8,7 +8,6 @@ of the whole run is compared, and the peaks over the gap; and what the rules hav
 Exit status 1 if anything differs.
 """
 
-import argparse
 import re
 import signal
 import sys
@@ -19,6 +18,7 @@ import compare
 import engines
 import record
 import stores
+from harness import arguments, until
 
 SHAPES = ["1x4", "2mig", "demo"]
 FRAMES, EVERY = 20, 2
@@ -128,10 +128,10 @@ def problems(rig, given):
     time.sleep(given.down)
     print(f"the agent has written {(agent.disk('data') - kept) / given.down / 1000:.1f} kB/s to its disk")
     for process in stopped:
-        process.resume()
+        process.start()
     over = time.time()
     for name, (engine, *_) in others.items():
-        engines.until(lambda engine=engine: caught_up(engine, reference), f"{name}: what the agent has kept", limit=120)
+        until(f"{name}: what the agent has kept", lambda engine=engine: caught_up(engine, reference), 120)
         print(f"{name}: everything has arrived {time.time() - over:.0f} s after the return, {over - gap:.0f} s after the stop")
     time.sleep(AFTER)
     # The newest samples may still be on their way.
@@ -142,14 +142,13 @@ def problems(rig, given):
         if evaluator:
             yield from rule_problems(name, engine, ignored, end - RULES_LATE)
             yield from (f"{name}: {problem}" for problem in engines.rule_problems(evaluator.api))
-    for line in engines.get(f"http://127.0.0.1:{agent.port}/metrics").splitlines():
+    for line in agent.get("/metrics").splitlines():
         if re.match(r"prometheus_remote_storage_samples_(dropped|failed)_total\{.*\} [^0]", line):
             yield f"the agent has lost samples: {line}"
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--exporter", required=True, help="path of the exporter")
+    parser = arguments(__doc__)
     for name in ("victoria-metrics", "vmalert", "thanos"):
         parser.add_argument(f"--{name}", help="the program")
     parser.add_argument("--down", type=float, default=150, help="seconds for which the engines are stopped")

@@ -12,7 +12,6 @@ import dashboards
 import week
 
 SCRAPE = 15
-SPANS = {"1 h": 3600, "24 h": 86400, "14 d": 14 * 86400}
 
 
 @dataclasses.dataclass(frozen=True)

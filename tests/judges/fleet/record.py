@@ -7,7 +7,6 @@ The shapes are those of scenarios.py; all of them are recorded at the same time.
 the text while the driver is replaced (`down`). Invariant: the texts are exactly what the exporter sent.
 """
 
-import argparse
 import contextlib
 import gzip
 import json
@@ -15,56 +14,43 @@ import signal
 import sys
 import tempfile
 import time
-import urllib.request
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import harness
 import scenarios
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "dashboards"))
-from machines import free_port, started, wait_until  # noqa: E402
+from harness import exporter
 
 
-def get(port):
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
-        return answer.read().decode()
-
-
-def compressed(port):
+def compressed(url):
     """The size of the exporter's own compressed answer."""
-    request = urllib.request.Request(f"http://127.0.0.1:{port}/metrics", headers={"Accept-Encoding": "gzip"})
-    with urllib.request.urlopen(request, timeout=30) as answer:
-        if answer.headers["Content-Encoding"] != "gzip":
-            raise SystemExit("the exporter does not compress its answer")
-        return len(answer.read())
+    _, headers, content = harness.request(url, headers={"Accept-Encoding": "gzip"})
+    if headers["Content-Encoding"] != "gzip":
+        raise SystemExit("the exporter does not compress its answer")
+    return len(content)
 
 
-def answers(port, text):
-    with contextlib.suppress(OSError):
-        return text in get(port)
-
-
-class Exporter:
+class Exporter(exporter.Exporter):
     """A running exporter on a scenario file."""
 
-    def __init__(self, stack, folder, program, name, scenario, flags):
-        self.port, self.dcgm = free_port(), free_port()
-        path = folder / f"{name}.toml"
+    def __init__(self, folder, program, name, scenario, flags):
+        dcgm, path = harness.free_port(), folder / f"{name}.toml"
         path.write_text(scenario)
-        self.log = stack.enter_context(open(folder / f"{name}.log", "w+b"))
-        addresses = [f"--web.listen-address=127.0.0.1:{self.port}", f"--dcgm.listen-address=127.0.0.1:{self.dcgm}"]
-        node = [f"--kubernetes.node-name=node-{name}"]
-        self.process = stack.enter_context(started([program, f"--demo={path}", *addresses, *node, *flags], self.log))
+        self.dcgm = f"http://127.0.0.1:{dcgm}/metrics"
+        own = [f"--demo={path}", f"--dcgm.listen-address=127.0.0.1:{dcgm}", f"--kubernetes.node-name=node-{name}"]
+        super().__init__(program, *own, *flags, ready=None)
 
-    def ready(self, text):
-        wait_until(lambda: answers(self.port, text), "the exporter", self.log)
+    def shows(self, text):
+        harness.until(f"{text.strip()} is shown", lambda: text in self.get("/metrics"), log=self.output)
 
     def without_driver(self):
         """The text after the exporter has released the driver, as before the driver is replaced; None if nothing tells it."""
-        if "\nvram_exporter_nvml_up 1\n" not in get(self.port):
+        if "\nvram_exporter_nvml_up 1\n" not in self.get("/metrics"):
             return None
         self.process.send_signal(signal.SIGUSR1)
-        self.ready("\nvram_exporter_nvml_up 0\n")
-        return get(self.port)
+        self.shows("\nvram_exporter_nvml_up 0\n")
+        return self.get("/metrics")
 
 
 def record(program, shapes, every, frames, flags=(), settle=2):
@@ -73,19 +59,19 @@ def record(program, shapes, every, frames, flags=(), settle=2):
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         live = {}
         for number, shape in enumerate(shapes):
-            live[shape] = Exporter(stack, folder, program, f"machine-{number}", scenarios.text(shape), flags)
+            live[shape] = stack.enter_context(Exporter(folder, program, f"machine-{number}", scenarios.text(shape), flags))
         for shape in shapes:
-            live[shape].ready("\ngpu_memory_used_bytes{")
+            live[shape].shows("\ngpu_memory_used_bytes{")
         time.sleep(settle)
         recordings = {s: {"shape": s, "every": every, "epoch": time.time(), "frames": [], "dcgm": []} for s in shapes}
         begin = time.monotonic()
         for moment in range(frames):
             time.sleep(max(0, begin + moment * every - time.monotonic()))
             for shape in shapes:
-                recordings[shape]["frames"].append(get(live[shape].port))
-                recordings[shape]["dcgm"].append(get(live[shape].dcgm))
+                recordings[shape]["frames"].append(live[shape].get("/metrics"))
+                recordings[shape]["dcgm"].append(harness.get(live[shape].dcgm))
         for shape in shapes:
-            recordings[shape]["compressed"] = compressed(live[shape].port), compressed(live[shape].dcgm)
+            recordings[shape]["compressed"] = compressed(live[shape].url + "/metrics"), compressed(live[shape].dcgm)
             recordings[shape]["down"] = live[shape].without_driver()
         return recordings
 
@@ -101,8 +87,7 @@ def read(path):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--exporter", required=True, help="path of the exporter")
+    parser = harness.arguments(__doc__)
     parser.add_argument("--out", required=True, type=Path, help="the folder for the recordings")
     parser.add_argument("--every", type=float, default=15, help="seconds between two moments")
     parser.add_argument("--frames", type=int, default=10, help="number of moments")

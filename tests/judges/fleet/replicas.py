@@ -9,7 +9,6 @@ both replicas of cluster-0, and those of cluster-1 as if two jobs scraped each e
 file does not keep.
 """
 
-import argparse
 import json
 import re
 import sys
@@ -22,10 +21,10 @@ import record
 import stores
 import week
 import yaml
-from machines import free_port
+from harness import ROOT, arguments, free_port, until
 from template import labels_of
 
-CONFIGURATION = yaml.safe_load((engines.ROOT / "deploy/prometheus/fleet/shard.yml").read_text())
+CONFIGURATION = yaml.safe_load((ROOT / "deploy/prometheus/fleet/shard.yml").read_text())
 SHAPES = ["1x4", "2mig"]
 PER_CLUSTER = 4
 EVERY, RULES_EVERY = "2s", "4s"
@@ -95,10 +94,7 @@ def servers(rig, fleet, store, third, alerts, pattern):
         for shard in range(SHARDS):
             name = f"{cluster}-{replica}-{shard}"
             config = configuration(fleet, cluster, replica, shard, store, third, alerts.port, pattern)
-            port, path = free_port(), rig.folder / f"{name}.yml"
-            path.write_text(json.dumps(config))
-            command = ["prometheus", f"--config.file={path}", f"--web.listen-address=127.0.0.1:{port}", "--log.level=warn"]
-            yield rig.start(name, [*command, f"--storage.tsdb.path={rig.folder / name / 'data'}"], port, "/-/ready")
+            yield rig.configured(name, config)
 
 
 def counted(store, expression):
@@ -109,7 +105,7 @@ def devices_of(fleet):
     """How many GPUs each cluster has, and how many devices its namespaces use, from the machines themselves."""
     gpus, used = {}, {}
     for at in range(2 * PER_CLUSTER):
-        text = engines.get(f"http://127.0.0.1:{fleet.port}/machine/{at}/metrics?at=1")
+        text = fleet.get(f"/machine/{at}/metrics?at=1")
         cluster = f"cluster-{at // PER_CLUSTER}"
         gpus[cluster] = gpus.get(cluster, 0) + len(re.findall(r"^gpu_up\{", text, re.M))
         workloads = [dict(labels_of(line)) for line in text.splitlines() if line.startswith("gpu_workload_processes{")]
@@ -121,7 +117,7 @@ def devices_of(fleet):
 def sent_problems(running):
     """A refused sample takes the whole request with it, and nothing sends it again."""
     for engine in running:
-        for line in engines.get(f"http://127.0.0.1:{engine.port}/metrics").splitlines():
+        for line in engine.get("/metrics").splitlines():
             if re.match(r"prometheus_remote_storage_samples_failed_total\{.*\} [^0]", line):
                 yield f"{engine.folder.name}: the long-term server has refused samples: {line}"
 
@@ -177,7 +173,7 @@ def third_problems(third, nodes, gpus, used):
 
 
 def alert_problems(alerts):
-    found = json.loads(engines.get(f"http://127.0.0.1:{alerts.port}/api/v2/alerts"))
+    found = json.loads(alerts.get("/api/v2/alerts"))
     firing = sorted((one["labels"]["cluster"], one["labels"]["instance"]) for one in found if one["labels"]["alertname"] == ALERT["alert"])
     expected = [(f"cluster-{at // PER_CLUSTER}", f"node-{at % PER_CLUSTER:05}") for at in range(2 * PER_CLUSTER)]
     print(f"Alertmanager: {len(firing)} alerts of {len(expected)} nodes")
@@ -210,7 +206,7 @@ def problems(rig, given):
     fleet = rig.fleet(recordings, 2 * PER_CLUSTER, ",".join(SHAPES), "--clusters=2")
     running = list(servers(rig, fleet, store, third, alerts, pattern))
     seen = "last_over_time(instance:gpu_up:sum[1m])"
-    engines.until(lambda: sum(engines.count(one.api, seen) for one in running) == len(SERVERS) * PER_CLUSTER, "all scrapes")
+    until("all scrapes", lambda: sum(engines.count(one.api, seen) for one in running) == len(SERVERS) * PER_CLUSTER)
     # The rules that read others, the delay of remote write, and the engine's own delay.
     time.sleep(30)
     nodes, (gpus, used) = {one: PER_CLUSTER for one in ("cluster-0", "cluster-1")}, devices_of(fleet)
@@ -221,8 +217,7 @@ def problems(rig, given):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--exporter", required=True, help="path of the exporter")
+    parser = arguments(__doc__)
     parser.add_argument("--victoria-metrics", help="the program, as the long-term server")
     parser.add_argument("--thanos", help="the program, as the long-term server")
     given = parser.parse_args()

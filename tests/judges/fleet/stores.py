@@ -5,17 +5,11 @@ is not about addresses and folders. Invariant: an engine gets no other flags tha
 """
 
 import json
-import socket
 
 import engines
-from engines import free_port
+from harness import free_port, listens, until
 
 ANY_AGE = ("-retentionPeriod=100y",)
-
-
-def listens(port):
-    with socket.create_connection(("127.0.0.1", port), timeout=5):
-        return True
 
 
 class Store(engines.Engine):
@@ -71,7 +65,7 @@ class Thanos:
         command += [f"--receive.capnproto-address=127.0.0.1:{free_port()}"]
         engine = self.rig.start(f"{self.name}-receive", command, self.web, "/-/ready", Store)
         # It says that it is ready before it listens for remote write.
-        engines.until(lambda: listens(self.remote), "the receiver")
+        until("the receiver listens", lambda: listens(self.remote))
         return engine
 
     def ask(self, stores):
