@@ -7,13 +7,9 @@ without a password, and every field.
 Exits with status 1 if a response does not match its schema, or if no response covers a path or a property in the file.
 """
 
-import argparse
-import http.client
 import json
 import os
-import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -22,7 +18,11 @@ from pathlib import Path
 import yaml
 from jsonschema import Draft202012Validator
 
-ROOT = Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import harness.exporter
+from harness import ROOT, finish
+
 SPEC = yaml.safe_load((ROOT / "docs/openapi.yaml").read_text())
 # How long any wait may take before the check gives up. The limit is generous, because the machine may be busy.
 PATIENCE = 120
@@ -62,45 +62,23 @@ memory = [{ kind = "spike", base = "36GiB", peak = "39200MiB", hold = "1s", ever
 ELSEWHERE = {"10s", "60s", "exit_status", "mig_index", "no_advice", "problem", "processes_invisible", "processes_left_out", "signal"}
 
 
-class Exporter:
-    """The exporter on a simulated machine, on a free loopback port."""
+class Exporter(harness.exporter.Exporter):
+    """The exporter on a simulated machine."""
 
     def __init__(self, program, scenario, folder, *more, **environment):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
         machine = more or [f"--demo={scenario}"]
-        self.process = subprocess.Popen(
-            [program, *machine, f"--web.listen-address=127.0.0.1:{self.port}", f"--recorder.path={folder}"],
-            env={**os.environ, **environment},
-            stderr=subprocess.DEVNULL,
-        )
-
-    def __enter__(self):
-        self.until(lambda: self.ask("GET", "/readyz")[0] == 200, "the exporter is ready")
-        return self
-
-    def __exit__(self, *_):
-        self.process.send_signal(signal.SIGTERM)
-        self.process.wait()
+        super().__init__(program, *machine, f"--recorder.path={folder}", environment=environment, limit=PATIENCE)
 
     def ask(self, method, path):
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
+        """The status, the type and the content of an answer; status 0 if there is none."""
         try:
-            connection.request(method, path)
-            response = connection.getresponse()
-            return response.status, response.headers.get_content_type(), response.read()
+            status, headers, content = harness.request(self.url + path, method, timeout=PATIENCE)
         except OSError:
             return 0, "", b""
-        finally:
-            connection.close()
+        return status, headers.get_content_type(), content
 
-    def until(self, done, what):
-        deadline = time.monotonic() + PATIENCE
-        while not done():
-            if time.monotonic() > deadline:
-                raise SystemExit(f"not within {PATIENCE} s: {what}")
-            time.sleep(0.1)
+    def until(self, what, done):
+        harness.until(what, done, PATIENCE, log=self.output)
 
 
 def resolved(node):
@@ -170,7 +148,7 @@ class Judge:
 
 def judge_machine(judge, exporter):
     recorded = "/api/v1/history?of=gpus"
-    exporter.until(lambda: any(series["memory"]["points"] for series in json.loads(exporter.ask("GET", recorded)[2])["series"]), "a recorded value")
+    exporter.until("a recorded value", lambda: any(series["memory"]["points"] for series in json.loads(exporter.ask("GET", recorded)[2])["series"]))
     for name in ("gpus", "processes", "workloads", "events", "reports"):
         judge.answer(exporter, "GET", f"/api/v1/{name}", f"/api/v1/{name}", 200)
     # A list of processes is read every 2 s, and a peak has the first list after it.
@@ -186,7 +164,7 @@ def judge_incident(judge, exporter):
         listed = json.loads(exporter.ask("GET", path)[2])["incidents"]
         return [found for found in listed if found["kind"] == "ended_at_peak" and found["complete"]]
 
-    exporter.until(complete, "a complete incident")
+    exporter.until("a complete incident", complete)
     judge.answer(exporter, "GET", path, path, 200)
     one = f"{path}/{complete()[0]['id']}"
     judge.answer(exporter, "GET", f"{path}/{{id}}", one, 200)
@@ -208,7 +186,7 @@ def judge_repeats(judge, program, folder):
     Path(scenario).write_text(SWINGING)
     os.mkdir(kept)
     with Exporter(program, scenario, kept) as exporter:
-        exporter.until(lambda: list(Path(kept).glob("incident-*.json")), "an incident on disk")
+        exporter.until("an incident on disk", lambda: list(Path(kept).glob("incident-*.json")))
         exporter.process.kill()
     with Exporter(program, scenario, kept) as exporter:
 
@@ -216,7 +194,7 @@ def judge_repeats(judge, program, folder):
             return judge.answer(exporter, "GET", path, path, 200)["incidents"]
 
         for name, field in (("a restored incident", "id"), ("a repeat", "last_at")):
-            exporter.until(lambda: any(field in found for found in listed()), name)
+            exporter.until(name, lambda: any(field in found for found in listed()))
             one = next(found["id"] for found in listed() if field in found)
             judge.answer(exporter, "GET", f"{path}/{{id}}", f"{path}/{one}", 200)
 
@@ -266,10 +244,10 @@ def judge_reports(judge, program, folder):
              "allocated_bytes": 1 << 30, "reserved_bytes": 3 << 30, "snapshot_path": "/tmp/snapshot.pickle"},
         ]
         client.sendall(b"".join(json.dumps(message).encode() + b"\n" for message in messages))
-        exporter.until(lambda: b"needed_bytes" in exporter.ask("GET", "/api/v1/gpus")[2], "a reported value")
+        exporter.until("a reported value", lambda: b"needed_bytes" in exporter.ask("GET", "/api/v1/gpus")[2])
         for name in ("gpus", "processes"):
             judge.answer(exporter, "GET", f"/api/v1/{name}", f"/api/v1/{name}", 200)
-        exporter.until(lambda: b"out_of_memory" in exporter.ask("GET", "/api/v1/events")[2], "a failed allocation")
+        exporter.until("a failed allocation", lambda: b"out_of_memory" in exporter.ask("GET", "/api/v1/events")[2])
         judge.answer(exporter, "GET", "/api/v1/events", "/api/v1/events", 200)
         listed = judge.answer(exporter, "GET", "/api/v1/incidents", "/api/v1/incidents", 200)["incidents"]
         reports = judge.answer(exporter, "GET", "/api/v1/reports", "/api/v1/reports", 200)["reports"]
@@ -280,8 +258,7 @@ def judge_reports(judge, program, folder):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--exporter", required=True, metavar="PATH")
+    parser = harness.arguments(__doc__)
     parser.add_argument("--scenario", default="demo,mig-h100,mixed,hostile-names", metavar="NAME,...")
     options = parser.parse_args()
     judge = Judge()
@@ -303,10 +280,8 @@ def main():
     judge.problems += [f"{method} {path}: never requested" for method, path in sorted(paths - judge.visited)]
     judge.problems += [f"the property {name} is in no response" for name in sorted(judge.wanted - judge.seen - ELSEWHERE)]
     print(f"{len(judge.visited)} of {len(paths)} paths, {len(judge.seen & judge.wanted)} properties")
-    for problem in judge.problems:
-        print(f"FAIL {problem}")
-    sys.exit(1 if judge.problems else 0)
+    return finish(judge.problems)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

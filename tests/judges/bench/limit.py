@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import proc
-from machine import end_process
+from harness import end
 
 WAIT = 60.0
 
@@ -36,7 +36,7 @@ class Program:
         return self
 
     def __exit__(self, *_):
-        end_process(self.process)
+        end(self.process)
 
     @property
     def pid(self):

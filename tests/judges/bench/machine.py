@@ -15,7 +15,8 @@ HERE = Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent / "gpu"))
 
 import nvml_abi
-from children import Child, Crowd, end_process
+from children import Child, Crowd
+from harness import end
 
 BARE = ("bare.c", "same.c", "telemetry.c", "nvml.c")
 SCRAPER = ("client.c",)
@@ -44,7 +45,7 @@ class Sleepers:
         return self
 
     def __exit__(self, *_):
-        end_process(self.process)
+        end(self.process)
 
 
 class SimulatedMachine:

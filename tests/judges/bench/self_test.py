@@ -2,7 +2,11 @@
 
     self_test.py"""
 
+import sys
 import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 if __name__ == "__main__":
     unittest.main(module=None, argv=["self_test.py", "test_readings", "test_scrapes", "test_judgement"])

@@ -3,14 +3,13 @@ is an error only if continuous integration installs that subject."""
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from machine import end_process
+from harness import end, free_port
 
 REQUIRED = ("nvitop", "all-smi")
 OURS, NVITOP, ALL_SMI, NVIDIA_GPU_EXPORTER = "ours", "nvitop", "all-smi", "nvidia_gpu_exporter"
@@ -64,13 +63,7 @@ class Running:
         return self
 
     def __exit__(self, *_):
-        end_process(self.process)
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+        end(self.process)
 
 
 def program(given, name):

@@ -12,9 +12,11 @@ from pathlib import Path
 
 import yaml
 
-import compare
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-ROOT = compare.ROOT
+import compare
+from harness import ROOT, finish
+
 FOLDER = ROOT / "deploy/collectors"
 PAGE = (ROOT / "docs/collectors.md").read_text()
 LIMITS = {"scrape_interval": "15s", "scrape_timeout": "5s", "sample_limit": 50000, "honor_labels": False}
@@ -125,9 +127,7 @@ def main():
     checks = (prometheus, collector, victoria_metrics, telegraf, alloy, datadog, zabbix, page)
     found = [problem for check in checks for problem in check()]
     print(f"{len(list(FOLDER.iterdir()))} snippets")
-    for problem in found:
-        print(problem, file=sys.stderr)
-    return 1 if found else 0
+    return finish(found)
 
 
 if __name__ == "__main__":

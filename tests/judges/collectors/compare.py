@@ -16,27 +16,25 @@ import argparse
 import contextlib
 import dataclasses
 import http.client
-import http.server
 import json
 import math
-import os
 import re
-import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-import urllib.error
-import urllib.parse
-import urllib.request
 from pathlib import Path
 
 import yaml
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as families_of_open_metrics
 from prometheus_client.parser import text_string_to_metric_families as families_of_text
 
-ROOT = Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from harness import PATIENCE, ROOT, free_port, get, skipped, started, tail, until
+from harness.prometheus import Api
+from harness.serving import Handler, Serving
+
 SNIPPETS = ROOT / "deploy/collectors"
 # What a scraper adds about the scrape itself; excluded everywhere, because the values depend on the scraper.
 ABOUT_THE_SCRAPE = re.compile(r"up|scrape_\w+")
@@ -44,52 +42,20 @@ ABOUT_THE_SCRAPE = re.compile(r"up|scrape_\w+")
 ROUNDING = {"VictoriaMetrics": 1e-11}
 # Prometheus stores the time of an exemplar in whole milliseconds and cuts off the rest; a little more because of the decimal places.
 EXEMPLAR_TIME = 0.0011
-WAIT = 60
 TEXT, OPEN_METRICS = "text/plain", "application/openmetrics-text"
 FAMILIES = {TEXT: families_of_text, OPEN_METRICS: families_of_open_metrics}
 
 
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
-def get(url, data=None):
-    with urllib.request.urlopen(url, data=data, timeout=10) as response:
-        return response.read().decode()
-
-
-def until(what, condition):
-    """Calls the condition until it returns a true value, which is the result."""
-    end = time.monotonic() + WAIT
-    while time.monotonic() < end:
-        with contextlib.suppress(OSError, urllib.error.URLError):
-            found = condition()
-            if found:
-                return found
-        time.sleep(0.5)
-    raise SystemExit(f"{what}: nothing within {WAIT} s")
-
-
 @contextlib.contextmanager
 def running(folder, *command):
-    """The program with its log in the folder; its output is printed if the comparison raises an exception."""
-    log = Path(folder) / f"{Path(command[0]).name}-{free_port()}.log"
-    with log.open("w") as output:
-        process = subprocess.Popen([str(word) for word in command], stdout=output, stderr=subprocess.STDOUT, cwd=folder)
-    try:
-        yield process
-    except BaseException:
-        print("".join(log.read_text(errors="replace").splitlines(keepends=True)[-20:]), file=sys.stderr)
-        raise
-    finally:
-        process.terminate()
+    """The program, started in the folder; its output is printed if the comparison raises an exception."""
+    with tempfile.TemporaryFile() as log:
         try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+            with started(command, log, cwd=folder) as process:
+                yield process
+        except BaseException:
+            print(tail(log), file=sys.stderr)
+            raise
 
 
 @contextlib.contextmanager
@@ -118,7 +84,7 @@ def format_of(content_type):
     return content_type.partition(";")[0]
 
 
-class Replay(http.server.BaseHTTPRequestHandler):
+class Replay(Handler):
     exporter = ""
     # By Content-Type.
     texts = {}
@@ -129,14 +95,7 @@ class Replay(http.server.BaseHTTPRequestHandler):
         accept = self.headers.get_all("Accept", [])
         content_type, _ = asked(self.exporter, accept, "HEAD")
         self.answered.append((content_type, ", ".join(accept)))
-        self.send_response(200)
-        self.send_header("Content-Type", content_type)
-        self.send_header("Content-Length", str(len(self.texts[content_type])))
-        self.end_headers()
-        self.wfile.write(self.texts[content_type])
-
-    def log_message(self, *_):
-        pass
+        self.reply(200, self.texts[content_type], {"Content-Type": content_type})
 
 
 @dataclasses.dataclass
@@ -165,12 +124,8 @@ def serving(exporter):
     if {format_of(content_type) for content_type in texts} != {TEXT, OPEN_METRICS}:
         raise SystemExit(f"the exporter answered with {sorted(texts)}")
     handler = type("Recorded", (Replay,), {"exporter": exporter, "texts": texts, "answered": []})
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        try:
-            yield Target(f"127.0.0.1:{server.server_address[1]}", handler)
-        finally:
-            server.shutdown()
+    with Serving(handler) as server:
+        yield Target(f"127.0.0.1:{server.server_port}", handler)
 
 
 @dataclasses.dataclass
@@ -229,12 +184,10 @@ def stored(server, with_exemplars=True):
     """The latest value of every series of a server with Prometheus' API, as soon as the job is complete, and the exemplars."""
 
     def query():
-        expression = urllib.parse.quote('{job="vram-exporter"}')
-        answer = json.loads(get(f"http://{server}/api/v1/query?query={expression}"))
-        found = dict(series(result["metric"], result["value"][1]) for result in answer["data"]["result"])
-        return without_scrape_series(found)
+        found = Api(server.partition(":")[2]).instant('{job="vram-exporter"}')
+        return without_scrape_series(dict(series(result["metric"], result["value"][1]) for result in found))
 
-    until(server, query)
+    until(f"series at {server}", query)
     # A batch of remote write may hold only a part of a scrape.
     before = None
     while (found := query()) != before:
@@ -245,11 +198,11 @@ def stored(server, with_exemplars=True):
 
 def exemplars_of(server):
     """The exemplars of a Prometheus."""
-    query = urllib.parse.urlencode({"query": '{job="vram-exporter"}', "start": time.time() - 3600, "end": time.time() + 60})
-    answer = json.loads(get(f"http://{server}/api/v1/query_exemplars?{query}"))
+    span = {"start": time.time() - 3600, "end": time.time() + 60}
+    answer = Api(server.partition(":")[2]).ask("query_exemplars", query='{job="vram-exporter"}', **span)
     return dict(
         exemplar(one["seriesLabels"], found["labels"], found["value"], found["timestamp"])
-        for one in answer["data"]
+        for one in answer
         for found in one["exemplars"]
     )
 
@@ -329,7 +282,7 @@ def by_otelcol(tools, target, folder):
 def by_telegraf(tools, target, folder):
     out = Path(folder) / "telegraf.prom"
     config = snippet(SNIPPETS / "telegraf.conf", {"localhost:9836": target, '"stdout"': f'"{out}"'}, folder)
-    done = subprocess.run([tools.telegraf, "--config", config, "--once"], capture_output=True, text=True, timeout=WAIT)
+    done = subprocess.run([tools.telegraf, "--config", config, "--once"], capture_output=True, text=True, timeout=PATIENCE)
     if done.returncode != 0:
         raise SystemExit(f"telegraf: {done.stdout}{done.stderr}")
     return Delivered(parsed(out.read_text()).series)
@@ -339,7 +292,7 @@ def by_datadog(tools, target, folder):
     """What the Agent's check submits, under the exporter's names."""
     program = Path(__file__).with_name("datadog_check.py")
     command = [tools.datadog_python, program, SNIPPETS / "datadog-openmetrics.yaml", f"http://{target}/metrics"]
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=WAIT)
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=PATIENCE)
     if done.returncode != 0:
         raise SystemExit(f"Datadog's check: {done.stderr}")
     found = {}
@@ -451,8 +404,7 @@ def main():
         for name, (needed, deliver, choose) in COLLECTORS.items():
             missing = [tool for tool in needed if not getattr(tools, tool)]
             if missing:
-                print(f"SKIPPED: {name}: no --{' --'.join(missing).replace('_', '-')}")
-                failed |= bool(os.environ.get("VRAM_EXPORTER_TEST_REQUIRE_ALL"))
+                failed |= bool(skipped(f"{name}: no --{' --'.join(missing).replace('_', '-')}"))
                 continue
             found = deliver(tools, target.address, folder)
             content_type, accept = target.answered()

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import yaml
 
-ROOT = Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from harness import ROOT, finish
+
 FOLDER = ROOT / "deploy"
 # Folders in which the services look for the shipped files.
 MOUNTED = {"deploy/prometheus/rules", "grafana/dashboards", "grafana/provisioning/dashboards", "grafana/provisioning/datasources"}
@@ -111,9 +114,7 @@ def main():
     known = set(re.findall(r"`(VRAM_EXPORTER_[A-Z_]+)`", (ROOT / "docs/configuration.md").read_text()))
     found += [f"{name} is not a key" for name in override["services"]["exporter"]["environment"] if name not in known]
     print(", ".join(f"{name} ({service['image']})" for name, service in services.items()))
-    for problem in found:
-        print(problem, file=sys.stderr)
-    return 1 if found else 0
+    return finish(found)
 
 
 if __name__ == "__main__":

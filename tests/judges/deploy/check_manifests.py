@@ -9,13 +9,17 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import kubernetes_validate
 import yaml
 from kubernetes_validate.utils import all_versions, major_minor
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 import pod_security
 import scenarios
+from harness import finish
 
 # Kinds that are not part of Kubernetes itself. Any other kind without a schema is a mistake.
 CUSTOM = {"PodMonitor", "ServiceMonitor", "PrometheusRule"}
@@ -336,9 +340,7 @@ def main():
         )
         found += [f"{scenario.name}: {problem}" for problem in problems]
     print(f"against Kubernetes {', '.join(versions)}; kinds without a schema: {', '.join(sorted(CUSTOM))}")
-    for problem in found:
-        print(problem, file=sys.stderr)
-    return 1 if found else 0
+    return finish(found)
 
 
 if __name__ == "__main__":

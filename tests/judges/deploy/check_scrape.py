@@ -6,10 +6,14 @@ import re
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 
 import yaml
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 import scenarios
+from harness import finish
 
 FOLDER = scenarios.ROOT / "deploy/prometheus"
 # One pod of the DaemonSet, as Prometheus discovers it.
@@ -163,9 +167,7 @@ def main():
             found.append(f"{name}: honor_labels is {honor}, not {wanted}")
     if len(shapes) != 1:
         found.append(f"PodMonitor and ServiceMonitor give different labels: {sorted(map(sorted, shapes))}")
-    for problem in found:
-        print(problem, file=sys.stderr)
-    return 1 if found else 0
+    return finish(found)
 
 
 if __name__ == "__main__":

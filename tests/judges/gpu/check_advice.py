@@ -11,7 +11,8 @@ from check_reports import ended
 from children import Child
 from exporter import Exporter
 from pod_server import PodServer, pod
-from prometheus import Prometheus, wait
+from harness import until
+from prometheus import Prometheus
 
 # The share of the GPU that a training step allocates: so large that two advised fractions fill most of the GPU, and fit.
 SHARE = 0.36
@@ -189,7 +190,7 @@ def promised(setup, results):
         flags = (f"--kubernetes.api-server={server.url}", f"--kubernetes.node-name={NODE}")
         with Exporter(setup, "promised", *flags) as exporter, Prometheus(setup, "promised", exporter.port, rules) as prometheus:
             begun_at = time.monotonic()
-            shown = wait("gpu_memory_promised_bytes", lambda: exporter.scrape().value("gpu_memory_promised_bytes", gpu=0), 30)
+            shown = until("gpu_memory_promised_bytes", lambda: exporter.scrape().value("gpu_memory_promised_bytes", gpu=0), 30)
             seen = time.monotonic() - begun_at
             results.check("promised: two halves", f"{shown:.0f} bytes after {seen:.1f} s, without a process", f"{2 * half}: the GPU's total", shown == 2 * half and not gpu.processes())
             results.check("promised: against what can be allocated", f"{(shown - allocatable) / MIB:+.0f} MiB", "above it", shown > allocatable)
@@ -202,11 +203,11 @@ def flagged(prometheus, gpu, results, excess):
     """The alert of the shipped rules, as Prometheus evaluates it; its groups have an interval of a minute."""
     begun_at = time.monotonic()
     rule = prometheus.alert("GpuMemoryOverpromised")
-    found = wait("GpuMemoryOverpromised's expression", lambda: prometheus.query(rule["query"]), 150)
+    found = until("GpuMemoryOverpromised's expression", lambda: prometheus.query(rule["query"]), 150)
     [(labels, value)] = found
     figure = f"{value / MIB:+.0f} MiB on GPU {labels.get('gpu')} after {time.monotonic() - begun_at:.0f} s"
     results.check("promised: the expression of GpuMemoryOverpromised", figure, f"{excess / MIB:+.0f} MiB, no process", value == excess and not gpu.processes())
-    alerts = wait("GpuMemoryOverpromised", lambda: prometheus.alert("GpuMemoryOverpromised")["alerts"], 150)
+    alerts = until("GpuMemoryOverpromised", lambda: prometheus.alert("GpuMemoryOverpromised")["alerts"], 150)
     states = [alert["state"] for alert in alerts]
     figure = f"{', '.join(states)} after {time.monotonic() - begun_at:.0f} s, fires after {rule['duration']:.0f} s"
     results.check("promised: GpuMemoryOverpromised in Prometheus", figure, "one, pending or firing; no process", len(states) == 1 and not gpu.processes())

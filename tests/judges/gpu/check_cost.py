@@ -8,8 +8,9 @@ import subprocess
 import sys
 import time
 
-from children import Crowd, end_process
-from exporter import Exporter, Server, cpu_seconds, free_port, resident_kib
+from children import Crowd
+from exporter import Exporter, Server, resident_kib
+from harness import cpu_seconds, end, free_port
 from results import percentile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -38,7 +39,7 @@ class Bare:
         return self
 
     def __exit__(self, *_):
-        end_process(self.process)
+        end(self.process)
 
     def answer(self):
         line = self.process.stdout.readline()
@@ -81,8 +82,8 @@ def nvitop_server(setup, results):
     results.note("nvitop-exporter", version.stdout.strip())
     command += ["--bind-address", "127.0.0.1", "--port", str(port), "--interval", "1"]
     try:
-        return Server(command, port, os.path.join(setup.out, "nvitop.log"), environment).__enter__()
-    except RuntimeError as error:
+        return Server(command, port, "/metrics", os.path.join(setup.out, "nvitop.log"), environment).__enter__()
+    except AssertionError as error:
         print(f"     {error}", flush=True)
         results.note("nvitop-exporter", "does not start, see nvitop.log")
         return None

@@ -4,7 +4,8 @@ import os
 import subprocess
 import time
 
-from exporter import Exporter, Server, free_port
+from exporter import Exporter, Server
+from harness import free_port
 
 # The family, what nvidia-smi calls it, and by how much the two may differ, because they are read one after the other.
 VALUES = [
@@ -64,7 +65,7 @@ def dcgm(setup, results):
         file.write("DCGM_FI_DRIVER_VERSION, label, Text\n")
     flags = [f"--dcgm.listen-address=127.0.0.1:{port}", f"--dcgm.collectors-file={listed}", "--telemetry.interval=200ms"]
     with Exporter(setup, "dcgm", *flags, "--telemetry.slow-interval=500ms"):
-        listener = Server(None, port, None)
+        listener = Server((), port)
         # The clocks and the load of the exporter's start settle.
         time.sleep(4)
         for _ in range(5):

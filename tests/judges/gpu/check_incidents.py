@@ -15,8 +15,9 @@ from check_advice import RULES, advised
 from check_cost import build_bare
 from check_memory import MIB, settle
 from children import Child, ChildFailed, Crowd
-from exporter import Exporter, cpu_seconds, resident_kib
-from prometheus import Prometheus, wait
+from exporter import Exporter, resident_kib
+from harness import cpu_seconds, until
+from prometheus import Prometheus
 from results import percentile
 
 GIB = 1 << 30
@@ -318,7 +319,7 @@ def told_elsewhere(setup, results, exporter, prometheus, found, own):
         alerts = prometheus.alert("GpuMemoryIncident")["alerts"]
         return next((one for one in alerts if one["state"] == "firing" and one["labels"]["kind"] == "ended_at_peak"), None)
 
-    mail = wait("the alert about the incident", alert, 90)["annotations"]
+    mail = until("the alert about the incident", alert, 90)["annotations"]
     with open(f"{setup.out}/incidents-story.mail.json", "w") as out:
         json.dump(mail, out, indent=1)
     page = f"http://127.0.0.1:{exporter.port}/?gpu={uuid}&at={found['at']:.0f}"

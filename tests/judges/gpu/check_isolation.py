@@ -23,12 +23,13 @@ import time
 import traceback
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "isolation"))
+sys.path.insert(0, str(HERE.parent))
 
 import nvml_abi
 from children import Child, Crowd
+from harness import cpu_seconds
+from harness.exporter import Exporter, slow_faults, value
 from results import Results
-from subject import Exporter, cpu_seconds, slow_faults, value
 
 GIB = 1 << 30
 MEMORY, LIST, TEMPERATURE = "nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetTemperature"
@@ -70,7 +71,7 @@ def isolation(exporter, wrapper, out, results):
     for name, line, is_slow in CASES:
         control.unlink(missing_ok=True)
         with Child("spikes", environment=second) as child:
-            with Exporter(exporter, out / "isolation.log", f"--nvml.library={wrapper}", environment=environment) as running:
+            with Exporter(exporter, f"--nvml.library={wrapper}", log=out / "isolation.log", environment=environment) as running:
                 time.sleep(2)
                 faults = slow_faults(running.scrape())
                 aside = out / "delay.new"
@@ -97,7 +98,7 @@ def bare_share(bare, library):
 
 
 def exporter_share(exporter, library, out, flags):
-    with Exporter(exporter, out / "cost.log", f"--nvml.library={library}", *flags) as running:
+    with Exporter(exporter, f"--nvml.library={library}", *flags, log=out / "cost.log") as running:
         # The first seconds are those of the start.
         time.sleep(4)
         before, begun = cpu_seconds(running.pid), time.monotonic()

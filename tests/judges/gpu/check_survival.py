@@ -47,7 +47,7 @@ def started(setup, gpu, name):
     """A new exporter, and the seconds from its start until its values were correct."""
     begun = time.monotonic()
     exporter = Exporter(setup, name)
-    exporter.ready_path = "/healthz"
+    exporter.ready = "/healthz"
     exporter.__enter__()
     return exporter, right_after(exporter, gpu, begun)
 

@@ -7,6 +7,8 @@ import subprocess
 import sys
 import time
 
+from harness import end
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -53,7 +55,7 @@ class Child:
 
     def end(self):
         """Close the stdin of the process to make it exit; kill it if it does not."""
-        end_process(self.process, self.grace)
+        end(self.process, self.grace)
 
     def __enter__(self):
         self.hear()
@@ -61,24 +63,6 @@ class Child:
 
     def __exit__(self, *_):
         self.end()
-
-
-def end_process(process, grace=5.0):
-    """Stop one process that was started here, by its handle."""
-    if process.stdin:
-        try:
-            process.stdin.close()
-        except OSError:
-            pass  # it has already ended
-    else:
-        process.terminate()
-    try:
-        process.wait(grace)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-    if process.stdout:
-        process.stdout.close()
 
 
 class Crowd:

@@ -1,14 +1,13 @@
-"""A running exporter: starting and stopping it, one scrape as numbers, its CPU time and memory."""
+"""A running exporter: one scrape as numbers, the time of a scrape, and the exporter's memory."""
 
-import glob
 import gzip
 import http.client
 import os
 import socket
-import subprocess
 import time
 
-from children import end_process
+import harness
+from harness import free_port
 from prometheus_client.parser import text_string_to_metric_families
 
 
@@ -35,52 +34,8 @@ class Scrape:
         return rows[0][1] if rows else None
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-class Server:
-    """A program that serves /metrics on loopback, started on entry and stopped by its pid on exit."""
-
-    def __init__(self, command, port, log, environment=None, ready_path="/metrics"):
-        self.command, self.port, self.log, self.ready_path = command, port, log, ready_path
-        self.environment = {**os.environ, **(environment or {})}
-        self.process = None
-
-    def __enter__(self):
-        with open(self.log, "ab") as log:
-            self.process = subprocess.Popen(self.command, stdout=log, stderr=log, env=self.environment)
-        try:
-            self.wait_ready()
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *_):
-        end_process(self.process)
-
-    @property
-    def pid(self):
-        return self.process.pid
-
-    def wait_ready(self, limit=30.0):
-        deadline = time.monotonic() + limit
-        answer = "no connection"
-        while time.monotonic() < deadline:
-            if self.process.poll() is not None:
-                raise RuntimeError(f"{self.command[0]} ended with status {self.process.returncode}, see {self.log}")
-            try:
-                status, _ = self.get(self.ready_path)
-                if status == 200:
-                    return
-                answer = f"status {status}"
-            except OSError as error:
-                answer = str(error)
-            time.sleep(0.05)
-        raise RuntimeError(f"{self.command[0]} is not ready after {limit:.0f} s ({answer}), see {self.log}")
+class Server(harness.Server):
+    """A program that serves /metrics on loopback."""
 
     def get(self, path, headers=None):
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
@@ -122,26 +77,7 @@ class Exporter(Server):
     def __init__(self, setup, name, *flags):
         port = free_port()
         command = [setup.exporter, f"--web.listen-address=127.0.0.1:{port}", f"--nvml.library={setup.library}", *flags]
-        super().__init__(command, port, os.path.join(setup.out, f"{name}.log"), ready_path="/readyz")
-
-
-def cpu_seconds(pid):
-    """CPU time of all threads in seconds, from the scheduler's nanoseconds if the kernel provides them, otherwise from
-    clock ticks."""
-    total = 0
-    seen = False
-    for path in glob.glob(f"/proc/{pid}/task/*/schedstat"):
-        try:
-            with open(path) as stat:
-                total += int(stat.read().split()[0])
-                seen = True
-        except (OSError, IndexError):
-            continue  # the thread has ended
-    if seen and total:
-        return total / 1e9
-    with open(f"/proc/{pid}/stat") as stat:
-        columns = stat.read().rpartition(")")[2].split()
-    return (int(columns[11]) + int(columns[12])) / os.sysconf("SC_CLK_TCK")
+        super().__init__(command, port, log=os.path.join(setup.out, f"{name}.log"))
 
 
 def resident_kib(pid):

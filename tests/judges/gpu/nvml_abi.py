@@ -9,7 +9,6 @@ import os
 from ctypes import POINTER, Structure, byref, c_char, c_char_p, c_double, c_int, c_longlong, c_uint, c_ulonglong, c_void_p
 
 NOT_AVAILABLE = 0xFFFFFFFFFFFFFFFF
-NO_INSTANCE = 0xFFFFFFFF
 
 RETURN_NAMES = {
     0: "SUCCESS",

@@ -17,6 +17,9 @@ import select
 import subprocess
 import sys
 import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from children import ChildFailed, Crowd
 

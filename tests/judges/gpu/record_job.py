@@ -32,13 +32,14 @@ import tempfile
 import time
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "rules"))
+
+import names
 import nvml_abi
 from children import Child, ChildFailed
 from exporter import Exporter
-
-ROOT = Path(__file__).resolve().parents[3]
-sys.path.append(str(ROOT / "tests/judges/rules"))
-import names  # noqa: E402
+from harness import ROOT
 
 BASE_MIB = 90 * 1024
 BEFORE = 10
@@ -177,7 +178,7 @@ def main():
         for job in RESERVATIONS if several else [options.job]:
             try:
                 recording = record(job, options, setup, socket)
-            except (ChildFailed, RuntimeError, OSError) as error:
+            except (ChildFailed, AssertionError, RuntimeError, OSError) as error:
                 failed.append(f"{job}: {error}")
                 continue
             report(recording)

@@ -16,6 +16,9 @@ import subprocess
 import sys
 import time
 import traceback
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import check_advice
 import check_cost

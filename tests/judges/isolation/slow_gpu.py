@@ -10,17 +10,17 @@ cost GPU 1 about 50 ms, less than a spike lasts. A program that is to wake every
 time may explain one spike that was not seen. `--seconds` is shared by the cases. Prints a table; the exit status is 1 if a case is wrong.
 The simulator is no GPU: nothing here is a measurement of one."""
 
-import argparse
-import os
-import pathlib
 import subprocess
 import sys
 import tempfile
 import time
+from pathlib import Path
 
-from subject import Exporter, slow_faults, value
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-ROOT = pathlib.Path(__file__).resolve().parents[3]
+from harness import arguments, simulator_of
+from harness.exporter import Exporter, Machine, slow_faults, value
+
 PERIOD, HOLD, RISE = 0.25, 0.1, 50
 SCENARIO = """seed = 9
 [[gpu]]
@@ -72,27 +72,6 @@ print(late)
 """
 
 
-class Machine:
-    """The files of the simulated machine, and how to write its control file."""
-
-    def __init__(self, folder, simulator):
-        self.folder = folder
-        (folder / "scenario.toml").write_text(SCENARIO)
-        (folder / "proc").mkdir()
-        self.flags = [f"--nvml.library={simulator}", f"--path.procfs={folder}/proc", "--process.interval=500ms"]
-        self.environment = {
-            "NVML_SIM_SCENARIO": str(folder / "scenario.toml"),
-            "NVML_SIM_PROCFS": str(folder / "proc"),
-            "NVML_SIM_CONTROL": str(folder / "control.toml"),
-            "NVML_SIM_EPOCH": f"{time.time():.6f}",
-        }
-
-    def control(self, content):
-        aside = self.folder / "control.new"
-        aside.write_text(content)
-        os.replace(aside, self.folder / "control.toml")
-
-
 def observe(exporter, machine, steps, seconds):
     """(spikes that began, spikes that were seen, late wake-ups, slow faults, passes of the process lane) while the steps are in effect."""
     with subprocess.Popen([sys.executable, "-c", PACER], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as pacer:
@@ -121,17 +100,15 @@ def judge(began, seen, late, slow_count, passes, seconds, is_slow):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--exporter", type=pathlib.Path, default=ROOT / "target/release/vram-exporter")
+    parser = arguments(__doc__)
     parser.add_argument("--seconds", type=float, default=40, help="time for all cases together")
     options = parser.parse_args()
-    simulator = options.exporter.resolve().parent / "deps/libnvml_sim.so"
     wrong = 0
     print("| case | spikes | seen | late wake-ups | slow faults | lists | wrong |\n|---|---|---|---|---|---|---|")
     for name, steps, is_slow in CASES:
         with tempfile.TemporaryDirectory() as folder:
-            machine = Machine(pathlib.Path(folder), simulator)
-            with Exporter(options.exporter, machine.folder / "log", *machine.flags, environment=machine.environment) as exporter:
+            machine = Machine(folder, simulator_of(options), SCENARIO)
+            with Exporter(options.exporter, *machine.flags, "--process.interval=500ms", environment=machine.environment) as exporter:
                 exporter.until("a spike", lambda scrape: value(scrape, "gpu_memory_increase_bytes_total", gpu="1") > 2 * RISE << 30)
                 seconds = options.seconds / len(CASES)
                 began, seen, late, slow_count, passes = observe(exporter, machine, steps, seconds)

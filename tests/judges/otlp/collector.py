@@ -8,18 +8,19 @@ the names of the semantic conventions. After the exporter has ended, the last po
 value. Prints SKIPPED if the program is missing. The GPUs are simulated.
 """
 
-import argparse
 import contextlib
-import http.server
 import json
 import os
-import re
-import socket
 import sys
 import tempfile
 import threading
+from pathlib import Path
 
-from programs import free_port, get, started, wait_until
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from harness import Late, arguments, free_port, get, listens, skipped, started, tail, until
+from harness.exporter import samples
+from harness.serving import Handler, Serving
 
 CONFIGURATION = """
 receivers:
@@ -41,9 +42,6 @@ service:
       exporters: [otlp_http]
 """
 SCENARIOS = ["mig-a100", "busy-h200", "hostile-names"]
-LINE = re.compile(r'^(?P<name>[a-z0-9_]+)(?:\{(?P<labels>.*)\})? (?P<value>\S+)$')
-LABEL = re.compile(r'([a-z0-9_]+)="((?:[^"\\]|\\.)*)"')
-ESCAPES = {"\\n": "\n", '\\"': '"', "\\\\": "\\"}
 # Suffixes of names whose values do not change on a simulated machine without events.
 STILL = ("_total_bytes", "_info", "_limit_watts", "_reserved_bytes", "_up", "_window_seconds")
 
@@ -51,17 +49,10 @@ STILL = ("_total_bytes", "_info", "_limit_watts", "_reserved_bytes", "_up", "_wi
 def scrape(port):
     """The series of a scrape with their values; of a histogram its count only, which has its labels."""
     series = {}
-    for line in get(f"http://127.0.0.1:{port}/metrics").splitlines():
-        if line.startswith("#"):
-            continue
-        found = LINE.match(line)
-        if not found:
-            raise SystemExit(f"not a sample: {line}")
-        if found["name"].endswith(("_bucket", "duration_seconds_sum")):
-            continue
-        name = found["name"].removesuffix("_count") if found["name"].endswith("duration_seconds_count") else found["name"]
-        labels = {label: re.sub(r"\\.", lambda at: ESCAPES[at[0]], text) for label, text in LABEL.findall(found["labels"] or "")}
-        series[name, tuple(sorted(labels.items()))] = float(found["value"])
+    for name, labels, value in samples(get(f"http://127.0.0.1:{port}/metrics")):
+        if not name.endswith(("_bucket", "duration_seconds_sum")):
+            name = name.removesuffix("_count") if name.endswith("duration_seconds_count") else name
+            series[name, tuple(sorted(labels.items()))] = value
     return series
 
 
@@ -112,24 +103,13 @@ def receiving():
     """The port of an OTLP receiver, and what arrives there."""
     arrived = Arrived()
 
-    class Receiver(http.server.BaseHTTPRequestHandler):
+    class Receiver(Handler):
         def do_POST(self):
-            arrived.take(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", "2")
-            self.end_headers()
-            self.wfile.write(b"{}")
+            arrived.take(json.loads(self.content()))
+            self.reply(200, b"{}", {"Content-Type": "application/json"})
 
-        def log_message(self, *_):
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Receiver) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        try:
-            yield server.server_address[1], arrived
-        finally:
-            server.shutdown()
+    with Serving(Receiver) as server:
+        yield server.server_port, arrived
 
 
 def compared(scraped, pushed):
@@ -157,7 +137,7 @@ def judge(options, scenario):
             file.write(CONFIGURATION.format(port=port, passed_on=passed_on))
         log = stack.enter_context(tempfile.TemporaryFile())
         stack.enter_context(started([options.collector, f"--config={configuration}"], log))
-        wait_until(lambda: listens(port), "the Collector", log)
+        until("the Collector listens", lambda: listens(port), log=log)
         exporter = stack.enter_context(started([
             options.exporter, f"--demo={scenario}", f"--web.listen-address=127.0.0.1:{own}", "--otlp.interval=1s",
             f"--otlp.endpoint=http://127.0.0.1:{port}",
@@ -168,10 +148,10 @@ def judge(options, scenario):
             return (scraped, pushed) if len(scraped) > 100 and scraped.keys() <= pushed.keys() else None
 
         try:
-            scraped, pushed = wait_until(complete, "every series of a scrape", log)
-        except SystemExit as late:
+            scraped, pushed = until("every series of a scrape", complete, log=log)
+        except Late:
             print(f"{scenario}: missing {sorted(scrape(own).keys() - arrived.copy().keys())[:5]}")
-            raise late
+            raise
         found, equal = compared(scraped, pushed)
         problems += found
         conventions = {name for name, _ in pushed if name.startswith("hw.")}
@@ -184,10 +164,9 @@ def judge(options, scenario):
         exporter.terminate()
         if exporter.wait(timeout=20) != 0:
             problems.append("the exporter ended with an error")
-        wait_until(lambda: not any(value is not None for value in arrived.copy().values()), "the flag on each series", log)
+        until("the flag on each series", lambda: not any(value is not None for value in arrived.copy().values()), log=log)
         problems += [f"twice in one push: {series}" for series in arrived.repeated[:5]]
-        log.seek(0)
-        problems += [line for line in log.read().decode(errors="replace").splitlines() if "fault" in line and "otlp" in line][:5]
+        problems += [line for line in tail(log, 1 << 30).splitlines() if "fault" in line and "otlp" in line][:5]
         print(f"{scenario:14} {len(scraped):5} series of a scrape arrived, {equal} values equal, {len(arrived.series)} series ended with the flag, "
               f"conventions: {sorted(conventions)}, resource: {sorted(arrived.resource)}, {len(problems)} problems")
     for problem in problems[:20]:
@@ -195,25 +174,18 @@ def judge(options, scenario):
     return problems
 
 
-def listens(port):
-    with socket.create_connection(("127.0.0.1", port), timeout=1):
-        return True
-
-
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--exporter", required=True)
+    parser = arguments(__doc__)
     parser.add_argument("--collector", required=True)
     parser.add_argument("--scenario", action="append")
     options = parser.parse_args()
     if not os.access(options.collector, os.X_OK):
-        print(f"SKIPPED: {options.collector} is not installed")
-        sys.exit(1 if os.environ.get("VRAM_EXPORTER_TEST_REQUIRE_ALL") else 0)
+        return skipped(f"{options.collector} is not installed")
     problems = []
     for scenario in options.scenario or SCENARIOS:
         problems += judge(options, scenario)
-    sys.exit(1 if problems else 0)
+    return 1 if problems else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -9,16 +9,19 @@ labels and values, and nothing else except the names of the semantic conventions
 shown. Prints SKIPPED for a program that is missing. The GPUs are simulated.
 """
 
-import argparse
 import contextlib
 import dataclasses
 import os
 import sys
 import tempfile
 import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import comparison
-from programs import free_port, get, query, started, wait_until
+from harness import arguments, free_port, get, skipped, started, tail, until
+from harness.prometheus import Api
 
 SCENARIOS = ["mig-a100", "busy-h200", "hostile-names"]
 SCRAPE = """
@@ -85,7 +88,7 @@ LAST = 10
 def samples(port, selector):
     """The samples of the last seconds, by series."""
     found = {}
-    for result in query(port, f'{{__name__=~".+", {selector}}}[{SAMPLES}s]'):
+    for result in Api(port).instant(f'{{__name__=~".+", {selector}}}[{SAMPLES}s]'):
         series = comparison.key(result["metric"])
         found.setdefault(series, []).extend((float(at), float(value)) for at, value in result["values"])
     return {series: sorted(values) for series, values in found.items()}
@@ -103,7 +106,7 @@ def settled(port, store):
 def left_over(port, store):
     """What is still shown some seconds after the end: a store may take a moment to show the last samples."""
     for _ in range(LAST):
-        left = [result["metric"] for result in query(port, f'{{__name__!="target_info", {store.pushed}}}')]
+        left = [result["metric"] for result in Api(port).instant(f'{{__name__!="target_info", {store.pushed}}}')]
         if not left:
             break
         time.sleep(1)
@@ -119,12 +122,12 @@ def judge(options, scenario, store):
         with open(os.path.join(folder, "store.yml"), "w", encoding="utf-8") as file:
             file.write(store.configuration.format(exporter=own))
         stack.enter_context(started([store.program, *(flag.format(folder=folder, port=port) for flag in store.flags)], log))
-        wait_until(lambda: get(f"http://127.0.0.1:{port}/-/healthy"), store.program, log)
+        until(f"{store.program} answers", lambda: get(f"http://127.0.0.1:{port}/-/healthy"), log=log)
         exporter = stack.enter_context(started([
             options.exporter, f"--demo={scenario}", f"--web.listen-address=127.0.0.1:{own}", "--otlp.interval=1s",
             f"--otlp.endpoint=http://127.0.0.1:{port}{store.path}",
         ], log))
-        wait_until(lambda: settled(port, store), "the same series twice", log)
+        until("the same series twice", lambda: settled(port, store), log=log)
         time.sleep(SAMPLES)
         pushed, scraped = samples(port, store.pushed), samples(port, SCRAPED)
         if len(scraped) < FEWEST:
@@ -139,7 +142,7 @@ def judge(options, scenario, store):
             problems.append("the exporter ended with an error")
         left = left_over(port, store)
         problems += [f"still shown after the end: {labels}" for labels in left[:5]]
-        rejected = [line for line in text(log).splitlines() if "fault" in line and "otlp" in line]
+        rejected = [line for line in tail(log, 1 << 30).splitlines() if "fault" in line and "otlp" in line]
         problems += rejected[:5]
         print(f"{scenario:14} {store.translation:34} {len(scraped):5} scraped, {len(pushed):5} pushed ({conventions} named by the conventions): "
               f"{counts['equal']} equal, {counts['within']} within, {counts['varying']} varying, {len(problems)} problems")
@@ -148,14 +151,8 @@ def judge(options, scenario, store):
     return problems
 
 
-def text(log):
-    log.seek(0)
-    return log.read().decode(errors="replace")
-
-
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--exporter", required=True)
+    parser = arguments(__doc__)
     parser.add_argument("--prometheus")
     parser.add_argument("--victoria-metrics")
     parser.add_argument("--scenario", action="append")
@@ -163,17 +160,16 @@ def main():
     stores = []
     for program, kinds in ((options.prometheus, prometheus), (options.victoria_metrics, victoria_metrics)):
         if program and not os.access(program, os.X_OK):
-            print(f"SKIPPED: {program} is not installed")
-            if os.environ.get("VRAM_EXPORTER_TEST_REQUIRE_ALL"):
-                sys.exit(1)
+            if skipped(f"{program} is not installed"):
+                return 1
         elif program:
             stores += kinds(program)
     problems = []
     for scenario in options.scenario or SCENARIOS:
         for store in stores:
             problems += judge(options, scenario, store)
-    sys.exit(1 if problems else 0)
+    return 1 if problems else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

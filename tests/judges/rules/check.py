@@ -11,8 +11,11 @@ from pathlib import Path
 
 import yaml
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 import histories
 import names
+from harness import finish
 
 sys.path.insert(0, str(names.ROOT / "deploy"))
 import generate
@@ -383,9 +386,7 @@ def main():
         found += check()
     found += promtool("test", "rules", *sorted(TESTS.glob("*_test.yml")))
     print(f"{len(alerts())} alerts, {len(rules()) - len(alerts())} recording rules")
-    for problem in found:
-        print(problem, file=sys.stderr)
-    return 1 if found else 0
+    return finish(found)
 
 
 if __name__ == "__main__":

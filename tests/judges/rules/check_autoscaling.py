@@ -10,7 +10,10 @@ import kubernetes_validate
 import yaml
 from kubernetes_validate.utils import all_versions
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 import names
+from harness import finish
 
 sys.path.insert(0, str(names.ROOT / "deploy"))
 import generate
@@ -95,9 +98,7 @@ def main():
     for query, samples in queries():
         found += query_problems(query, samples)
     print(", ".join(path.name for path in sorted(Path(FOLDER).glob("*.yaml"))))
-    for problem in found:
-        print(problem, file=sys.stderr)
-    return 1 if found else 0
+    return finish(found)
 
 
 if __name__ == "__main__":

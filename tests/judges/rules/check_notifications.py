@@ -7,23 +7,21 @@ Needs Alertmanager and PyYAML. Without Alertmanager it prints SKIPPED and succee
 receiver and the waiting times of the configuration are replaced.
 """
 
-import http.server
 import json
-import os
 import re
 import shutil
-import socket
-import subprocess
 import sys
 import tempfile
-import threading
 import time
-import urllib.request
 from pathlib import Path
 
 import yaml
 
-ROOT = Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from harness import ROOT, Server, free_port, skipped, until
+from harness.serving import Handler, Serving
+
 CONFIGURATION = ROOT / "deploy/alertmanager/alertmanager.yml"
 RULES = ROOT / "deploy/prometheus/rules"
 
@@ -60,29 +58,10 @@ def named(labels):
     return "@".join(filter(None, (labels["alertname"], labels.get("kind"))))
 
 
-class Receiver(http.server.BaseHTTPRequestHandler):
+class Receiver(Handler):
     def do_POST(self):
-        self.server.heard.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-        self.send_response(200)
-        self.end_headers()
-
-    def log_message(self, *_):
-        pass
-
-
-def free_port():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return taken.getsockname()[1]
-
-
-def eventually(what, ask):
-    end = time.monotonic() + 60
-    while not (answer := ask()):
-        if time.monotonic() > end:
-            raise AssertionError(f"not within 60 s: {what}")
-        time.sleep(0.05)
-    return answer
+        self.server.heard.append(json.loads(self.content()))
+        self.reply(200)
 
 
 def unknown_names():
@@ -104,45 +83,29 @@ def heard_for(program, folder, alerts, webhook):
     (folder / "alertmanager.yml").write_text(yaml.safe_dump(configuration))
     port = free_port()
     command = [program, f"--config.file={folder / 'alertmanager.yml'}", f"--storage.path={folder / 'data'}", f"--web.listen-address=127.0.0.1:{port}", "--cluster.listen-address="]
-    with open(folder / "log", "wb") as log:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-    try:
-        url = f"http://127.0.0.1:{port}/api/v2/alerts"
-
-        def send():
-            body = json.dumps([{"labels": alert} for alert in alerts]).encode()
-            request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
-            try:
-                return urllib.request.urlopen(request, timeout=10).status == 200
-            except OSError:
-                return process.poll() is not None and (_ for _ in ()).throw(AssertionError((folder / "log").read_text()[-2000:]))
-
+    with Server(command, port, "/-/ready") as alertmanager:
         webhook.heard.clear()
-        eventually("Alertmanager takes the alerts", send)
-        eventually("a notification", lambda: webhook.heard)
+        body = json.dumps([{"labels": alert} for alert in alerts]).encode()
+        alertmanager.get("/api/v2/alerts", method="POST", body=body, headers={"Content-Type": "application/json"})
+        until("a notification", lambda: webhook.heard, log=alertmanager.output)
         # All groups wait for the same time, and began together.
         time.sleep(2)
         return [sorted(named(alert["labels"]) for alert in message["alerts"]) for message in webhook.heard]
-    finally:
-        process.terminate()
-        process.wait(20)
 
 
 def main():
     program = shutil.which("alertmanager") or shutil.which("prometheus-alertmanager")
     if not program:
-        print("SKIPPED: Alertmanager is not installed")
-        return 1 if os.environ.get("VRAM_EXPORTER_TEST_REQUIRE_ALL") else 0
+        return skipped("Alertmanager is not installed")
     problems = [f"no rule is named {name}" for name in sorted(unknown_names())]
-    webhook = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Receiver)
-    webhook.heard = []
-    threading.Thread(target=webhook.serve_forever, daemon=True).start()
-    for name, alerts, expected in CASES:
-        with tempfile.TemporaryDirectory(prefix="notifications-") as folder:
-            heard = heard_for(program, Path(folder), alerts, webhook)
-        right = sorted(heard) == sorted(expected)
-        print(f"{'ok  ' if right else 'FAIL'} {name}: {len(alerts)} alerts, {len(heard)} notifications: {heard}", flush=True)
-        problems += [] if right else [f"{name}: {heard}, not {expected}"]
+    with Serving(Receiver) as webhook:
+        webhook.heard = []
+        for name, alerts, expected in CASES:
+            with tempfile.TemporaryDirectory(prefix="notifications-") as folder:
+                heard = heard_for(program, Path(folder), alerts, webhook)
+            right = sorted(heard) == sorted(expected)
+            print(f"{'ok  ' if right else 'FAIL'} {name}: {len(alerts)} alerts, {len(heard)} notifications: {heard}", flush=True)
+            problems += [] if right else [f"{name}: {heard}, not {expected}"]
     print("\n".join(problems))
     return 1 if problems else 0
 

@@ -26,7 +26,10 @@ from pathlib import Path
 
 import yaml
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 import names
+from harness import finish
 
 HERE = Path(__file__).resolve().parent
 RULES = HERE.parents[2] / "deploy/prometheus/rules"
@@ -184,9 +187,7 @@ def main():
     for name in (name for name in rules.recorded if name.startswith("device:") and name not in wanted):
         found += (f"{name} has no result for a {kind}" for kind, mig in (("GPU", False), ("MIG device", True)) if (name, mig) not in seen)
     print(f"{len(rules.recorded)} recorded series and {len(rules.alerts)} alerts in {len(results)} tests, each with {len(COPIES)} kinds of copies")
-    for problem in found:
-        print(problem, file=sys.stderr)
-    return 1 if found else 0
+    return finish(found)
 
 
 if __name__ == "__main__":

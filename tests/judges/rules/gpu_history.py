@@ -71,10 +71,6 @@ class Gpu:
     def used(self, time):
         return min(self.allocatable, sum(int(p.used(time)) for p in self.processes if p.alive(time)))
 
-    def full_at(self, length, share=0.995):
-        """The first time at which the memory is full, or None."""
-        return next((t for t in range(0, int(length), FINE) if self.used(t) >= share * self.allocatable), None)
-
 
 @dataclass
 class Machine:

@@ -9,7 +9,6 @@ the reason and succeeds. With --can-boot, or if VRAM_EXPORTER_TEST_REQUIRE_ALL i
 installed. Any other failure has the status 1.
 """
 
-import argparse
 import json
 import os
 import re
@@ -19,9 +18,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from machine import CannotBoot, Machine, NotInstalled, until
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-ROOT = Path(__file__).resolve().parents[3]
+from harness import ROOT, arguments, simulator_of, skipped, until
+from machine import CannotBoot, Machine, NotInstalled
+
 PAGE = ROOT / "docs/deploy/systemd.md"
 UNIT = "/etc/systemd/system/vram-exporter.service"
 DROP_INS = UNIT + ".d"
@@ -377,13 +378,11 @@ def lay_out(folder, options):
 
 
 def main():
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--exporter", type=Path, default=ROOT / "target/release/vram-exporter")
-    options.add_argument("--simulator", type=Path)
-    options.add_argument("--system", type=Path, default=Path("/"))
-    options.add_argument("--can-boot", action="store_true", help=f"only boot; exit with status {CANNOT_BOOT} if systemd does not run here")
-    options = options.parse_args()
-    options.simulator = options.simulator or options.exporter.parent / "deps/libnvml_sim.so"
+    parser = arguments(__doc__, simulator=True)
+    parser.add_argument("--system", type=Path, default=Path("/"))
+    parser.add_argument("--can-boot", action="store_true", help=f"only boot; exit with status {CANNOT_BOOT} if systemd does not run here")
+    options = parser.parse_args()
+    options.simulator = simulator_of(options)
     with tempfile.TemporaryDirectory() as folder:
         # It becomes the root folder of the machine.
         os.chmod(folder, 0o755)
@@ -395,8 +394,7 @@ def main():
                     return 0
                 failed = Judge(machine).all()
         except CannotBoot as error:
-            print(f"SKIPPED: systemd does not run here: {error}")
-            if not options.can_boot and not os.environ.get("VRAM_EXPORTER_TEST_REQUIRE_ALL"):
+            if not skipped(f"systemd does not run here: {error}") and not options.can_boot:
                 return 0
             return 1 if isinstance(error, NotInstalled) else CANNOT_BOOT
     print(f"{failed} checks failed" if failed else "the unit does what its page says")

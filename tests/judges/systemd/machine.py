@@ -9,11 +9,12 @@ import tempfile
 import time
 from pathlib import Path
 
+from harness import PATIENCE, until
+
 HERE = Path(__file__).resolve().parent
 # What is needed on this machine, and in the system.
 TOOLS = ("unshare", "nsenter", "pivot_root", "mount", "openssl")
 PROGRAMS = ("usr/lib/systemd/systemd", "usr/bin/systemctl", "usr/bin/journalctl", "usr/bin/curl", "usr/bin/setpriv", "usr/bin/nsenter")
-PATIENCE = 60.0
 
 
 class CannotBoot(Exception):
@@ -22,16 +23,6 @@ class CannotBoot(Exception):
 
 class NotInstalled(CannotBoot):
     """A program is missing that an administrator can install."""
-
-
-def until(what, ask, patience=PATIENCE):
-    """The first true answer; fails after `patience` seconds."""
-    end = time.monotonic() + patience
-    while not (answer := ask()):
-        if time.monotonic() > end:
-            raise SystemExit(f"not within {patience:.0f} s: {what}")
-        time.sleep(0.05)
-    return answer
 
 
 class Machine:
