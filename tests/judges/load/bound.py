@@ -13,24 +13,23 @@ was not answered completely in the first two phases.
 
 `--quick`: eight GPUs with 64 processes, for 10 s a phase. Otherwise eight with 24 and sixteen with 640, for 60 s a phase."""
 
-import argparse
+import contextlib
 import http.client
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[2]
-sys.path.insert(0, str(HERE.parent / "soak"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "soak"))
 
+import harness
 import hostile
-import soak
 import vitals
+from harness.exporter import Machine
 
 CLIENTS = 120
 ONE, MANY = ["127.0.0.3"], [f"127.0.1.{number}" for number in range(1, 121)]
@@ -193,22 +192,18 @@ def judge(phase, least):
 
 def machine(gpus, processes, options, out):
     """Runs both phases on one machine; yields the violated conditions."""
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "scenario.toml").write_text(scenario(gpus, processes))
-    ports = [soak.free_port(), soak.free_port()]
+    simulated = Machine(out, harness.simulator_of(options), scenario(gpus, processes), control=None)
+    ports = [harness.free_port(), harness.free_port()]
     cgroup = Cgroup(options.mib)
     command = [str(options.exporter), f"--web.listen-address=127.0.0.1:{ports[0]}", f"--dcgm.listen-address=127.0.0.1:{ports[1]}"]
-    command += [f"--nvml.library={options.simulator}", f"--path.procfs={out / 'proc'}", f"--process.series-limit={processes}", *options.flag]
-    environment = {"NVML_SIM_SCENARIO": str(out / "scenario.toml"), "NVML_SIM_PROCFS": str(out / "proc")}
-    with open(out / "exporter.log", "wb") as log:
-        process = subprocess.Popen(cgroup.command(command), stdout=log, stderr=log, env=environment | {"PATH": os.environ["PATH"]})
-    try:
-        soak.wait_ready(process, ports[0])
+    command += [*simulated.flags, f"--process.series-limit={processes}", *options.flag]
+    exporter = harness.Server(cgroup.command(command), ports[0], log=out / "exporter.log", environment=simulated.environment)
+    with contextlib.ExitStack() as stack:
+        stack.callback(cgroup.remove)
+        process = stack.enter_context(exporter).process
         time.sleep(AGE[options.quick])
         quiet = vitals.read(process.pid)["rss"] / 1024
-        incidents = http.client.HTTPConnection("127.0.0.1", ports[0], timeout=options.limit)
-        incidents.request("GET", "/api/v1/incidents")
-        listed = json.loads(incidents.getresponse().read())["incidents"]
+        listed = json.loads(exporter.get("/api/v1/incidents", timeout=options.limit))["incidents"]
         if not listed:
             yield f"{gpus} x {processes}: no incident was recorded, so their paths are not covered"
         incident = listed[0]["id"] if listed else None
@@ -224,9 +219,6 @@ def machine(gpus, processes, options, out):
             if process.poll() is not None or cgroup.kills():
                 yield f"{phase['name']}: the exporter ended (status {process.poll()}, {cgroup.kills()} kills for memory)"
                 return
-    finally:
-        soak.end(process)
-        cgroup.remove()
 
 
 def row(phase, quiet, cgroup):
@@ -239,9 +231,7 @@ def row(phase, quiet, cgroup):
 
 
 def parse():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--exporter", type=Path, default=ROOT / "target/release/vram-exporter")
-    parser.add_argument("--simulator", type=Path, help="libnvml_sim.so; by default in the exporter's deps folder")
+    parser = harness.arguments(__doc__, simulator=True)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--seconds", type=float, help="duration of each phase")
     parser.add_argument("--mib", type=int, default=256, help="the memory limit of the shipped deployments")
@@ -250,7 +240,6 @@ def parse():
     parser.add_argument("--flag", action="append", default=[], help="one more flag for the exporter")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    options.simulator = options.simulator or options.exporter.parent / "deps/libnvml_sim.so"
     options.seconds = options.seconds or PHASE[options.quick]
     return options
 

@@ -11,7 +11,6 @@ senders, endless headers, pipelined requests, garbage and half-closed connection
 - memory or the number of file descriptors in the last quiet phase is still above that of the first quiet phase; or
 - memory in the last quiet phase is above that of the quiet phase between the crowds."""
 
-import argparse
 import json
 import resource
 import subprocess
@@ -19,19 +18,18 @@ import sys
 import tempfile
 import threading
 import time
-import urllib.error
-import urllib.request
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[2]
-sys.path.insert(0, str(HERE.parent / "soak"))
+sys.path.insert(0, str(HERE.parent))
+sys.path.append(str(HERE.parent / "soak"))
 
+import harness
 import hostile
-import soak
 import trend
 import vitals
+from harness.exporter import Exporter, Machine
 
 QUIET = {}
 HELD = {"silent": 200, "deaf": 200}
@@ -47,6 +45,8 @@ MEMORY_GROWN_MIB = 3
 FDS_KEPT = 5
 # The time that a server needs to close dead connections.
 PAUSE = 2.0
+# The time in which the exporter's start settles.
+SETTLE = 3
 
 
 @dataclass
@@ -75,16 +75,7 @@ class Phase:
 
 def lane(port):
     """(ticks, missed ticks) of the memory lane. The request is repeated until there is a response."""
-    deadline = time.monotonic() + 30
-    while True:
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
-                lines = answer.read().decode().splitlines()
-            break
-        except (urllib.error.URLError, OSError) as error:
-            if time.monotonic() > deadline:
-                raise SystemExit(f"flood: the exporter no longer answers: {error}") from None
-            time.sleep(0.5)
+    lines = harness.until("an answer of the exporter", lambda: harness.get(f"http://127.0.0.1:{port}/metrics", timeout=5), 30, 0.5).splitlines()
     names = ('vram_exporter_lane_duration_seconds_count{lane="memory"}', 'vram_exporter_missed_ticks_total{lane="memory",gpu="0"}')
     return [next(float(line.split()[-1]) for line in lines if line.startswith(name)) for name in names]
 
@@ -168,9 +159,7 @@ def table(phases):
 
 
 def parse():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--exporter", type=Path, default=ROOT / "target/release/vram-exporter")
-    parser.add_argument("--simulator", type=Path, help="libnvml_sim.so; by default in the exporter's deps folder")
+    parser = harness.arguments(__doc__, simulator=True)
     parser.add_argument("--scenario", default="eight-h200")
     parser.add_argument("--seconds", type=float, default=15.0, help="duration of each phase")
     parser.add_argument("--scrapers", type=int, default=50)
@@ -185,40 +174,27 @@ def parse():
     parser.add_argument("--without", action="append", default=[], choices=list(hostile.KINDS), help="leave out this kind, to see its cost")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--no-judge", action="store_true", help="only measure")
-    options = parser.parse_args()
-    options.simulator = options.simulator or options.exporter.parent / "deps/libnvml_sim.so"
-    return options
-
-
-def start(options, port, out):
-    environment = {"NVML_SIM_SCENARIO": options.scenario, "NVML_SIM_PROCFS": str(out.resolve() / "proc")}
-    command = [str(options.exporter), f"--web.listen-address=127.0.0.1:{port}", f"--memory.rate={options.rate}"]
-    command += [f"--nvml.library={options.simulator}", f"--path.procfs={out.resolve() / 'proc'}", *options.flag]
-    own, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with open(out / "exporter.log", "wb") as log:
-        # The exporter gets this program's original limit; this program itself needs more.
-        resource.setrlimit(resource.RLIMIT_NOFILE, (min(options.nofile or own, most), most))
-        process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, max(own, 4096)), most))
-    return process
+    return parser.parse_args()
 
 
 def main():
     options = parse()
     out = options.out or Path(tempfile.mkdtemp(prefix="flood-"))
-    out.mkdir(parents=True, exist_ok=True)
-    port = soak.free_port()
-    process = start(options, port, out)
+    machine = Machine(out, harness.simulator_of(options), options.scenario, control=None)
+    exporter = Exporter(
+        options.exporter, f"--memory.rate={options.rate}", *machine.flags, *options.flag, log=out / "exporter.log", environment=machine.environment
+    )
     crowds = ((name, {kind: count for kind, count in crowd.items() if kind not in options.without}) for name, crowd in PHASES)
     phases = [Phase(*each) for each in crowds]
-    try:
-        soak.wait_ready(process, port)
-        time.sleep(soak.SETTLE)
+    own, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # The exporter gets this program's original limit; this program itself needs more.
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(options.nofile or own, most), most))
+    with exporter:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, max(own, 4096)), most))
+        time.sleep(SETTLE)
         for phase in phases:
-            run_phase(phase, process, port, options, out)
-        alive = process.poll() is None
-    finally:
-        soak.end(process)
+            run_phase(phase, exporter.process, exporter.port, options, out)
+        alive = exporter.process.poll() is None
     wrong = list(judge(phases, options)) + ([] if alive else ["the exporter ended"])
     print(table(phases))
     print("\n".join(f"NO: {line}" for line in wrong) or "every bound holds")

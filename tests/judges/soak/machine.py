@@ -7,8 +7,9 @@ closes it: unloading would leave its machine in memory, half a MiB each time. Ei
 This judge cannot detect memory that a real driver's library would leave behind."""
 
 import json
-import time
 from pathlib import Path
+
+from harness import exporter
 
 GPUS = 8
 PROCESSES = 64
@@ -102,32 +103,17 @@ def schedule(on, off, seconds, names=None):
         cycle += 1
 
 
-class Machine:
-    """The machine's files, in a folder of their own, and its faults."""
+class Machine(exporter.Machine):
+    """The machine and its faults."""
 
     def __init__(self, folder, library, on, off, seconds, names=None):
-        self.folder, self.library = Path(folder).resolve(), library
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self.procfs = self.folder / "proc"
-        self.epoch = time.time()
         faults = list(schedule(on, off, seconds, names))
-        (self.folder / "scenario.toml").write_text("\n".join([scenario(), *(entry for *_, entry in faults)]))
+        super().__init__(folder, library, "\n".join([scenario(), *(entry for *_, entry in faults)]), control=None)
+        self.environment["LD_PRELOAD"] = str(Path(library).resolve())
         self.history = [
             {"name": name, "counts": counts, "from": self.epoch + begin, "until": self.epoch + end}
             for name, counts, begin, end, _ in faults
         ]
-
-    def flags(self):
-        return [f"--nvml.library={self.library}", f"--path.procfs={self.procfs}", f"--path.passwd={self.procfs}/passwd"]
-
-    def environment(self):
-        return {
-            "NVML_SIM_SCENARIO": str(self.folder / "scenario.toml"),
-            "NVML_SIM_PROCFS": str(self.procfs),
-            "NVML_SIM_EPOCH": f"{self.epoch:.6f}",
-            "LD_PRELOAD": str(Path(self.library).resolve()),
-        }
-
 
 def cycle_seconds(on, off):
     return len(episodes(0)) * (on + off)

@@ -11,20 +11,19 @@ Each exporter uses most of a core. With --alone, only the one with a recorder ru
 
 The simulator runs in both processes. Nothing here is a measurement of a GPU."""
 
-import argparse
+import contextlib
 import json
-import os
-import re
 import statistics
-import subprocess
 import sys
 import time
-import urllib.request
 from pathlib import Path
 
-import soak
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import harness
 import trend
 import vitals
+from harness.exporter import Exporter, value
 
 MIB = 1 << 20
 EVERY = 5.0
@@ -53,60 +52,46 @@ def scenario(options):
     return "\n".join(parts)
 
 
-def start(options, out, limit_mib):
-    folder = out / f"recorder-{limit_mib}"
+def exporter(options, limit_mib):
+    folder = options.out / f"recorder-{limit_mib}"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "scenario.toml").write_text(scenario(options))
-    port = soak.free_port()
-    flags = [f"--demo={folder / 'scenario.toml'}", f"--web.listen-address=127.0.0.1:{port}", "--memory.rate=100", f"--recorder.max-memory-mib={limit_mib}"]
-    flags.append("--recorder.log-ended-processes=false")
-    with open(folder / "exporter.log", "wb") as log:
-        return subprocess.Popen([str(options.exporter), *flags], stdout=log, stderr=log, env={**os.environ, "TMPDIR": "/dev/shm"}), port
+    flags = [f"--demo={folder / 'scenario.toml'}", "--memory.rate=100", f"--recorder.max-memory-mib={limit_mib}", "--recorder.log-ended-processes=false"]
+    return Exporter(options.exporter, *flags, log=folder / "exporter.log", environment={"TMPDIR": "/dev/shm"})
 
 
-def scrape(port):
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
-        return answer.read().decode()
-
-
-def value(text, family):
-    """The sum of the series of a family; None if it has none."""
-    found = re.findall(rf"^{family}(?:{{[^\n]*}})? (\S+)$", text, re.MULTILINE)
-    return sum(map(float, found)) if found else None
-
-
-def observe(processes, seconds):
+def observe(exporters, seconds):
     """The resident memory of each process over time in KiB, and each exporter's first and last scrape in the second half."""
-    begun, samples, scraped, texts = time.time(), [], 0.0, []
+    begun, seen, scraped, scrapes = time.time(), [], 0.0, []
     while (now := time.time()) < begun + seconds:
-        read = [vitals.read(process.pid) for process, _ in processes]
+        read = [vitals.read(exporter.pid) for exporter in exporters]
         if None in read:
             raise SystemExit("an exporter has ended; see its log")
-        samples.append((now - begun, *(each["rss"] for each in read)))  # The exporter with a recorder is the first.
+        seen.append((now - begun, *(each["rss"] for each in read)))  # The exporter with a recorder is the first.
         if now - scraped >= SCRAPE_EVERY:
             scraped = now
             # Scrapes begin at the start, so that the memory that the first one needs is not taken for growth.
-            latest = [scrape(port) for _, port in processes]
-            texts = [*texts[:1], latest] if now >= begun + seconds / 2 else []
+            latest = [exporter.scrape() for exporter in exporters]
+            scrapes = [*scrapes[:1], latest] if now >= begun + seconds / 2 else []
         time.sleep(max(0.0, EVERY - (time.time() - begun) % EVERY))
-    return samples, texts
+    return seen, scrapes
 
 
-def judge(samples, texts, options):
-    first, last = texts
+def judge(samples, scrapes, options):
+    first, last = (of[0] for of in scrapes)
     half = [sample for sample in samples if sample[0] >= samples[-1][0] / 2]
     resident = {name: statistics.mean(column) / 1024 for name, column in zip(("on", "off"), list(zip(*half))[1:])}
     more = resident["on"] - resident["off"] if "off" in resident else None
     slope = trend.slope([(sample[0], sample[1] - (sample[2] if more is not None else 0)) for sample in half], 60.0)
-    stalled = value(last[0], 'vram_exporter_faults_by_reason_total{[^}]*reason="stalled"[^}]*}') or 0
-    dropped = (value(last[0], "vram_exporter_recorder_dropped_total") or 0) - (value(first[0], "vram_exporter_recorder_dropped_total") or 0)
+    stalled = value(last, "vram_exporter_faults_by_reason_total", reason="stalled")
+    dropped = value(last, "vram_exporter_recorder_dropped_total") - value(first, "vram_exporter_recorder_dropped_total")
     each_second = dropped / (samples[-1][0] / 2)
     figures = {
         "minutes": samples[-1][0] / 60,
         "resident_mib": resident,
         "more_mib": more,
         "slope_mib_per_hour": [bound / 1024 for bound in (slope.per_hour, slope.low, slope.high)],
-        "counted_mib": (value(last[0], "vram_exporter_recorder_bytes") or 0) / MIB,
+        "counted_mib": value(last, "vram_exporter_recorder_bytes") / MIB,
         "dropped_each_second": each_second,
         "stalled": stalled,
     }
@@ -124,8 +109,7 @@ def judge(samples, texts, options):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--exporter", type=Path, default=soak.ROOT / "target/release/vram-exporter")
+    parser = harness.arguments(__doc__)
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--births", type=int, default=150)
     parser.add_argument("--lasting", type=int, default=64, help="the processes of each GPU that keep running")
@@ -135,20 +119,13 @@ def main():
     parser.add_argument("--out", type=Path, default=Path("recorder-soak"))
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    processes = [start(options, options.out, limit) for limit in ((options.limit,) if options.alone else (options.limit, 0))]
-    try:
-        for process, port in processes:
-            soak.wait_ready(process, port)
-        samples, texts = observe(processes, options.minutes * 60)
-    finally:
-        for process, _ in processes:
-            soak.end(process)
-    figures, problems = judge(samples, texts, options)
+    with contextlib.ExitStack() as stack:
+        running = [stack.enter_context(exporter(options, limit)) for limit in ((options.limit,) if options.alone else (options.limit, 0))]
+        samples, scrapes = observe(running, options.minutes * 60)
+    figures, problems = judge(samples, scrapes, options)
     (options.out / "recorder.json").write_text(json.dumps({"figures": figures, "samples": samples}, indent=1))
     print(json.dumps(figures, indent=1))
-    for problem in problems:
-        print(f"FAILED: {problem}")
-    return 1 if problems else 0
+    return harness.finish(problems)
 
 
 if __name__ == "__main__":

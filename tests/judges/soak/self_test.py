@@ -4,18 +4,20 @@ refuses or sends malformed text fails exactly the check for that fault.
     self_test.py"""
 
 import random
-import subprocess
 import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 import exposition
 import fake_exporter
 import soak
 import trend
 import verdict
+from harness import Server, finish, free_port
 
 HERE = Path(__file__).resolve().parent
 SECONDS, WARM_UP, EVERY = 10.0, 2.0, 0.2
@@ -41,14 +43,10 @@ def refused(fault, folder):
     """The names of the checks that a stand-in with this fault does not pass."""
     out = Path(folder) / fault
     out.mkdir()
-    port = soak.free_port()
-    process = subprocess.Popen([sys.executable, str(HERE / "fake_exporter.py"), str(port), fault])
-    try:
-        soak.wait_ready(process, port)
+    port = free_port()
+    with Server([sys.executable, HERE / "fake_exporter.py", port, fault], port) as fake:
         scrapers = [soak.Scraper("every 0.3 s", 0.3, ("--limit=1",)), soak.Scraper("every 1 s", 1.0, ("--new-connection", "--gzip"))]
-        seen = soak.observe(process, port, SECONDS, WARM_UP, EVERY, scrapers, out)
-    finally:
-        soak.end(process)
+        seen = soak.observe(fake.process, port, SECONDS, WARM_UP, EVERY, scrapers, out)
     return [check.name for check in verdict.judge(seen, verdict.Bounds(GROWTH, 1.0, short=True)) if not check.ok]
 
 
@@ -105,10 +103,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(len(REFUSED)) as pool:
         for found in pool.map(lambda fault: judge(fault, folder), REFUSED):
             wrong += found
-    for line in wrong:
-        print(line, file=sys.stderr)
     print(f"soak's checks: {len(REFUSED)} stand-ins judged in {time.monotonic() - begun:.0f} s, {len(wrong)} wrongly")
-    sys.exit(1 if wrong else 0)
+    sys.exit(finish(wrong))
 
 
 if __name__ == "__main__":

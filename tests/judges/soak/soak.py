@@ -11,27 +11,25 @@ an exposition was malformed.
 
 The simulator runs in the exporter's process: its resources are included in all figures. Nothing here is a measurement of a GPU."""
 
-import argparse
 import json
 import platform
-import socket
 import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
-import urllib.request
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import harness
 import machine
 import verdict
 import vitals
+from harness.exporter import Exporter
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[2]
 COUNTS = ("fds", "process_files", "threads")
-READY_WITHIN = 30
 SETTLE = 3
 
 
@@ -61,25 +59,6 @@ class Observation:
     history: list | None = None
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def wait_ready(process, port):
-    deadline = time.monotonic() + READY_WITHIN
-    while time.monotonic() < deadline:
-        if process.poll() is not None:
-            raise SystemExit(f"soak: the exporter ended with status {process.returncode} before it was ready")
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5):
-                return
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.1)
-    raise SystemExit(f"soak: the exporter is not ready after {READY_WITHIN} s")
-
-
 def observe(process, port, seconds, warm_up, every, scrapers, out, procfs=None):
     """Scrapes and samples a running exporter for the given time."""
     programs = []
@@ -106,38 +85,21 @@ def observe(process, port, seconds, warm_up, every, scrapers, out, procfs=None):
     return Observation(seconds, begun + warm_up, samples, scrapers, alive)
 
 
-def end(process):
-    """The exit status after SIGTERM, and the seconds until the exit; kills the process after ten seconds."""
-    begun = time.monotonic()
-    if process.poll() is None:
-        process.terminate()
-    try:
-        process.wait(timeout=10)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-    return process.returncode, time.monotonic() - begun
-
-
 def soak(options, out):
-    port = free_port()
     faults = (options.fault_seconds, options.calm_seconds, options.minutes * 60, options.only)
     simulated = machine.Machine(out / "machine", options.simulator, *faults)
-    command = [str(options.exporter), f"--web.listen-address=127.0.0.1:{port}", "--memory.rate=100", *simulated.flags()]
-    command += [f"--process.linger={options.linger}", f"--memory.peak-window={options.peak_window}", *options.quick, *options.flag]
-    with open(out / "exporter.log", "wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, env=simulated.environment())
-        try:
-            wait_ready(process, port)
-            time.sleep(SETTLE)
-            scrapers = [Scraper(*each) for each in SCRAPERS]
-            seen = observe(process, port, options.minutes * 60, options.warm_up * 60, options.every, scrapers, out, simulated.procfs)
-        finally:
-            status, took = end(process)
+    flags = ["--memory.rate=100", *simulated.flags, f"--process.linger={options.linger}", f"--memory.peak-window={options.peak_window}"]
+    flags += [*options.quick, *options.flag]
+    with Exporter(options.exporter, *flags, log=out / "exporter.log", environment=simulated.environment) as running:
+        time.sleep(SETTLE)
+        scrapers = [Scraper(*each) for each in SCRAPERS]
+        seen = observe(running.process, running.port, options.minutes * 60, options.warm_up * 60, options.every, scrapers, out, simulated.procfs)
+        begun = time.monotonic()
+        status, took = harness.end(running.process, 10), time.monotonic() - begun
     seen.history = simulated.history
     checks = verdict.judge(seen, options.bounds)
     checks.append(verdict.Check("end after SIGTERM", f"status {status} in {took:.2f} s", status == 0 and took < 5))
-    return seen, checks, command
+    return seen, checks
 
 
 def report(seen, checks, about, out):
@@ -170,11 +132,9 @@ def table(seen):
 
 
 def parse():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.arguments(__doc__, simulator=True)
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--warm-up", type=float, help="minutes that are not judged (default: 30, or half of a shorter run)")
-    parser.add_argument("--exporter", type=Path, default=ROOT / "target/release/vram-exporter")
-    parser.add_argument("--simulator", type=Path, help="libnvml_sim.so; by default in the exporter's deps folder")
     parser.add_argument("--out", type=Path, help="the folder for the results; a temporary one by default")
     parser.add_argument("--growth", type=float, help="growth in MiB an hour that still counts as flat (default: 2; in a short run 60)")
     parser.add_argument("--short", action="store_true", help="short peak window and linger time, quick faults; does not prove flatness")
@@ -182,7 +142,7 @@ def parse():
     parser.add_argument("--only", action="append", choices=names, help="only this fault, to find out what each one costs; may be repeated")
     parser.add_argument("--flag", action="append", default=[], help="one more flag for the exporter, for example --flag=--log.level=debug")
     options = parser.parse_args()
-    options.simulator = options.simulator or options.exporter.parent / "deps/libnvml_sim.so"
+    options.simulator = harness.simulator_of(options)
     options.warm_up = options.warm_up if options.warm_up is not None else min(30.0, options.minutes / 2)
     options.linger, options.peak_window = ("20s", "10s") if options.short else ("5m", "60s")
     options.fault_seconds, options.calm_seconds = (4.0, 10.0) if options.short else (15.0, 30.0)
@@ -202,8 +162,8 @@ def main():
     out = options.out or Path(tempfile.mkdtemp(prefix="soak-"))
     out.mkdir(parents=True, exist_ok=True)
     date = time.strftime("%Y-%m-%d")
-    seen, checks, command = soak(options, out)
-    version = subprocess.run([command[0], "--version"], capture_output=True, text=True).stdout.strip()
+    seen, checks = soak(options, out)
+    version = subprocess.run([options.exporter, "--version"], capture_output=True, text=True).stdout.strip()
     about = {"exporter": version, "date": date, "minutes": options.minutes, "warm-up": round(options.warm_up, 1)}
     about |= {"GPUs": f"{machine.GPUS} simulated", "processes": machine.GPUS * machine.PROCESSES, "births a second": machine.BIRTHS}
     about |= {"kernel": platform.release(), "left in": out.name}
