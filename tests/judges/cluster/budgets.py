@@ -3,6 +3,7 @@
 Invariant: every limit and sum is compared to the byte, and no time is judged.
 """
 
+from harness import Late
 from server import until
 from simulated import container_id, process
 
@@ -126,8 +127,8 @@ class Shown:
 
         try:
             until(what, equal)
-        except SystemExit as end:
-            raise SystemExit(f"{end}: {last} instead of {expected}") from None
+        except Late as late:
+            raise Late(f"{late}: {last} instead of {expected}") from None
 
 
 def kai(pods, shown):

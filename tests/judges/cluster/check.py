@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """Checks what is shipped for Kubernetes, and the exporter, against a real API server. See README.md."""
 
-import argparse
 import os
 import shutil
 import sys
@@ -9,15 +8,16 @@ import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(ROOT / "tests/judges/deploy"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "deploy"))
 
 import access
 import budgets
 import following
 import scenarios
 import shipped
-from server import Cluster, binaries, missing, skipped
+from harness import arguments, skipped
+from server import Cluster, binaries, missing
 from simulated import ACCOUNT, TEAM, Exporter, Relay, one_gpu
 
 CONTAINERS = 20
@@ -47,14 +47,12 @@ def problems(cluster, crds, program, machine):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = arguments(__doc__)
     parser.add_argument("folder", type=Path, help="contains bin and crds, as .ci/cluster-tools.sh provides them")
-    parser.add_argument("--exporter", type=Path, default=ROOT / "target/release/vram-exporter")
-    arguments = parser.parse_args()
-    tools, crds = binaries(arguments.folder), arguments.folder / "crds"
+    options = parser.parse_args()
+    tools, crds = binaries(options.folder), options.folder / "crds"
     if lacking := missing(tools) + ([] if crds.is_dir() else ["crds"]) + ([] if shutil.which("helm") else ["helm"]):
-        skipped(", ".join(lacking))
-        return 0
+        return skipped(f"missing: {', '.join(lacking)}")
     os.environ["PATH"] = f"{tools['kubectl'].parent}{os.pathsep}{os.environ['PATH']}"
     begin, found = time.monotonic(), []
     with tempfile.TemporaryDirectory() as folder:
@@ -62,7 +60,7 @@ def main():
         server.mkdir(), machine.mkdir()
         with Cluster(tools, server) as cluster:
             print(f"Kubernetes {cluster.ask('GET', '/version')['gitVersion']}", flush=True)
-            for problem in problems(cluster, crds, arguments.exporter, machine):
+            for problem in problems(cluster, crds, options.exporter, machine):
                 print(f"BAD {problem}", flush=True)
                 found.append(problem)
     print(f"{len(found)} problems, {time.monotonic() - begin:.0f} s")

@@ -6,7 +6,8 @@ Invariant: no time is judged. Every wait ends with an error if the expected stat
 import time
 import urllib.parse
 
-from server import pod, skipped, until
+from harness import skipped
+from server import pod, until
 from simulated import ACCOUNT, TEAM, container_id
 
 NODE = "node-1"
@@ -94,13 +95,13 @@ def restarts(story):
 def compaction(story):
     """The store's history is compacted while the server is away, so the watch cannot be resumed."""
     exporter, cluster = story.exporter, story.cluster
-    before, log = exporter.faults(), len(exporter.log())
+    before, log = exporter.faults(), len(exporter.logged())
     cluster.crash()
     story.down()
     cluster.compact(cluster.move_on())
     cluster.start()
     seconds = story.new_pod()
-    gone = exporter.log()[log:].count("(410)")
+    gone = exporter.logged()[log:].count("(410)")
     if not gone:
         yield "no watch was answered with 410 after the compaction"
     strange = set(exporter.new_faults(before)) - {"connection", "timeout", "unknown"}

@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
 """Measures how soon pods get their names back after an outage of a real API server. See README.md."""
 
-import argparse
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-from server import Cluster, binaries, missing, skipped, until
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from harness import ROOT, arguments, skipped
+from server import Cluster, binaries, missing, until
 from simulated import ACCOUNT, TEAM, Exporter, container_id, one_gpu
 
-ROOT = Path(__file__).resolve().parents[3]
 AWAY = 25.0
 LIMIT = 4.0
 
@@ -25,7 +26,7 @@ def prepare(cluster):
 
 def round_of(cluster, exporter, n):
     """Stops the server and starts it again. Returns the seconds from its readiness until the new pod's name is shown."""
-    pod, before, log = f"after-{n}", exporter.faults(), len(exporter.log())
+    pod, before, log = f"after-{n}", exporter.faults(), len(exporter.logged())
     cluster.stop()
     begin = time.monotonic()
     cluster.move_on()
@@ -37,7 +38,7 @@ def round_of(cluster, exporter, n):
     created = time.monotonic()
     until("its name", lambda: exporter.names(pod), pause=0.02)
     named = time.monotonic()
-    logged = exporter.log()[log:]
+    logged = exporter.logged()[log:]
     new = exporter.new_faults(before)
     print(
         f"round {n}: away {AWAY:.0f} s, noticed after {noticed:.1f} s; named {named - ready:.2f} s after readiness, "
@@ -53,28 +54,26 @@ def round_of(cluster, exporter, n):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = arguments(__doc__)
     parser.add_argument("folder", help="contains etcd, kube-apiserver and kubectl, or a folder bin with them")
-    parser.add_argument("--exporter", type=Path, default=ROOT / "target/debug/vram-exporter")
     parser.add_argument("--rounds", type=int, default=5)
-    arguments = parser.parse_args()
-    tools = binaries(arguments.folder)
+    options = parser.parse_args()
+    tools = binaries(options.folder)
     if lacking := missing(tools):
-        skipped(", ".join(lacking))
-        return 0
-    library = arguments.exporter.parent / "deps/libnvml_sim.so"
+        return skipped(f"missing: {', '.join(lacking)}")
+    library = options.exporter.parent / "deps/libnvml_sim.so"
     with tempfile.TemporaryDirectory() as folder:
         server, machine = Path(folder, "server"), Path(folder, "machine")
         server.mkdir(), machine.mkdir()
         with Cluster(tools, server) as cluster:
             prepare(cluster)
-            simulated = Exporter(arguments.exporter, library, machine, one_gpu(arguments.rounds + 1))
+            simulated = Exporter(options.exporter, library, machine, one_gpu(options.rounds + 1))
             with simulated.follow(cluster, cluster.token(ACCOUNT, ACCOUNT)) as exporter:
                 cluster.run_pod(TEAM, "after-0", container_id(0))
                 until("the first name", lambda: exporter.names("after-0"))
                 shown = exporter.in_cluster(cluster, "after-0")
                 print("in-cluster with token and ca.crt alone: named" if shown else "SKIPPED: in-cluster needs mount namespaces")
-                measured = [round_of(cluster, exporter, n) for n in range(1, arguments.rounds + 1)]
+                measured = [round_of(cluster, exporter, n) for n in range(1, options.rounds + 1)]
     slowest = max(seconds for seconds, _ in measured)
     print(f"slowest of {len(measured)}: {slowest:.2f} s; {sum(gone > 0 for _, gone in measured)} with a 410")
     return 0 if slowest <= LIMIT else f"a name took longer than {LIMIT} s"

@@ -5,14 +5,13 @@ import http.client
 import json
 import os
 import shutil
-import socket
 import ssl
 import subprocess
 import time
-import urllib.error
-import urllib.parse
-import urllib.request
 from pathlib import Path
+
+import harness
+from harness import end, free_port, get, request
 
 BINARIES = ("etcd", "kube-apiserver", "kubectl")
 PATIENCE = 180.0
@@ -46,26 +45,8 @@ def missing(tools):
     return [name for name in BINARIES if name not in tools] + ([] if shutil.which("openssl") else ["openssl"])
 
 
-def skipped(what):
-    """Reports a test that cannot run. An error if VRAM_EXPORTER_TEST_REQUIRE_ALL is set."""
-    if os.environ.get("VRAM_EXPORTER_TEST_REQUIRE_ALL"):
-        raise SystemExit(f"required, but missing: {what}")
-    print(f"SKIPPED: missing: {what}")
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def until(what, ask, pause=0.05):
-    begin = time.monotonic()
-    while not (answer := ask()):
-        if time.monotonic() - begin > PATIENCE:
-            raise SystemExit(f"not within {PATIENCE:.0f} s: {what}")
-        time.sleep(pause)
-    return answer
+    return harness.until(what, ask, PATIENCE, pause)
 
 
 class Cluster:
@@ -105,13 +86,7 @@ class Cluster:
             )
 
     def end(self, name):
-        process = self.running.pop(name)
-        process.terminate()
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        end(self.running.pop(name), 30)
 
     def make_certificates(self):
         def openssl(*arguments):
@@ -173,15 +148,11 @@ class Cluster:
     def send(self, method, path, body=None, kind="application/json", token=ADMIN):
         """Sends a request to the API server, as its administrator by default. Returns the body and the warnings."""
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.url + path, method=method, data=data)
-        request.add_header("Authorization", f"Bearer {token}")
-        request.add_header("Content-Type", kind)
-        try:
-            with urllib.request.urlopen(request, timeout=60, context=self.trust) as answer:
-                text = answer.read().decode()
-                warnings = answer.headers.get_all("Warning") or []
-        except urllib.error.HTTPError as error:
-            raise Refused(error.code, error.read().decode()) from None
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": kind}
+        status, headers, content = request(self.url + path, method, data, headers, context=self.trust)
+        text, warnings = content.decode(), headers.get_all("Warning") or []
+        if status >= 400:
+            raise Refused(status, text)
         # A warning has the form: 299 - "text", with escaped quotation marks.
         texts = [warning.split('"', 1)[1].rsplit('"', 1)[0].replace('\\"', '"') for warning in warnings]
         return (json.loads(text) if text.startswith("{") else text), texts
@@ -238,9 +209,7 @@ class Cluster:
         return f"{signed}.{encoded(done.stdout)}"
 
     def store_request(self, path, body):
-        request = urllib.request.Request(f"http://127.0.0.1:{self.store}/v3/kv/{path}", data=json.dumps(body).encode())
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            return json.loads(answer.read())
+        return json.loads(get(f"http://127.0.0.1:{self.store}/v3/kv/{path}", method="POST", body=json.dumps(body).encode()))
 
     def move_on(self):
         """Writes to the store without this API server, as other API servers do when they renew their leases."""

@@ -5,10 +5,9 @@ import shutil
 import socket
 import subprocess
 import threading
-import urllib.request
 from pathlib import Path
 
-from server import until
+from harness import exporter
 
 ACCOUNT = "vram-exporter"
 TEAM = "team"
@@ -97,19 +96,15 @@ class Relay:
                 pass
 
 
-class Exporter:
-    """The exporter on a machine with the scenario. It is stopped at the end of the `with` block."""
+class Exporter(exporter.Exporter):
+    """The exporter on a machine with the scenario; `follow` says which cluster it reads."""
 
     def __init__(self, program, library, folder, scenario):
         self.folder = Path(folder)
-        (self.folder / "scenario.toml").write_text(scenario)
-        self.environment = {
-            "NVML_SIM_SCENARIO": str(self.folder / "scenario.toml"),
-            "NVML_SIM_PROCFS": str(self.folder / "proc"),
-            "VRAM_EXPORTER_PATH_PROCFS": str(self.folder / "proc"),
-            "VRAM_EXPORTER_KUBERNETES_NODE_NAME": "node-1",
-        }
-        self.command = [str(program.resolve()), f"--nvml.library={library}", "--web.listen-address=127.0.0.1:0", "--log.level=debug"]
+        machine = exporter.Machine(folder, library, scenario, control=None)
+        node = {"VRAM_EXPORTER_KUBERNETES_NODE_NAME": "node-1"}
+        super().__init__(program.resolve(), *machine.flags, "--log.level=debug", environment=machine.environment | node)
+        self.alone = list(self.command)
 
     def write_token(self, token):
         """Replaces the token's file in one step, as the kubelet does."""
@@ -118,40 +113,22 @@ class Exporter:
         new.rename(self.folder / "token")
 
     def follow(self, cluster, token, port=None):
-        """Starts it with the token. It reaches the API server at its own port or at the given one."""
+        """It reaches the API server with the token at the server's own port or at the given one."""
         self.write_token(token)
-        self.flags = [
+        self.command = [
+            *self.alone,
             f"--kubernetes.api-server=https://127.0.0.1:{port or cluster.port}",
             f"--kubernetes.token-file={self.folder / 'token'}",
             f"--kubernetes.ca-file={cluster.folder / 'ca.crt'}",
         ]
-        with open(self.folder / "exporter.log", "wb") as log:
-            self.process = subprocess.Popen(
-                self.command + self.flags, env=self.environment, stdin=subprocess.DEVNULL, stderr=log
-            )
         return self
-
-    def __enter__(self):
-        self.address = until("the exporter listens", lambda: re.search(r"address=(127\.0\.0\.1:\d+)", self.log()))[1]
-        return self
-
-    def __exit__(self, *_):
-        self.process.terminate()
-        self.process.wait(30)
-
-    def log(self):
-        if self.process.poll() is not None:
-            raise SystemExit(f"the exporter ended: {(self.folder / 'exporter.log').read_text()}")
-        return (self.folder / "exporter.log").read_text()
 
     def metrics(self):
-        with urllib.request.urlopen(f"http://{self.address}/metrics", timeout=60) as answer:
-            return answer.read().decode()
+        return self.get("/metrics")
 
     def series(self, family):
         """The labels and the value of each series of the family."""
-        found = re.findall(rf"^{family}\{{(.*)\}} (\S+)$", self.metrics(), re.MULTILINE)
-        return [(dict(re.findall(r'(\w+)="([^"]*)"', labels)), float(value)) for labels, value in found]
+        return [(labels, value) for name, labels, value in self.scrape() if name == family]
 
     def is_up(self):
         return "\nvram_exporter_kubernetes_api_up 1\n" in self.metrics()
@@ -168,7 +145,7 @@ class Exporter:
 
     def once(self):
         """What a second exporter with the same settings prints."""
-        command = [*self.command, *self.flags, "--once", "--format=prometheus"]
+        command = [*self.command, "--once", "--format=prometheus"]
         return subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=120, check=True).stdout
 
     def in_cluster(self, cluster, pod):
@@ -187,7 +164,7 @@ class Exporter:
             "KUBERNETES_SERVICE_PORT": str(cluster.port),
             "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
         }
-        command = [*unshare, "sh", "-ec", f'{made}; shift 2; exec "$@"', token, certificates, "--", *self.command]
+        command = [*unshare, "sh", "-ec", f'{made}; shift 2; exec "$@"', token, certificates, "--", *self.alone]
         command += ["--kubernetes.api-server=in-cluster", "--once"]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
         if done.returncode != 0 or not names(done.stdout, pod):
