@@ -10,7 +10,6 @@ enforces, because times depend on the machine.
 """
 
 import argparse
-import os
 import re
 import statistics
 import sys
@@ -24,6 +23,7 @@ import dashboards
 import history
 import made
 import week
+from harness import cpu_seconds
 
 MACHINES, GPUS = 1000, 8
 # The smallest steps that panels set.
@@ -31,19 +31,13 @@ INTERVALS = {"1m": 60, "90s": 90, "2m": 120, "5m": 300}
 RUNS = 3
 
 
-def processor_time(pid):
-    """Seconds of processor time of a process so far. Unlike the time on the clock, it does not depend on what else runs."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def measured(prometheus, expression, target, end, span, step):
     """Milliseconds of processor time and samples of one run."""
-    began = processor_time(prometheus.pid)
+    began = cpu_seconds(prometheus.pid)
     when = {"time": end} if target["instant"] else {"start": end - span, "end": end, "step": step}
     path = "query" if target["instant"] else "query_range"
     stats = prometheus.ask(path, query=expression, stats="all", **when)["stats"]
-    return 1000 * (processor_time(prometheus.pid) - began), stats["samples"]["totalQueryableSamples"]
+    return 1000 * (cpu_seconds(prometheus.pid) - began), stats["samples"]["totalQueryableSamples"]
 
 
 def opened(dashboard):

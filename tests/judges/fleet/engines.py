@@ -16,7 +16,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 sys.path.append(str(HERE.parent / "dashboards"))
 
-from harness import ROOT, Server, cpu_seconds, finish, free_port
+from harness import ROOT, Server, cpu_seconds, finish, free_port, resident_kib
 from harness.prometheus import Api, command_of
 
 RULES = ROOT / "deploy/prometheus/rules"
@@ -47,9 +47,8 @@ class Engine(Server):
     def cpu(self):
         return cpu_seconds(self.pid)
 
-    def memory(self, key="VmRSS"):
-        found = [line for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines() if line.startswith(key)]
-        return int(found[0].split()[1]) * 1024
+    def memory(self, field="VmRSS"):
+        return resident_kib(self.pid, field) * 1024
 
     def disk(self, under="."):
         return sum(path.stat().st_size for path in (self.folder / under).rglob("*") if path.is_file())

@@ -9,8 +9,8 @@ import sys
 import time
 
 from children import Crowd
-from exporter import Exporter, Server, resident_kib
-from harness import cpu_seconds, end, free_port
+from exporter import Exporter, Server
+from harness import cpu_seconds, end, free_port, resident_kib
 from results import percentile
 
 HERE = os.path.dirname(os.path.abspath(__file__))

@@ -15,8 +15,8 @@ from check_advice import RULES, advised
 from check_cost import build_bare
 from check_memory import MIB, settle
 from children import Child, ChildFailed, Crowd
-from exporter import Exporter, resident_kib
-from harness import cpu_seconds, until
+from exporter import Exporter
+from harness import cpu_seconds, resident_kib, until
 from prometheus import Prometheus
 from results import percentile
 

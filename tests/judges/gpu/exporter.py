@@ -1,4 +1,4 @@
-"""A running exporter: one scrape as numbers, the time of a scrape, and the exporter's memory."""
+"""A running exporter: one scrape as numbers, and the time of a scrape."""
 
 import gzip
 import http.client
@@ -78,12 +78,3 @@ class Exporter(Server):
         port = free_port()
         command = [setup.exporter, f"--web.listen-address=127.0.0.1:{port}", f"--nvml.library={setup.library}", *flags]
         super().__init__(command, port, log=os.path.join(setup.out, f"{name}.log"))
-
-
-def resident_kib(pid):
-    """VmRSS in KiB."""
-    with open(f"/proc/{pid}/status") as status:
-        for line in status:
-            if line.startswith("VmRSS:"):
-                return int(line.split()[1])
-    raise RuntimeError(f"/proc/{pid}/status shows no VmRSS")

@@ -184,6 +184,12 @@ def cpu_seconds(pid):
     return (int(columns[11]) + int(columns[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def resident_kib(pid, field="VmRSS"):
+    """A line of the status of a process."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(field + ":"))
+
+
 def arguments(description, simulator=False):
     """A parser of arguments with --exporter, and --simulator if asked for. `simulator_of` returns the library."""
     made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
