@@ -396,8 +396,8 @@ def shows_a_moment(exporter, browser):
             return any(process["pid"] == pid and process.get("used_bytes", 0) > 40 << 30
                        for process in machine.json("/api/v1/processes")["processes"])
 
-        moment = eventually("the first process ends", change) - 4
-        eventually("the others hold more than they did", lambda: holds_much(5252) and holds_much(5353))
+        moment = until("the first process ends", change) - 4
+        until("the others hold more than they did", lambda: holds_much(5252) and holds_much(5353))
         used, processes = history_at(machine, moment)
         # What the page must show differs from what there is now.
         assert {(name, held) for _, name, _, _, _, held in processes} == {("first.py", "20.5 GiB"), ("grows.py", "7.5 GiB")}, processes
@@ -459,7 +459,7 @@ def shows_mig_devices(exporter, browser):
     """Each MIG device has a chart with its limit and its peaks, and is named by all that a label can name; also after it is gone."""
     with Exporter(exporter.options, SLICES) as machine, browser.tab() as tab:
         live(tab, machine.page)
-        eventually("both devices are listed", lambda: len(machine.json("/api/v1/gpus")["gpus"][0]["mig_devices"]) == 2)
+        until("both devices are listed", lambda: len(machine.json("/api/v1/gpus")["gpus"][0]["mig_devices"]) == 2)
         lines = [line for line in machine.get("/metrics").splitlines() if line.startswith("gpu_mig_memory_total_bytes{")]
         # The names come from the labels that an alert has.
         labels = {label["mig_uuid"]: label for label in (dict(re.findall(r'(\w+)="([^"]*)"', line)) for line in lines)}
@@ -468,14 +468,14 @@ def shows_mig_devices(exporter, browser):
                  for uuid, label in sorted(labels.items(), key=lambda item: index[item[0]])]
         assert len(names) == 2 and all(label["gpu_instance"] != str(index[uuid]) for uuid, label in labels.items()), names
         titles = "[...document.querySelectorAll('.mig h3')].map((title) => title.innerText)"
-        eventually("the devices are named", lambda: tab.run(titles) == names)
+        until("the devices are named", lambda: tab.run(titles) == names)
         limits = {series["mig_uuid"]: series["allocatable_bytes"] for series in machine.json("/api/v1/history?of=gpus")["series"] if "mig_uuid" in series}
         figure = "((mig, name) => [...mig.querySelectorAll('.stats > div')].find((figure) => figure.firstChild.innerText === name)?.lastChild.innerText)"
         steady, spiky = sorted(index, key=index.get)
         wanted = [shown(limits[steady]), shown(limits[spiky])]
         assert wanted[0] != wanted[1], limits
         shown_limits = f"[...document.querySelectorAll('.mig')].map((mig) => {figure}(mig, 'limit'))"
-        eventually(f"the limits {wanted} are shown", lambda: tab.run(shown_limits) == wanted)
+        until(f"the limits {wanted} are shown", lambda: tab.run(shown_limits) == wanted)
         for position, (least_dots, most_dots) in enumerate(((0, 0), (20, 100000))):
             canvas = f"document.querySelectorAll('.mig canvas')[{position}]"
             tab.run(f"{canvas}.scrollIntoView({{ block: 'center' }})")
@@ -499,7 +499,7 @@ def shows_mig_devices(exporter, browser):
             at, since = machine.json("/api/v1/gpus")["at"], machine.json("/api/v1/history?of=gpus")["recorded_since"]
             return at - since > 10 and at - 4
 
-        moment = eventually("something is recorded", early)
+        moment = until("something is recorded", early)
         marked = "document.querySelector('.mig[aria-current=true]')"
 
         def opened(when):
@@ -518,7 +518,7 @@ def shows_mig_devices(exporter, browser):
         opened("while it is there")
         assert tab.run(f"{figure}({marked}, 'now')") is None
         machine.control(ABSENT)
-        eventually("the device is gone", lambda: len(machine.json("/api/v1/gpus")["gpus"][0]["mig_devices"]) == 1, patience=180)
+        until("the device is gone", lambda: len(machine.json("/api/v1/gpus")["gpus"][0]["mig_devices"]) == 1, limit=180)
         opened("after it is gone")
         tab.until("events still name it", f"{events}.includes({json.dumps(named)})")
         tab.until("it is marked as gone", f"{figure}({marked}, 'now') === 'gone'")
