@@ -23,7 +23,9 @@ pub(super) static EXTRA: &[Field] = &[
     extra("DCGM_FI_DEV_FB_TOTAL", "DCGM_FI_DEV_FB_TOTAL", Level::Instance, |r| Some(mib(r.memory?.total))),
     extra("DCGM_FI_DEV_FB_USED_PERCENT", "DCGM_FI_DEV_FB_USED_RATIO", Level::Instance, |r| {
         let memory = r.memory?;
-        memory.reserved.map(|_| memory.used as f64 / allocatable(memory.total, memory.reserved) as f64)
+        memory.reserved?;
+        let usable = Some(allocatable(memory.total, memory.reserved)).filter(|bytes| *bytes > 0)?;
+        Some(memory.used as f64 / usable as f64)
     }),
     extra("DCGM_FI_DEV_BAR1_TOTAL", "DCGM_FI_DEV_BAR1_TOTAL", Level::WholeGpu, |r| r.slow?.bar1_total.map(mib)),
     extra("DCGM_FI_DEV_BAR1_USED", "DCGM_FI_DEV_BAR1_USED", Level::WholeGpu, |r| r.slow?.bar1_used.map(mib)),
