@@ -9,8 +9,11 @@ use crate::snapshot::NEARLY_FULL;
 /// If a process ends within this time after its memory use was last at its own peak, it counts as having ended at its
 /// peak.
 const AT_PEAK: Micros = 5 * SECOND;
-/// The end of a process at its peak, on a device that was nearly full, is one at the limit only if the process, or another one
-/// on the device, has grown within this time by more than was left: what needs no more memory has no reason to end for lack of it.
+/// The end of a process at its peak is one at the limit if its device's memory use reached this share of the allocatable
+/// memory.
+const FULL: f64 = NEARLY_FULL[1];
+/// It is one only if the process, or another one on the device, has grown within this time by more than was left: what needs
+/// no more memory has no reason to end for lack of it.
 const GROWN_WITHIN: Micros = 10 * SECOND;
 
 /// The end of a process at its peak, while its device was nearly full.
@@ -30,7 +33,7 @@ pub(super) fn at_limit(device: &DeviceHistory, process: &ProcessHistory, at: Mic
     let left = device.allocatable.saturating_sub(used);
     let was_full = device.allocatable > 0
         && !device.is_divided()
-        && used as f64 >= device.allocatable as f64 * NEARLY_FULL[1]
+        && used as f64 >= device.allocatable as f64 * FULL
         && highest_growth(device, at.saturating_sub(GROWN_WITHIN), at) > left;
     (was_full && at.saturating_sub(last) <= AT_PEAK).then(|| AtLimit { others: used.saturating_sub(peak) })
 }

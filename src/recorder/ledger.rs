@@ -23,6 +23,9 @@ use super::reports::Reports;
 use super::series::Micros;
 use crate::snapshot::{FailedAllocation, Gpu, GpuProcesses, MemorySample, MigDevice, NEARLY_FULL, ProcessId};
 
+/// Reaching this share of the allocatable memory is an incident.
+const FULL: f64 = NEARLY_FULL[2];
+
 /// What is remembered.
 #[derive(Debug)]
 pub(super) struct Ledger {
@@ -139,7 +142,7 @@ impl Ledger {
         for ratio in self.devices[index].sample(sample, at) {
             let mig_uuid = self.devices[index].mig_uuid().map(str::to_owned);
             self.note(at, index, What::Reached { ratio, used_bytes: sample.used.unwrap_or_default(), mig_uuid });
-            if ratio >= NEARLY_FULL[2] {
+            if ratio >= FULL {
                 self.trigger(self.moment(Kind::NearLimit, at, index));
             }
         }

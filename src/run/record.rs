@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use crate::snapshot::{NEARLY_FULL, ProcessId};
 
+/// The share of the allocatable memory at or above which the time of a GPU is added up.
+const FULL: f64 = NEARLY_FULL[0];
 /// If the gap between two samples is longer than this, it is not counted as time at the level of the first sample.
 const LONGEST_STEP: Duration = Duration::from_secs(1);
 /// The maximum number of processes that are remembered for a device. Any others are included only in the sums.
@@ -79,7 +81,7 @@ pub(super) struct PlaceRecord {
     pub(super) own_peak: Option<Extreme>,
     /// The lowest free memory.
     pub(super) least_free: Option<Extreme>,
-    /// The time at or above the first of [`NEARLY_FULL`].
+    /// The time at or above [`FULL`].
     pub(super) nearly_full: Duration,
     /// The highest memory that was in use both before and after a list was read, so that its processes are known.
     pub(super) listed_peak: Option<u64>,
@@ -142,7 +144,7 @@ impl Record {
         let place = &mut self.places[place];
         place.allocatable = Some(level.allocatable);
         place.close_step(at);
-        place.last = Some((at, level.used as f64 >= NEARLY_FULL[0] * level.allocatable as f64));
+        place.last = Some((at, level.used as f64 >= FULL * level.allocatable as f64));
         raise(&mut place.own_peak, level.used, at);
         let free = level.allocatable.saturating_sub(level.used);
         if place.least_free.is_none_or(|least| free < least.bytes) {

@@ -5,8 +5,8 @@ use std::time::{Instant, SystemTime};
 
 use super::{Gpu, MigDevice};
 
-/// The shares of the allocatable memory at or above which a device counts as nearly full: at the first in sums of time, at the
-/// second where the end of a process is judged, and at the last in incidents.
+/// The shares of the allocatable memory at or above which a device counts as nearly full. What a room does at one of them
+/// is said where it names that one.
 pub const NEARLY_FULL: [f64; 3] = [0.9, 0.95, 0.98];
 /// The thresholds of `gpu_memory_pressure_seconds_total`, as shares of the memory that can be allocated.
 pub const PRESSURE_RATIOS: [f64; 7] = [0.5, 0.7, 0.8, 0.85, NEARLY_FULL[0], NEARLY_FULL[1], NEARLY_FULL[2]];
