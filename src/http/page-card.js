@@ -7,7 +7,7 @@ import { cells, el, headings, keyed, setText, showFigures } from "./page-element
 import { Mig } from "./page-mig.js";
 import { owners } from "./page-owners.js";
 import { NOWHERE, Plot } from "./page-plot.js";
-import { cards, parts, pointThen, state } from "./page-state.js";
+import { cards, parts, state } from "./page-state.js";
 
 /// The figures of now.
 function statsNow(gpu) {
@@ -69,7 +69,7 @@ export class Card {
     setText(this.state, isLive ? lacks ?? "up" : lacks ? `${lacks} now` : "");
     this.state.classList.toggle("problem", lacks != null);
     this.total = total ?? this.total;
-    showFigures(this.stats, isLive ? statsNow(gpu ?? {}) : this.statsThen());
+    showFigures(this.stats, isLive ? statsNow(gpu ?? {}) : this.plot.figuresThen(this.total));
     this.plot.show(`GPU ${this.gpu.gpu}`);
     this.showMigs(gpu?.mig_devices ?? [], lacks);
     this.recorded.hidden = !state.recorder;
@@ -111,16 +111,6 @@ export class Card {
   /// The cursor and the selection as the charts show them. Without a cursor, they show the chosen moment.
   shownView() {
     return { ...this.view, cursor: this.view.cursor ?? state.at };
-  }
-
-  /// The figures that are recorded for the chosen moment.
-  statsThen() {
-    const point = pointThen(this.plot.series());
-    if (!point) return [["used", "not recorded"]];
-    const [, least, most, used] = point;
-    const rows = [["used", ofTotal(used, this.total)]];
-    if (least !== most) rows.push([`lowest to highest within ${state.span[2]} s`, `${bytes(least)} to ${bytes(most)}`]);
-    return rows;
   }
 
   /// Shows the MIG devices that are listed, and those that are not but have values in the time span shown.

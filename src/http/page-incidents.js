@@ -177,7 +177,6 @@ async function copyText(button, path) {
 
 export async function loadEvents() {
   const [events, incidents] = await Promise.all([get("/api/v1/events"), get("/api/v1/incidents")]);
-  state.events = events.events.sort((a, b) => b.at - a.at);
-  showEvents(state.events);
+  showEvents(events.events.sort((a, b) => b.at - a.at));
   showIncidents(incidents.incidents);
 }

@@ -64,12 +64,10 @@ export class Mig {
 
   /// The figures that are recorded for the chosen moment, and whether the device can be read now.
   figuresThen(lacks) {
-    const point = pointThen(state.migs.get(this.uuid)?.series);
-    const now = lacks ? [["now", lacks]] : [];
-    if (!point) return [["used", "not recorded"], ...now];
-    const [, least, most, used] = point;
-    const varied = least === most ? [] : [[`lowest to highest within ${state.span[2]} s`, `${bytes(least)} to ${bytes(most)}`]];
-    return [["used", ofTotal(used, this.total)], ...varied, ...this.limit(), ...now];
+    const rows = this.plot.figuresThen(this.total);
+    if (pointThen(this.plot.series())) rows.push(...this.limit());
+    if (lacks) rows.push(["now", lacks]);
+    return rows;
   }
 
   limit() {

@@ -1,12 +1,12 @@
 // The chart of a GPU or of a MIG device, with its cursor, its selection, and what it says in words.
 //
 // Invariant: all charts of a card show the same cursor and selection; only the chart that was used last says what is at them.
-import { bytes, clean, clock, drawMemory, duration, peaks, Series, slowReadings } from "./page-charts.js";
+import { bytes, clean, clock, drawMemory, duration, ofTotal, peaks, Series, slowReadings } from "./page-charts.js";
 import { momentLink } from "./page-address.js";
 import { el, setText } from "./page-elements.js";
 import { heldNear } from "./page-owners.js";
 import { get } from "./page-requests.js";
-import { state } from "./page-state.js";
+import { pointThen, state } from "./page-state.js";
 
 /// No cursor and no selection.
 export const NOWHERE = { cursor: null, selection: null, anchor: null };
@@ -58,6 +58,16 @@ export class Plot {
   recordedPeaks() {
     const entry = this.about.entry();
     return entry ? peaks(entry.series, entry.peaks, state.since, state.from, state.to) : [];
+  }
+
+  /// The figures that are recorded for the chosen moment, of a device with this total.
+  figuresThen(total) {
+    const point = pointThen(this.series());
+    if (!point) return [["used", "not recorded"]];
+    const [, least, most, used] = point;
+    const rows = [["used", ofTotal(used, total)]];
+    if (least !== most) rows.push([`lowest to highest within ${state.span[2]} s`, `${bytes(least)} to ${bytes(most)}`]);
+    return rows;
   }
 
   /// What the chart shows, as a sentence.

@@ -18,10 +18,7 @@ export async function get(path, kind = "json") {
 
 export async function loadMachine() {
   [state.answer, state.listed] = await Promise.all([get("/api/v1/gpus"), get("/api/v1/processes")]);
-  for (const device of state.answer.gpus.flatMap((gpu) => gpu.mig_devices)) {
-    const { index, gpu_instance, compute_instance, profile } = device;
-    state.migDevices.set(device.uuid, { index, gpu_instance, compute_instance, profile });
-  }
+  for (const device of state.answer.gpus.flatMap((gpu) => gpu.mig_devices)) state.migDevices.set(device.uuid, identity(device));
 }
 
 /// Requests the data that the charts lack: everything at first, and afterwards only what was recorded since the last
@@ -42,8 +39,9 @@ export async function loadHistory() {
   [state.to, state.from] = [recorded.to, Math.max(recorded.to - span, Math.min(recorded.recorded_since, recorded.to - LEAST_SPAN))];
   state.since = recorded.recorded_since;
   state.next = Math.floor((recorded.to - LATE_SECONDS) / step) * step;
-  for (const { mig_uuid: uuid, mig_index: index, gpu_instance, compute_instance, profile } of recorded.series) {
-    if (index != null && !state.migDevices.has(uuid)) state.migDevices.set(uuid, { index, gpu_instance, compute_instance, profile });
+  for (const series of recorded.series) {
+    const { mig_uuid: uuid, mig_index: index } = series;
+    if (index != null && !state.migDevices.has(uuid)) state.migDevices.set(uuid, identity({ ...series, index }));
   }
   const devices = recorded.series.filter((series) => !series.process && series.workload == null);
   mergeAll(state.gpus, devices.filter((series) => !series.mig_uuid), (series) => series.uuid, recorded.from, step);
@@ -55,6 +53,11 @@ export async function loadHistory() {
   state.leftOut = recorded.more_workloads;
   const more = recorded.more_series - recorded.more_workloads;
   state.leftOutProcesses = whole ? more : Math.max(more, state.leftOutProcesses);
+}
+
+/// What identifies a MIG device besides its UUID.
+function identity({ index, gpu_instance, compute_instance, profile }) {
+  return { index, gpu_instance, compute_instance, profile };
 }
 
 /// The key of a process or a workload on a GPU or a MIG device.

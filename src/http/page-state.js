@@ -22,7 +22,6 @@ export const state = {
   migDevices: new Map(), // UUID of a MIG device → { index, gpu_instance, compute_instance, profile }, also of one that is gone
   leftOut: 0, // the number of workloads without a series
   leftOutProcesses: 0, // the number of processes without a series
-  events: [],
   answer: null,
   listed: { processes: [], more_processes: 0 },
   recorder: true,

@@ -148,6 +148,7 @@ function controls() {
   parts.recorded.push(legend, selects);
   return [el("div", { class: "controls" }, parts.status, button, parts.follow, selects, parts.driver), legend];
 }
+
 function listSection(title, id, ...content) {
   const section = el("section", { class: "card list", "aria-labelledby": id },
     el("h2", { id }, title), el("div", { class: "scroll tall", tabindex: "0", role: "region", "aria-labelledby": id }, ...content));
