@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import proc
-from harness import end
+from harness import end, undone_on_failure
 
 WAIT = 60.0
 
@@ -55,13 +55,9 @@ class StaticFile(Program):
         super().__init__([program, file])
         self.address = None
 
+    @undone_on_failure
     def __enter__(self):
-        try:
-            self.address = int(self.line().rpartition(":")[2])
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
+        self.address = int(self.line().rpartition(":")[2])
 
 
 def first_ms(bare, machine):

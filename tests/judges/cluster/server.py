@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import harness
-from harness import end, free_port, get, request
+from harness import end, free_port, get, request, undone_on_failure
 
 BINARIES = ("etcd", "kube-apiserver", "kubectl")
 PATIENCE = 180.0
@@ -58,22 +58,18 @@ class Cluster:
         self.url = f"https://127.0.0.1:{self.port}"
         self.running = {}
 
+    @undone_on_failure
     def __enter__(self):
-        try:
-            self.make_certificates()
-            self.make_access()
-            peer = f"http://127.0.0.1:{free_port()}"
-            own = f"http://127.0.0.1:{self.store}"
-            self.spawn(
-                "etcd", "--data-dir=store", "--log-level=error", f"--listen-client-urls={own}",
-                f"--advertise-client-urls={own}", f"--listen-peer-urls={peer}",
-                f"--initial-advertise-peer-urls={peer}", f"--initial-cluster=default={peer}",
-            )  # fmt: skip
-            self.start()
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
+        self.make_certificates()
+        self.make_access()
+        peer = f"http://127.0.0.1:{free_port()}"
+        own = f"http://127.0.0.1:{self.store}"
+        self.spawn(
+            "etcd", "--data-dir=store", "--log-level=error", f"--listen-client-urls={own}",
+            f"--advertise-client-urls={own}", f"--listen-peer-urls={peer}",
+            f"--initial-advertise-peer-urls={peer}", f"--initial-cluster=default={peer}",
+        )  # fmt: skip
+        self.start()
 
     def __exit__(self, *_):
         for name in list(self.running):

@@ -15,6 +15,7 @@ from check_cost import cpu_share
 from check_survival import UNSEEN, paired
 from children import Child
 from exporter import Exporter
+from harness import undone_on_failure
 
 # Names of series, with the NVML ids of their metrics.
 SHARES = {
@@ -264,15 +265,11 @@ class Alternating:
     def __init__(self, setup, name):
         self.exporters = {"on": Exporter(setup, f"{name}-on"), "off": Exporter(setup, f"{name}-off", "--profiling.enabled=false")}
 
+    @undone_on_failure
     def __enter__(self):
-        try:
-            for exporter in self.exporters.values():
-                exporter.__enter__()
-                exporter.process.send_signal(signal.SIGSTOP)
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
+        for exporter in self.exporters.values():
+            exporter.__enter__()
+            exporter.process.send_signal(signal.SIGSTOP)
 
     def __exit__(self, *_):
         for exporter in self.exporters.values():

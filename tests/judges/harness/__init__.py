@@ -6,6 +6,7 @@ Needs only the standard library. Invariant: a program that is started here is en
 
 import argparse
 import contextlib
+import functools
 import http.client
 import os
 import socket
@@ -85,6 +86,20 @@ def end(process, grace=20):
     return process.returncode
 
 
+def undone_on_failure(enter):
+    """Makes an `__enter__` that fails half way end what it has begun, with `__exit__`. It returns the object itself."""
+    @functools.wraps(enter)
+    def entered(self):
+        try:
+            enter(self)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    return entered
+
+
 @contextlib.contextmanager
 def started(command, log, **options):
     """A running program that writes to the open file `log`."""
@@ -103,19 +118,16 @@ class Server:
         self.command, self.port, self.ready, self.limit = [str(word) for word in command], port, ready, limit
         self.log, self.environment, self.output, self.process = log, {**os.environ, **(environment or {})}, None, None
 
+    @undone_on_failure
     def __enter__(self):
         self.output = open(self.log, "a+b") if self.log else tempfile.TemporaryFile()
-        try:
-            self.start()
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
+        self.start()
 
     def __exit__(self, *_):
         if self.process:
             end(self.process)
-        self.output.close()
+        if self.output:
+            self.output.close()
 
     def start(self):
         """Starts the program, or starts it again after it has ended."""

@@ -7,7 +7,7 @@ import tempfile
 
 import websocket
 
-from harness import PATIENCE, end, get, until
+from harness import PATIENCE, end, get, undone_on_failure, until
 
 
 def program():
@@ -20,17 +20,12 @@ class Browser:
     """A browser with a profile of its own. Use it as a context manager."""
 
     def __init__(self, flags=()):
-        self.flags = flags
+        self.flags, self.profile, self.process = flags, None, None
 
+    @undone_on_failure
     def __enter__(self):
         self.profile = tempfile.TemporaryDirectory(prefix="page-check-", ignore_cleanup_errors=True)
-        self.process = None
-        try:
-            self.start()
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
+        self.start()
 
     def start(self):
         flags = [
@@ -59,7 +54,8 @@ class Browser:
     def __exit__(self, *_):
         if self.process:
             end(self.process)
-        self.profile.cleanup()
+        if self.profile:
+            self.profile.cleanup()
 
     def tab(self, **options):
         target = json.loads(get(f"http://127.0.0.1:{self.port}/json/new?about:blank", method="PUT"))
