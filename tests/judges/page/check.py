@@ -469,7 +469,14 @@ def shows_mig_devices(exporter, browser):
         assert len(names) == 2 and all(label["gpu_instance"] != str(index[uuid]) for uuid, label in labels.items()), names
         titles = "[...document.querySelectorAll('.mig h3')].map((title) => title.innerText)"
         until("the devices are named", lambda: tab.run(titles) == names)
-        limits = {series["mig_uuid"]: series["allocatable_bytes"] for series in machine.json("/api/v1/history?of=gpus")["series"] if "mig_uuid" in series}
+
+        def recorded():
+            """The limit of each device, once both are recorded: the recorder begins after a device is listed."""
+            series = machine.json("/api/v1/history?of=gpus")["series"]
+            found = {one["mig_uuid"]: one.get("allocatable_bytes") for one in series if "mig_uuid" in one}
+            return found if found.keys() == index.keys() and all(found.values()) else None
+
+        limits = until("both devices are recorded", recorded)
         figure = "((mig, name) => [...mig.querySelectorAll('.stats > div')].find((figure) => figure.firstChild.innerText === name)?.lastChild.innerText)"
         steady, spiky = sorted(index, key=index.get)
         wanted = [shown(limits[steady]), shown(limits[spiky])]
@@ -509,10 +516,10 @@ def shows_mig_devices(exporter, browser):
             tab.until("it is in sight", f"(() => {{ const {{ top, bottom }} = {marked}.getBoundingClientRect(); return top < innerHeight && bottom > 0; }})()")
             tab.until(f"its chart says what is at the moment, {when}", f"/: min .*last/.test({marked}.querySelector('.reading').innerText)")
             used, processes = history_at(machine, moment)
-            said = tab.run(f"{figure}({marked}, 'used')")
-            assert said.startswith(shown(used[spiky])), f"{when}: {said}, and the history has {shown(used[spiky])}"
-            rows = {tuple(row[1:6]) for row in tab.run(TABLE)}
-            assert rows == {row[1:] for row in processes}, f"{when}: {rows}, and the history has {processes}"
+            tab.until(f"it holds {shown(used[spiky])}, as in the history, {when}",
+                      f"{figure}({marked}, 'used')?.startsWith({json.dumps(shown(used[spiky]))})")
+            until(f"the table shows {processes}, as the history does, {when}",
+                  lambda: {tuple(row[1:6]) for row in tab.run(TABLE)} == {row[1:] for row in processes})
             innocent(tab, machine.page)
 
         opened("while it is there")
