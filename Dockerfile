@@ -13,14 +13,15 @@ COPY crates/pod-resources/Cargo.toml crates/pod-resources/
 COPY crates/process-name/Cargo.toml crates/process-name/
 COPY crates/web-config/Cargo.toml crates/web-config/
 # These packages are not built, but the workspace and its lock file list them.
+COPY lab/bench/Cargo.toml lab/bench/
 COPY tests/exposition/Cargo.toml tests/exposition/
-COPY tests/judges/bench/Cargo.toml tests/judges/bench/
+COPY tests/judges/guard/Cargo.toml tests/judges/guard/
 COPY tests/properties/Cargo.toml tests/properties/
 COPY tests/skips/Cargo.toml tests/skips/
-RUN for manifest in crates/*/Cargo.toml tests/*/Cargo.toml tests/judges/*/Cargo.toml; do \
+RUN for manifest in crates/*/Cargo.toml lab/*/Cargo.toml tests/*/Cargo.toml tests/judges/*/Cargo.toml; do \
         folder="$(dirname "$manifest")/src"; mkdir -p "$folder/bin" && touch "$folder/lib.rs" || exit; \
     done \
-    && touch tests/judges/bench/src/bin/work.rs tests/judges/bench/src/bin/static_file.rs \
+    && touch lab/bench/static_file.rs tests/judges/guard/src/bin/work.rs \
     && mkdir -p src benches tests/it tests/skips/tests \
     && echo 'fn main() {}' > src/main.rs \
     && touch src/lib.rs benches/attribution.rs benches/exposition.rs tests/it/main.rs tests/skips/tests/total.rs \

@@ -146,8 +146,8 @@ const UNSAFE_IN_SIMULATOR: [&str; 4] = [
 ];
 
 /// The sources of the other packages, except the simulator's.
-const OTHER_PACKAGES: [&str; 6] =
-    ["crates/", "fuzz/", "tests/exposition/", "tests/judges/", "tests/properties/", "tests/skips/"];
+const OTHER_PACKAGES: [&str; 7] =
+    ["crates/", "fuzz/", "lab/", "tests/exposition/", "tests/judges/", "tests/properties/", "tests/skips/"];
 
 /// With `forbid`, [`UNSAFE_FILES`] could not switch the lint off. So the lint is set to `deny` for every target of the
 /// package, and only these files may name it; where the lint does not apply, the test searches for the keyword itself.

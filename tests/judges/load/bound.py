@@ -24,11 +24,10 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-sys.path.append(str(Path(__file__).resolve().parents[1] / "soak"))
 
 import harness
 import hostile
-import vitals
+from harness import vitals
 from harness.exporter import Machine
 
 CLIENTS = 120

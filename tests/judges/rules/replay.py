@@ -15,7 +15,7 @@ Two recordings are also replayed with a change, to show that silence is not the 
 in three hours, where GpuMemoryHigh and GpuMemoryCritical must fire, and jax without what its allocator reports, where GpuMemoryReserved
 must.
 
-**Stretched time.** The recordings (tests/fixtures/recordings, made by tests/judges/gpu/record_job.py) last minutes, and the rules look
+**Stretched time.** The recordings (tests/fixtures/recordings, made by lab/gpu/record_job.py) last minutes, and the rules look
 back over half an hour and more. So time is stretched: what was scraped every second is replayed as if scraped every half minute or
 so. Everything that is measured in time is stretched with it: a family in seconds (time under pressure, the age of a reading, the peak
 window, how long a process has been idle) is multiplied by the same factor, and a timestamp becomes the stretched time since the
