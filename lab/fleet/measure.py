@@ -1,4 +1,4 @@
-"""Measures what a fleet costs a real Prometheus, and writes the results as JSON, from which tables.py makes the tables of docs/fleet.md.
+"""Measures what a fleet costs a real Prometheus, and writes the results as JSON, from which tables.py makes the tables of RESULTS.md and docs/fleet.md.
 
     measure.py --exporter target/release/vram-exporter --out FOLDER [--only live,rules] [--machines 10,30,100] [--minutes 6]
 

@@ -1,4 +1,4 @@
-"""Makes the tables of docs/fleet.md from the JSON files of measure.py.
+"""Makes the tables of RESULTS.md and docs/fleet.md from the JSON files of measure.py.
 
     tables.py FOLDER [--machines 1000]
 

@@ -130,7 +130,7 @@ published=$work/published/${deb##*/}
 dpkg-deb --fsys-tarfile "$published" | tar -xO ./usr/share/doc/vram-exporter/changelog.Debian.gz | zcat | grep -q '^ -- A Name <a@host.example>  ' ||
     fail "the maintainer in changelog.Debian.gz"
 REPOSITORY=$address release/documents.py "$version" "$work/documents"
-grep -qF "]($address/blob/v$version/deny.toml)" "$work/documents/docs/supply-chain.md" || fail "no link to the repository"
+grep -qF "]($address/blob/v$version/deny.toml)" "$work/documents/docs/releasing.md" || fail "no link to the repository"
 for wrong in 'MAINTAINER_NAME=' 'MAINTAINER_ADDRESS=nobody' 'REPOSITORY=host.example' "REPOSITORY=$address/"; do
     { cat "$work/publisher.sh" && echo "$wrong"; } >"$work/wrong.sh"
     ! RELEASE_PUBLISHER=$work/wrong.sh release/packages.sh "$version" "$arch" "$content" "$work/published" 2>"$work/said" ||
