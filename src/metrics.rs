@@ -38,7 +38,7 @@ mod view;
 mod workloads;
 
 pub(crate) use exposition::Exposition;
-pub use family::{Family, Kind, Section, Unit, When};
+pub use family::{Cadence, Family, Kind, Section, Unit};
 pub(crate) use label::Labels;
 pub use openmetrics::Format;
 pub(crate) use points::{PointSink, pairs};

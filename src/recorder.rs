@@ -44,8 +44,8 @@ mod trace;
 mod visits;
 mod words;
 
-pub use answers::{HistoryHead, HistoryQuery, HistorySeries, MigIdentity, Of};
-pub use event::{Event, Failure, What, Who};
+pub use answers::{HistoryHead, HistoryQuery, HistorySeries, MigIdentity, SeriesKind};
+pub use event::{Event, EventKind, Failure, ProcessRef};
 pub use exit_status::Exit;
 pub use handle::{History, PERIOD, Recorder, Settings};
 pub use incident::{

@@ -27,7 +27,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 
 pub use allocator::{
-    AllocatorFigures, AllocatorPart, AllocatorReport, FailedAllocation, Heard, RESERVED_MARGIN, RegionPeak,
+    AllocatorFigures, AllocatorPart, AllocatorReport, FailedAllocation, LastMessage, RESERVED_MARGIN, RegionPeak,
     ReportingProcess, STALE_AFTER,
 };
 pub use budget::{Budget, BudgetAmount, BudgetPlace, BudgetSource, WorkloadLimit};

@@ -13,7 +13,7 @@ use super::message::{Measurement, OutOfMemory, Report};
 use super::outcome::Outcome;
 use super::values::Values;
 use crate::faults::Reason;
-use crate::snapshot::{AllocatorPart, AllocatorReport, FailedAllocation, Heard, ProcessId, ReportingProcess};
+use crate::snapshot::{AllocatorPart, AllocatorReport, FailedAllocation, LastMessage, ProcessId, ReportingProcess};
 
 /// All connections. They are numbered in the order in which they were accepted.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ pub(super) struct Connection {
     uid: u32,
     /// `None` until the process is identified.
     process: Option<ProcessId>,
-    heard: Arc<Heard>,
+    heard: Arc<LastMessage>,
     messages: Bucket,
     values: Vec<Values>,
     names: HashSet<Arc<str>>,
@@ -85,7 +85,7 @@ impl Table {
         let connection = Connection {
             uid,
             process: None,
-            heard: Heard::new(now),
+            heard: LastMessage::new(now),
             messages: limits::messages(now),
             values: Vec::new(),
             names: HashSet::new(),

@@ -7,7 +7,7 @@ use super::message::{Change, Report};
 use super::outcome::Outcome;
 use crate::faults::Reason;
 use crate::peaks::Peaks;
-use crate::snapshot::{AllocatorFigures, AllocatorReport, Heard, ProcessId, RegionPeak};
+use crate::snapshot::{AllocatorFigures, AllocatorReport, LastMessage, ProcessId, RegionPeak};
 
 /// The values of one device and one framework.
 #[derive(Debug)]
@@ -113,7 +113,7 @@ impl Values {
     }
 
     /// The values as they are shown now; `None` if there are none.
-    pub(super) fn shown(&mut self, heard: &Arc<Heard>, now: Instant) -> Option<AllocatorReport> {
+    pub(super) fn shown(&mut self, heard: &Arc<LastMessage>, now: Instant) -> Option<AllocatorReport> {
         // A value that has not changed is still in use.
         if let Some(allocated) = self.figures.allocated {
             self.peaks.see(allocated, now);

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::peaks::Peaks;
 use crate::snapshot::{
-    AllocatorFigures, AllocatorPart, AllocatorReport, GpuProcesses, Heard, Process, ProcessId, ProcessPart,
+    AllocatorFigures, AllocatorPart, AllocatorReport, GpuProcesses, LastMessage, Process, ProcessId, ProcessPart,
     ReportingProcess,
 };
 
@@ -101,7 +101,7 @@ impl Allocator {
         Some(AllocatorReport {
             device: device.as_str().into(),
             framework: self.framework.clone(),
-            heard: Heard::new(now),
+            heard: LastMessage::new(now),
             figures,
             regions: Vec::new(),
         })

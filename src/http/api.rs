@@ -25,7 +25,7 @@ use super::machine;
 use super::response::overloaded;
 use super::state::HttpState;
 use crate::metrics::Parts;
-use crate::recorder::{self, History, HistoryQuery, JobReport, Of, Recorder};
+use crate::recorder::{self, History, HistoryQuery, JobReport, Recorder, SeriesKind};
 
 const JSON: &str = "application/json";
 const TEXT: &str = "text/plain; charset=utf-8";
@@ -166,11 +166,11 @@ async fn history(
 ) -> Answer {
     let recorder = recorder(&state)?;
     let mut given = Parameters::read(query.as_deref())?;
-    let of: &[Of] = match given.text("of").as_deref() {
-        None | Some("gpus") => &[Of::Gpus],
-        Some("processes") => &[Of::Processes],
-        Some("workloads") => &[Of::Workloads],
-        Some("all") => &Of::ALL,
+    let of: &[SeriesKind] = match given.text("of").as_deref() {
+        None | Some("gpus") => &[SeriesKind::Gpus],
+        Some("processes") => &[SeriesKind::Processes],
+        Some("workloads") => &[SeriesKind::Workloads],
+        Some("all") => &SeriesKind::ALL,
         Some(_) => return Err(Problem::bad_request("of: must be gpus, processes, workloads or all")),
     };
     let (from, to, step) = (given.time("from")?, given.time("to")?, given.number("step", 0.01, 3600.0)?);

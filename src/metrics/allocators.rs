@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::exposition::Exposition;
-use super::family::{Family, Section, Unit, When};
+use super::family::{Cadence, Family, Section, Unit};
 use super::label::Labels;
 use super::view::GpuView;
 use super::{label_cache, workloads};
@@ -21,7 +21,7 @@ const WORKLOAD: &[&str] = &["gpu", "uuid", "mig_uuid", "workload", "kind", "name
 
 /// A gauge in bytes that a process reports.
 const fn bytes(name: &'static str, labels: &'static [&'static str], meaning: &'static str) -> Family {
-    Family::gauge(name, Unit::Bytes, When::Reported, labels, meaning)
+    Family::gauge(name, Unit::Bytes, Cadence::Reported, labels, meaning)
 }
 
 static ALLOCATED: Family = bytes(
@@ -62,14 +62,14 @@ static INACTIVE_SPLIT: Family = bytes(
 static RETRIES: Family = Family::counter(
     "gpu_process_allocator_retries_total",
     Unit::Number,
-    When::Reported,
+    Cadence::Reported,
     FRAMEWORK,
     "Allocations for which the framework had to return its cached memory to the driver first. Absent where the framework does not report it.",
 );
 static OUT_OF_MEMORY: Family = Family::counter(
     "gpu_process_allocator_out_of_memory_total",
     Unit::Number,
-    When::Reported,
+    Cadence::Reported,
     FRAMEWORK,
     "Allocations of the framework that failed. Absent where the framework does not report it.",
 );

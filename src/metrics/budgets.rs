@@ -4,7 +4,7 @@
 //! MIG devices that are not identified yet, no limit is shown unless both have the same one.
 
 use super::exposition::Exposition;
-use super::family::{Family, Section, Unit, When};
+use super::family::{Cadence, Family, Section, Unit};
 use super::label::{Labels, distinct};
 use super::openmetrics::Counted;
 use super::view::GpuView;
@@ -16,21 +16,21 @@ const LIMITED: &[&str] = &["gpu", "uuid", "mig_uuid", "workload", "kind", "names
 static LIMIT: Family = Family::gauge(
     "gpu_workload_memory_limit_bytes",
     Unit::Bytes,
-    When::ProcessLane,
+    Cadence::ProcessLane,
     LIMITED,
     "Bytes of device memory that the workload may hold on this GPU or MIG device according to source. Nothing is enforced by the exporter. Absent where no source declares a limit, while the limit is unknown, and after the last process ended.",
 );
 static OVER_LIMIT: Family = Family::counter(
     "gpu_workload_memory_over_limit_seconds_total",
     Unit::Seconds,
-    When::ProcessLane,
+    Cadence::ProcessLane,
     LIMITED,
     "Seconds in which the workload held more than the limit that source declared at that moment. Starts at 0 when the limit is first known, and stays for the peak window and process.linger after the last process ended. Time without readings, longer than three times process.interval and 5 seconds, is left out. Absent for a share (source=\"time_slicing\").",
 );
 static PROMISED: Family = Family::gauge(
     "gpu_memory_promised_bytes",
     Unit::Bytes,
-    When::Scrape,
+    Cadence::Scrape,
     &["gpu", "uuid"],
     "Bytes of the GPU's memory that are promised: the sum of the lowest limits of all containers that the kubelet or a scheduler has placed on it, started or not, and of all other workloads that run on it; each with at most the GPU's memory. The annotation and the environment count where no scheduler and no driver sets a limit. A container whose GPU is not known counts once it runs; workloads beyond process.series-limit count only if their GPU is known from Kubernetes. Shares and MIG devices promise nothing. Absent where nothing is promised, and while the API server or the kubelet does not answer although a budget depends on it.",
 );

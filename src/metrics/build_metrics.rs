@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use prometheus::{Encoder, IntCounter, IntGauge, Opts, Registry, TextEncoder};
 
 use super::exposition::Exposition;
-use super::family::{Family, Section, Unit, When};
+use super::family::{Cadence, Family, Section, Unit};
 use super::label::Labels;
 use super::openmetrics::Counted;
 use super::selection::Selection;
@@ -13,14 +13,14 @@ use super::selection::Selection;
 static BUILD_INFO: Family = Family::gauge(
     "vram_exporter_build_info",
     Unit::Info,
-    When::Scrape,
+    Cadence::Scrape,
     &["version"],
     "Always 1; the label is the exporter's version.",
 );
 static SCRAPES: Family = Family::counter(
     "vram_exporter_scrapes_total",
     Unit::Number,
-    When::Scrape,
+    Cadence::Scrape,
     &[],
     "Scrapes that were answered, this one included.",
 );

@@ -1,53 +1,53 @@
 //! Whether the values of the GPUs can be trusted: how old they are, and what is left out.
 
 use super::exposition::Exposition;
-use super::family::{Family, Section, Unit, When};
+use super::family::{Cadence, Family, Section, Unit};
 use super::label::Labels;
 use super::settings::Settings;
 use super::view::GpuView;
 use crate::snapshot::{GpuProcesses, Lane, Other};
 
 static NVML_UP: Family =
-    Family::gauge("vram_exporter_nvml_up", Unit::Number, When::Scrape, &[], "1 while NVML is open, else 0.");
+    Family::gauge("vram_exporter_nvml_up", Unit::Number, Cadence::Scrape, &[], "1 while NVML is open, else 0.");
 static SAMPLE_AGE: Family = Family::gauge(
     "vram_exporter_sample_age_seconds",
     Unit::Seconds,
-    When::Scrape,
+    Cadence::Scrape,
     &["gpu", "uuid", "lane"],
     "Seconds since the last good reading of the GPU by the sampling loop. Absent before the first one. Stays while the GPU does not answer.",
 );
 static PEAK_WINDOW: Family = Family::gauge(
     "vram_exporter_peak_window_seconds",
     Unit::Seconds,
-    When::Scrape,
+    Cadence::Scrape,
     &[],
     "Length of the sliding window of all window peaks in seconds. No peak is lost while it is at least the scrape interval.",
 );
 static DROPPED: Family = Family::gauge(
     "vram_exporter_process_series_dropped",
     Unit::Number,
-    When::ProcessLane,
+    Cadence::ProcessLane,
     &["gpu", "uuid"],
     "Process entries that process.series-limit currently leaves out; the memory of the live ones is in process=\"other\".",
 );
 static WORKLOADS_DROPPED: Family = Family::gauge(
     "vram_exporter_workload_series_dropped",
     Unit::Number,
-    When::ProcessLane,
+    Cadence::ProcessLane,
     &["gpu", "uuid"],
     "Workload entries that process.series-limit currently leaves out; the memory of the live ones is in workload=\"other\".",
 );
 static INVISIBLE: Family = Family::gauge(
     "vram_exporter_processes_invisible",
     Unit::Number,
-    When::ProcessLane,
+    Cadence::ProcessLane,
     &["gpu", "uuid"],
     "Processes that /proc does not show and that the driver lists for longer than it would list an exiting process: the exporter lacks the host's pid namespace, /proc is mounted with hidepid, or path.procfs belongs to another pid namespace. They have a pid and memory, but no name and no workload.",
 );
 static HOST_PIDS: Family = Family::gauge(
     "vram_exporter_host_pid_namespace",
     Unit::Number,
-    When::Scrape,
+    Cadence::Scrape,
     &[],
     "1 if the exporter is in the machine's pid namespace, 0 if it is in another one: then the driver hides all processes outside of it, and their memory is unattributed. Absent where it is unknown.",
 );

@@ -1,7 +1,7 @@
 //! The driver, its GPUs, and whether they respond.
 
 use super::exposition::Exposition;
-use super::family::{Family, Section, Unit, When};
+use super::family::{Cadence, Family, Section, Unit};
 use super::label::Labels;
 use super::view::GpuView;
 use crate::snapshot::{AddressingMode, Driver};
@@ -9,14 +9,14 @@ use crate::snapshot::{AddressingMode, Driver};
 static UP: Family = Family::gauge(
     "gpu_up",
     Unit::Number,
-    When::MemoryLane,
+    Cadence::MemoryLane,
     &["gpu", "uuid"],
     "1 while the GPU answers and its last good sample is recent; 0 if it is lost, stalled, unreadable or not sampled yet. At 0 the GPU has no value series.",
 );
 static GPU_INFO: Family = Family::gauge(
     "gpu_info",
     Unit::Info,
-    When::Opening,
+    Cadence::Opening,
     &[
         "gpu",
         "uuid",
@@ -35,7 +35,7 @@ static GPU_INFO: Family = Family::gauge(
 static DRIVER_INFO: Family = Family::gauge(
     "nvidia_driver_info",
     Unit::Info,
-    When::Opening,
+    Cadence::Opening,
     &["driver_version", "cuda_version", "nvml_version", "simulated"],
     "Always 1; the labels are the versions of the driver, and cuda_version is the highest that it supports. Absent while the driver is not open.",
 );

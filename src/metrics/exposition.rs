@@ -191,11 +191,11 @@ impl<'t> Exposition<'t> {
         }
         debug_assert!(!self.holds(family.name, family.kind, family.unit), "{} is added twice", family.name);
         if self.format == Format::OpenMetrics {
-            let help = [family.meaning(), " ", family.when.sentence()];
+            let help = [family.meaning(), " ", family.cadence.sentence()];
             return openmetrics::head(&mut self.text, (family.name, family.kind, family.unit), help);
         }
         let kind = family.kind.word();
-        for part in ["# HELP ", family.name, " ", family.meaning(), " ", family.when.sentence(), "\n"] {
+        for part in ["# HELP ", family.name, " ", family.meaning(), " ", family.cadence.sentence(), "\n"] {
             self.text.extend_from_slice(part.as_bytes());
         }
         for part in ["# TYPE ", family.name, " ", kind, "\n"] {
@@ -291,13 +291,13 @@ impl<'t> Exposition<'t> {
 mod tests {
     use std::time::Duration;
 
-    use super::super::family::When;
+    use super::super::family::Cadence;
     use super::super::openmetrics::Counted;
     use super::*;
 
-    static GAUGE: Family = Family::gauge("g", Unit::Number, When::Scrape, &["a"], "A gauge.");
-    static COUNTER: Family = Family::counter("c_bytes_total", Unit::Bytes, When::Scrape, &["a"], "A \"counter\".");
-    static HISTOGRAM: Family = Family::histogram("h_seconds", Unit::Seconds, When::Scrape, &["a"], "Times.");
+    static GAUGE: Family = Family::gauge("g", Unit::Number, Cadence::Scrape, &["a"], "A gauge.");
+    static COUNTER: Family = Family::counter("c_bytes_total", Unit::Bytes, Cadence::Scrape, &["a"], "A \"counter\".");
+    static HISTOGRAM: Family = Family::histogram("h_seconds", Unit::Seconds, Cadence::Scrape, &["a"], "Times.");
 
     fn text(write: impl FnOnce(&mut Exposition<'_>)) -> String {
         let mut out = Exposition::whole(Format::Text, 0);

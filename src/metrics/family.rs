@@ -66,7 +66,7 @@ impl Unit {
 
 /// When a value is measured. No scrape ever calls the driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum When {
+pub enum Cadence {
     /// On each tick of the memory lane.
     MemoryLane,
     /// By the process lane.
@@ -76,7 +76,7 @@ pub enum When {
     /// With the kubelet's latest response, and with the latest reading of Slurm's allocations.
     Allocations,
     /// With the fast telemetry readings.
-    Quick,
+    Fast,
     /// With the slow telemetry readings.
     Slow,
     /// With the profiling samples.
@@ -93,7 +93,7 @@ pub enum When {
     Scrape,
 }
 
-impl When {
+impl Cadence {
     /// The last sentence of HELP.
     pub fn sentence(self) -> &'static str {
         match self {
@@ -107,7 +107,7 @@ impl When {
             Self::Allocations => {
                 "Read from the kubelet once per kubernetes.pod-resources-interval and from slurm.allocations every 10 s, not at the scrape."
             }
-            Self::Quick => "Read in the background once per telemetry.interval, not at the scrape.",
+            Self::Fast => "Read in the background once per telemetry.interval, not at the scrape.",
             Self::Slow => "Read in the background once per telemetry.slow-interval, not at the scrape.",
             Self::Profiling => {
                 "Integrated in the background from samples taken once per profiling.interval, not at the scrape."
@@ -131,7 +131,7 @@ pub struct Family {
     /// The unit of the values.
     pub unit: Unit,
     /// When the values are measured.
-    pub when: When,
+    pub cadence: Cadence,
     /// Every label that a series can have, in the order of the exposition. A label with an empty or unknown value is
     /// left out.
     pub labels: &'static [&'static str],
@@ -145,11 +145,11 @@ macro_rules! constructors {
             $(pub(super) const fn $constructor(
                 name: &'static str,
                 unit: Unit,
-                when: When,
+                cadence: Cadence,
                 labels: &'static [&'static str],
                 meaning: &'static str,
             ) -> Self {
-                Self { name, kind: Kind::$kind, unit, when, labels, meaning }
+                Self { name, kind: Kind::$kind, unit, cadence, labels, meaning }
             })+
         }
     };
@@ -160,7 +160,7 @@ constructors!(gauge: Gauge, counter: Counter, histogram: Histogram);
 impl Family {
     /// The text of the HELP line, unescaped.
     pub fn help(&self) -> String {
-        [self.meaning, self.when.sentence()].join(" ")
+        [self.meaning, self.cadence.sentence()].join(" ")
     }
 
     /// The meaning of the values, without the sentence on when they are measured.

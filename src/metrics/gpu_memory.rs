@@ -1,7 +1,7 @@
 //! The memory of whole GPUs: figures, peaks, pressure, churn, unattributed memory, and BAR1.
 
 use super::exposition::Exposition;
-use super::family::{Family, Section, Unit, When};
+use super::family::{Cadence, Family, Section, Unit};
 use super::openmetrics::Counted;
 use super::view::GpuView;
 use crate::snapshot::{GpuMemory, MemoryFigures, PRESSURE_RATIOS, SlowTelemetry};
@@ -11,84 +11,84 @@ const GPU: &[&str] = &["gpu", "uuid"];
 static TOTAL: Family = Family::gauge(
     "gpu_memory_total_bytes",
     Unit::Bytes,
-    When::MemoryLane,
+    Cadence::MemoryLane,
     GPU,
     "All device memory of the GPU in bytes.",
 );
 static RESERVED: Family = Family::gauge(
     "gpu_memory_reserved_bytes",
     Unit::Bytes,
-    When::MemoryLane,
+    Cadence::MemoryLane,
     GPU,
     "Device memory kept by driver and firmware in bytes; it cannot be allocated. Absent where the driver does not report it: gpu_memory_used_bytes includes it there.",
 );
 static USED: Family = Family::gauge(
     "gpu_memory_used_bytes",
     Unit::Bytes,
-    When::MemoryLane,
+    Cadence::MemoryLane,
     GPU,
     "Allocated device memory in bytes. Reserved memory is left out, but is included where gpu_memory_reserved_bytes is absent.",
 );
 static FREE: Family = Family::gauge(
     "gpu_memory_free_bytes",
     Unit::Bytes,
-    When::MemoryLane,
+    Cadence::MemoryLane,
     GPU,
     "Device memory that can still be allocated in bytes.",
 );
 static WINDOW_PEAK: Family = Family::gauge(
     "gpu_memory_window_peak_bytes",
     Unit::Bytes,
-    When::MemoryLane,
+    Cadence::MemoryLane,
     GPU,
     "Highest used memory in bytes within the last vram_exporter_peak_window_seconds. The window slides, and no scrape resets it. Includes reserved memory where gpu_memory_reserved_bytes is absent.",
 );
 static PEAK: Family = Family::gauge(
     "gpu_memory_peak_bytes",
     Unit::Bytes,
-    When::MemoryLane,
+    Cadence::MemoryLane,
     GPU,
     "Highest used memory in bytes since the exporter started. Includes reserved memory where gpu_memory_reserved_bytes is absent.",
 );
 static PRESSURE: Family = Family::counter(
     "gpu_memory_pressure_seconds_total",
     Unit::Seconds,
-    When::MemoryLane,
+    Cadence::MemoryLane,
     &["gpu", "uuid", "ratio"],
     "Seconds spent with used / (total - reserved) at or above the ratio, weighted by real time. The ratios are nested: do not sum over them. Where gpu_memory_reserved_bytes is absent, reserved memory counts as used.",
 );
 static GROWN: Family = Family::counter(
     "gpu_memory_increase_bytes_total",
     Unit::Bytes,
-    When::MemoryLane,
+    Cadence::MemoryLane,
     GPU,
     "Sum of all rises of used memory between samples in bytes. A rise and fall between two samples is not seen.",
 );
 static SHRUNK: Family = Family::counter(
     "gpu_memory_decrease_bytes_total",
     Unit::Bytes,
-    When::MemoryLane,
+    Cadence::MemoryLane,
     GPU,
     "Sum of all falls of used memory between samples in bytes. A rise and fall between two samples is not seen.",
 );
 static UNATTRIBUTED: Family = Family::gauge(
     "gpu_memory_unattributed_bytes",
     Unit::Bytes,
-    When::ProcessLane,
+    Cadence::ProcessLane,
     GPU,
     "Used memory in bytes that neither a visible process nor a vGPU holds, at least 0. Absent while the memory of any process or vGPU on the GPU is unknown.",
 );
 static BAR1_TOTAL: Family = Family::gauge(
     "gpu_bar1_memory_total_bytes",
     Unit::Bytes,
-    When::Slow,
+    Cadence::Slow,
     GPU,
     "Size of the BAR1 aperture, through which the host reaches device memory, in bytes. It is address space, not device memory.",
 );
 static BAR1_USED: Family = Family::gauge(
     "gpu_bar1_memory_used_bytes",
     Unit::Bytes,
-    When::Slow,
+    Cadence::Slow,
     GPU,
     "Mapped part of the BAR1 aperture in bytes. It is address space, not device memory.",
 );

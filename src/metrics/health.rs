@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use super::exposition::Exposition;
-use super::family::{Family, Section, Unit, When};
+use super::family::{Cadence, Family, Section, Unit};
 use super::label::Labels;
 use super::view::GpuView;
 use crate::snapshot::{RecoveryAction, SPARE_ROWS};
@@ -13,37 +13,37 @@ const GPU: &[&str] = &["gpu", "uuid"];
 static RECOVERY_ACTION: Family = Family::gauge(
     "gpu_recovery_action",
     Unit::Number,
-    When::Quick,
+    Cadence::Fast,
     &["gpu", "uuid", "action"],
     "1 for the action that the driver requires to recover the GPU, 0 for the others. Driver 565 and later; drain_and_reset since 570, recover_imex_domain since 595, bus_reset and system_reboot since 615. Absent for an action that the exporter does not know.",
 );
 static ROW_REMAP_BANKS: Family = Family::gauge(
     "gpu_row_remap_banks",
     Unit::Number,
-    When::Slow,
+    Cadence::Slow,
     &["gpu", "uuid", "available"],
     "Memory banks by the share of their spare rows that is left for repairs: max is all of them, none is no row. Driver 455 and later, Ampere and later, on GPUs that remap rows.",
 );
 static GENERATION: Family = Family::gauge(
     "gpu_pcie_link_generation",
     Unit::Number,
-    When::Quick,
+    Cadence::Fast,
     GPU,
     "Current generation of the PCIe link. An idle GPU may lower it to save power.",
 );
 static GENERATION_MAX: Family = Family::gauge(
     "gpu_pcie_link_generation_max",
     Unit::Number,
-    When::Slow,
+    Cadence::Slow,
     GPU,
     "Highest generation of the PCIe link that the GPU and the machine allow.",
 );
 static WIDTH: Family =
-    Family::gauge("gpu_pcie_link_width", Unit::Number, When::Quick, GPU, "Current number of lanes of the PCIe link.");
+    Family::gauge("gpu_pcie_link_width", Unit::Number, Cadence::Fast, GPU, "Current number of lanes of the PCIe link.");
 static WIDTH_MAX: Family = Family::gauge(
     "gpu_pcie_link_width_max",
     Unit::Number,
-    When::Slow,
+    Cadence::Slow,
     GPU,
     "Highest number of lanes of the PCIe link that the GPU and the machine allow.",
 );

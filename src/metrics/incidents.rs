@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use super::exposition::Exposition;
-use super::family::{Family, Section, Unit, When};
+use super::family::{Cadence, Family, Section, Unit};
 use super::label::{Labels, distinct};
 use super::mig;
 use super::openmetrics::{Counted, Exemplar};
@@ -16,35 +16,35 @@ const LABELS: &[&str] = &["gpu", "uuid", "mig_uuid", "gpu_instance", "compute_in
 static INCIDENTS: Family = Family::counter(
     "gpu_memory_incidents_total",
     Unit::Number,
-    When::Recorder,
+    Cadence::Recorder,
     LABELS,
     "Incidents since the exporter started, and their repeats, of which the recorder kept no copy of their own. Moments less than ten seconds after the last are not counted. A series appears with its first incident, which rate() and increase() cannot see: use gpu_memory_last_incident_timestamp_seconds in alerts.",
 );
 static LAST: Family = Family::gauge(
     "gpu_memory_last_incident_timestamp_seconds",
     Unit::Seconds,
-    When::Recorder,
+    Cadence::Recorder,
     LABELS,
     "Unix time of the last incident or repeat in seconds. Absent before the first one.",
 );
 static SHORTAGE: Family = Family::gauge(
     "gpu_workload_memory_last_shortage_timestamp_seconds",
     Unit::Seconds,
-    When::Recorder,
+    Cadence::Recorder,
     workloads::WORKLOAD,
     "Unix time in seconds at which a process of the workload last ended at the memory limit (an incident of the kind ended_at_peak, repeats included) or reported a failed allocation on this GPU or MIG device. It needs more than it held then. Stays until the report about the workload is final.",
 );
 static BYTES: Family = Family::gauge(
     "vram_exporter_recorder_bytes",
     Unit::Bytes,
-    When::Recorder,
+    Cadence::Recorder,
     &[],
     "Estimated memory that the recorder takes for the recent past and the incidents in bytes, at most recorder.max-memory-mib.",
 );
 static DROPPED: Family = Family::counter(
     "vram_exporter_recorder_dropped_total",
     Unit::Number,
-    When::Recorder,
+    Cadence::Recorder,
     &[],
     "Ended processes, events, reports and older parts of histories that the recorder dropped to stay within its memory, and readings that came faster than it took them.",
 );

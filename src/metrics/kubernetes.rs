@@ -4,7 +4,7 @@
 //! its UUID if the cluster reports one, and is left out otherwise.
 
 use super::exposition::Exposition;
-use super::family::{Family, Section, Unit, When};
+use super::family::{Cadence, Family, Section, Unit};
 use super::label::{Labels, distinct};
 use super::settings::Settings;
 use super::view::Parts;
@@ -16,35 +16,35 @@ const GRES: &str = "gres/gpu";
 static ALLOCATION: Family = Family::gauge(
     "gpu_allocation_info",
     Unit::Info,
-    When::Allocations,
+    Cadence::Allocations,
     &["gpu", "uuid", "mig_uuid", "namespace", "pod", "container", "resource", "replica", "workload", "kind"],
     "Always 1; the kubelet has allocated this GPU, MIG device or shared replica to the container, or Slurm has allocated this GPU or MIG device to the job in workload, whether or not it is used.",
 );
 static ALLOCATABLE: Family = Family::gauge(
     "gpu_allocatable_devices",
     Unit::Number,
-    When::PodResources,
+    Cadence::PodResources,
     &["gpu", "uuid", "mig_uuid", "resource"],
     "How many times the kubelet can allocate this GPU or MIG device in total, current allocations included: 1, or the number of shared replicas. Absent where the kubelet does not report it.",
 );
 static POD_RESOURCES_UP: Family = Family::gauge(
     "vram_exporter_pod_resources_up",
     Unit::Number,
-    When::Scrape,
+    Cadence::Scrape,
     &[],
     "1 while the kubelet answers on its pod-resources socket, else 0. Absent where the exporter does not use the socket.",
 );
 static API_UP: Family = Family::gauge(
     "vram_exporter_kubernetes_api_up",
     Unit::Number,
-    When::Scrape,
+    Cadence::Scrape,
     &[],
     "1 while the exporter follows the API server, else 0. Absent where the exporter does not use it.",
 );
 static CONTAINERS: Family = Family::gauge(
     "vram_exporter_kubernetes_containers",
     Unit::Number,
-    When::Scrape,
+    Cadence::Scrape,
     &[],
     "Containers of this node that the API server has named, including recently ended ones. Absent where the exporter does not use the API server.",
 );

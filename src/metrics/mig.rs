@@ -1,7 +1,7 @@
 //! The memory of MIG devices.
 
 use super::exposition::Exposition;
-use super::family::{Family, Section, Unit, When};
+use super::family::{Cadence, Family, Section, Unit};
 use super::label::Labels;
 use super::openmetrics::Counted;
 use super::view::GpuView;
@@ -12,42 +12,42 @@ pub(super) const MIG: &[&str] = &["gpu", "uuid", "mig_uuid", "gpu_instance", "co
 static TOTAL: Family = Family::gauge(
     "gpu_mig_memory_total_bytes",
     Unit::Bytes,
-    When::MemoryLane,
+    Cadence::MemoryLane,
     MIG,
     "All memory of the MIG device in bytes.",
 );
 static RESERVED: Family = Family::gauge(
     "gpu_mig_memory_reserved_bytes",
     Unit::Bytes,
-    When::MemoryLane,
+    Cadence::MemoryLane,
     MIG,
     "Memory of the MIG device kept by driver and firmware in bytes. Absent where the driver does not report it: gpu_mig_memory_used_bytes includes it there.",
 );
 static USED: Family = Family::gauge(
     "gpu_mig_memory_used_bytes",
     Unit::Bytes,
-    When::MemoryLane,
+    Cadence::MemoryLane,
     MIG,
     "Allocated memory of the MIG device in bytes. Reserved memory is left out, but is included where gpu_mig_memory_reserved_bytes is absent.",
 );
 static FREE: Family = Family::gauge(
     "gpu_mig_memory_free_bytes",
     Unit::Bytes,
-    When::MemoryLane,
+    Cadence::MemoryLane,
     MIG,
     "Memory of the MIG device that can still be allocated in bytes.",
 );
 static WINDOW_PEAK: Family = Family::gauge(
     "gpu_mig_memory_window_peak_bytes",
     Unit::Bytes,
-    When::MemoryLane,
+    Cadence::MemoryLane,
     MIG,
     "Highest used memory of the MIG device in bytes within the last vram_exporter_peak_window_seconds. The window slides, and no scrape resets it. Includes reserved memory where gpu_mig_memory_reserved_bytes is absent.",
 );
 static PEAK: Family = Family::gauge(
     "gpu_mig_memory_peak_bytes",
     Unit::Bytes,
-    When::MemoryLane,
+    Cadence::MemoryLane,
     MIG,
     "Highest used memory of the MIG device in bytes since the exporter started. Includes reserved memory where gpu_mig_memory_reserved_bytes is absent.",
 );
@@ -55,14 +55,14 @@ static PEAK: Family = Family::gauge(
 static PRESSURE: Family = Family::counter(
     "gpu_mig_memory_pressure_seconds_total",
     Unit::Seconds,
-    When::MemoryLane,
+    Cadence::MemoryLane,
     &["gpu", "uuid", "mig_uuid", "gpu_instance", "compute_instance", "profile", "ratio"],
     "Seconds spent with used / (total - reserved) of the MIG device at or above the ratio, weighted by real time. The ratios are nested: do not sum over them. Where gpu_mig_memory_reserved_bytes is absent, reserved memory counts as used.",
 );
 static UNATTRIBUTED: Family = Family::gauge(
     "gpu_mig_memory_unattributed_bytes",
     Unit::Bytes,
-    When::ProcessLane,
+    Cadence::ProcessLane,
     MIG,
     "Used memory of the MIG device in bytes that no visible process holds, at least 0. Absent while the memory of any process on it is unknown.",
 );

@@ -12,52 +12,53 @@ use procfs::FromRead as _;
 use procfs::process::{LimitValue, Process, Stat};
 
 use super::exposition::Exposition;
-use super::family::{Family, Section, Unit, When};
+use super::family::{Cadence, Family, Section, Unit};
 use super::openmetrics::Counted;
 
 static CPU: Family = Family::counter(
     "process_cpu_seconds_total",
     Unit::Seconds,
-    When::Scrape,
+    Cadence::Scrape,
     &[],
     "User and system CPU time of the exporter in seconds.",
 );
 static RESIDENT: Family = Family::gauge(
     "process_resident_memory_bytes",
     Unit::Bytes,
-    When::Scrape,
+    Cadence::Scrape,
     &[],
     "Resident memory of the exporter in bytes.",
 );
 static VIRTUAL: Family = Family::gauge(
     "process_virtual_memory_bytes",
     Unit::Bytes,
-    When::Scrape,
+    Cadence::Scrape,
     &[],
     "Virtual memory of the exporter in bytes.",
 );
 static OPEN_FDS: Family = Family::gauge(
     "process_open_fds",
     Unit::Number,
-    When::Scrape,
+    Cadence::Scrape,
     &[],
     "Open file descriptors of the exporter. Before Linux 6.2 they are counted at most once in 10 seconds.",
 );
 static MAX_FDS: Family = Family::gauge(
     "process_max_fds",
     Unit::Number,
-    When::Scrape,
+    Cadence::Scrape,
     &[],
     "Maximum number of open file descriptors of the exporter. Absent if there is no limit.",
 );
 static START_TIME: Family = Family::gauge(
     "process_start_time_seconds",
     Unit::Seconds,
-    When::Scrape,
+    Cadence::Scrape,
     &[],
     "When the exporter started, in seconds since the Unix epoch.",
 );
-static THREADS: Family = Family::gauge("process_threads", Unit::Number, When::Scrape, &[], "Threads of the exporter.");
+static THREADS: Family =
+    Family::gauge("process_threads", Unit::Number, Cadence::Scrape, &[], "Threads of the exporter.");
 
 pub(super) static SECTION: Section = Section {
     title: "The exporter's own process",

@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 use std::time::{Duration, Instant};
 
 use super::exposition::Exposition;
-use super::family::{Family, Section, Unit, When};
+use super::family::{Cadence, Family, Section, Unit};
 use super::label::Labels;
 use super::label_cache::{self, LabelCache, LabeledProcess};
 use super::view::GpuView;
@@ -18,49 +18,49 @@ const PROCESS: &[&str] = &["gpu", "uuid", "mig_uuid", "pid", "process", "namespa
 static USED: Family = Family::gauge(
     "gpu_process_memory_used_bytes",
     Unit::Bytes,
-    When::ProcessLane,
+    Cadence::ProcessLane,
     PROCESS,
     "Device memory that the process holds in bytes. process=\"other\" without a pid is the sum of the processes beyond process.series-limit. Absent where the driver does not report it (for the sum: where it does not report it for every one of these processes), and after the process has ended.",
 );
 static WINDOW_PEAK: Family = Family::gauge(
     "gpu_process_memory_window_peak_bytes",
     Unit::Bytes,
-    When::ProcessLane,
+    Cadence::ProcessLane,
     PROCESS,
     "Highest memory of the process in bytes within the last vram_exporter_peak_window_seconds. Stays for the peak window and process.linger after the process ended.",
 );
 static PEAK: Family = Family::gauge(
     "gpu_process_memory_peak_bytes",
     Unit::Bytes,
-    When::ProcessLane,
+    Cadence::ProcessLane,
     PROCESS,
     "Highest memory of the process in bytes since the exporter first saw it, or the driver's own maximum where accounting mode is on. Stays for the peak window and process.linger after the process ended.",
 );
 static START_TIME: Family = Family::gauge(
     "gpu_process_start_time_seconds",
     Unit::Seconds,
-    When::ProcessLane,
+    Cadence::ProcessLane,
     PROCESS,
     "When the process started, in seconds since the Unix epoch. Absent where /proc does not show the process, and after it ended.",
 );
 static SM_UTILIZATION: Family = Family::gauge(
     "gpu_process_sm_utilization_ratio",
     Unit::Ratio,
-    When::ProcessLane,
+    Cadence::ProcessLane,
     PROCESS,
     "Share of the streaming multiprocessors' time that the process used, 0 to 1. Absent where the driver has no sample, and after the process ended.",
 );
 static IDLE: Family = Family::gauge(
     "gpu_process_idle_seconds",
     Unit::Seconds,
-    When::ProcessLane,
+    Cadence::ProcessLane,
     PROCESS,
     "Seconds since the process last did work on the GPU, or since the exporter first saw it if that was later. Absent where the driver does not report activity, and after the process ended.",
 );
 static INFO: Family = Family::gauge(
     "gpu_process_info",
     Unit::Info,
-    When::ProcessLane,
+    Cadence::ProcessLane,
     &[
         "gpu",
         "uuid",

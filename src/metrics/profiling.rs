@@ -1,7 +1,7 @@
 //! The profiling counters of GPUs and GPU instances: engine and pipe activity, memory bandwidth and link traffic.
 
 use super::exposition::Exposition;
-use super::family::{Family, Section, Unit, When};
+use super::family::{Cadence, Family, Section, Unit};
 use super::mig::{self, MIG};
 use super::openmetrics::Counted;
 use super::view::GpuView;
@@ -17,14 +17,14 @@ macro_rules! both {
         static $gpu: Family = Family::$make(
             concat!("gpu_", $name),
             Unit::$unit,
-            When::Profiling,
+            Cadence::Profiling,
             $labels,
             concat!($help, " Absent on GPUs without profiling counters (before Hopper)."),
         );
         static $mig: Family = Family::$make(
             concat!("gpu_mig_", $name),
             Unit::$unit,
-            When::Profiling,
+            Cadence::Profiling,
             $mig_labels,
             concat!("For a MIG GPU instance: ", $help),
         );

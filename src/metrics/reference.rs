@@ -71,6 +71,6 @@ fn row(family: &Family) -> String {
         family.name,
         labels.join(" "),
         family.meaning().replace('|', "\\|"),
-        family.when.sentence()
+        family.cadence.sentence()
     )
 }

@@ -1,7 +1,7 @@
 //! Other telemetry of the GPUs: utilization, temperature, power, clocks, throttling and errors.
 
 use super::exposition::Exposition;
-use super::family::{Family, Section, Unit, When};
+use super::family::{Cadence, Family, Section, Unit};
 use super::label::Labels;
 use super::openmetrics::Counted;
 use super::view::GpuView;
@@ -12,118 +12,123 @@ const GPU: &[&str] = &["gpu", "uuid"];
 static UTILIZATION: Family = Family::gauge(
     "gpu_utilization_ratio",
     Unit::Ratio,
-    When::Quick,
+    Cadence::Fast,
     GPU,
     "Share of time in which at least one kernel ran, 0 to 1, over the driver's own sample period.",
 );
 static BANDWIDTH: Family = Family::gauge(
     "gpu_memory_bandwidth_utilization_ratio",
     Unit::Ratio,
-    When::Quick,
+    Cadence::Fast,
     GPU,
     "Share of time in which device memory was read or written, 0 to 1, over the driver's own sample period. It is not a measure of how much is allocated.",
 );
 static ENCODER: Family = Family::gauge(
     "gpu_encoder_utilization_ratio",
     Unit::Ratio,
-    When::Quick,
+    Cadence::Fast,
     GPU,
     "Utilization of the video encoder, 0 to 1, over the driver's own sample period.",
 );
 static DECODER: Family = Family::gauge(
     "gpu_decoder_utilization_ratio",
     Unit::Ratio,
-    When::Quick,
+    Cadence::Fast,
     GPU,
     "Utilization of the video decoder, 0 to 1, over the driver's own sample period.",
 );
 static TEMPERATURE: Family = Family::gauge(
     "gpu_temperature_celsius",
     Unit::Celsius,
-    When::Quick,
+    Cadence::Fast,
     GPU,
     "Temperature of the GPU die in degrees Celsius.",
 );
 static MEMORY_TEMPERATURE: Family = Family::gauge(
     "gpu_memory_temperature_celsius",
     Unit::Celsius,
-    When::Quick,
+    Cadence::Fast,
     GPU,
     "Temperature of the device memory in degrees Celsius.",
 );
-static POWER: Family =
-    Family::gauge("gpu_power_watts", Unit::Watts, When::Quick, GPU, "Power draw in watts, as the driver averages it.");
+static POWER: Family = Family::gauge(
+    "gpu_power_watts",
+    Unit::Watts,
+    Cadence::Fast,
+    GPU,
+    "Power draw in watts, as the driver averages it.",
+);
 static POWER_LIMIT: Family =
-    Family::gauge("gpu_power_limit_watts", Unit::Watts, When::Quick, GPU, "Power limit in force in watts.");
+    Family::gauge("gpu_power_limit_watts", Unit::Watts, Cadence::Fast, GPU, "Power limit in force in watts.");
 static ENERGY: Family = Family::counter(
     "gpu_energy_joules_total",
     Unit::Joules,
-    When::Slow,
+    Cadence::Slow,
     GPU,
     "Energy used since the driver was loaded, in joules. Read only with telemetry.energy, because the call holds the driver's lock.",
 );
 static CLOCK: Family = Family::gauge(
     "gpu_clock_hertz",
     Unit::Hertz,
-    When::Quick,
+    Cadence::Fast,
     &["gpu", "uuid", "clock"],
     "Current frequency of the clock in hertz.",
 );
 static THROTTLE: Family = Family::gauge(
     "gpu_throttle_active",
     Unit::Number,
-    When::Quick,
+    Cadence::Fast,
     &["gpu", "uuid", "reason"],
     "1 while the reason limits the clocks, else 0.",
 );
 static PCIE_REPLAYS: Family = Family::counter(
     "gpu_pcie_replays_total",
     Unit::Number,
-    When::Slow,
+    Cadence::Slow,
     GPU,
     "PCIe packets that were retransmitted, as counted by the GPU.",
 );
 static ECC: Family = Family::counter(
     "gpu_ecc_errors_total",
     Unit::Number,
-    When::Quick,
+    Cadence::Fast,
     &["gpu", "uuid", "type"],
     "ECC memory errors since the driver was loaded.",
 );
 static REMAPPED: Family = Family::gauge(
     "gpu_remapped_rows",
     Unit::Number,
-    When::Quick,
+    Cadence::Fast,
     &["gpu", "uuid", "cause"],
     "Memory rows replaced by spare rows over the life of the GPU.",
 );
 static REMAP_PENDING: Family = Family::gauge(
     "gpu_row_remap_pending",
     Unit::Number,
-    When::Quick,
+    Cadence::Fast,
     GPU,
     "1 while a row remapping waits for a GPU reset, else 0.",
 );
 static REMAP_FAILED: Family =
-    Family::gauge("gpu_row_remap_failed", Unit::Number, When::Quick, GPU, "1 if a row remapping failed, else 0.");
+    Family::gauge("gpu_row_remap_failed", Unit::Number, Cadence::Fast, GPU, "1 if a row remapping failed, else 0.");
 static RETIRED: Family = Family::gauge(
     "gpu_retired_pages",
     Unit::Number,
-    When::Slow,
+    Cadence::Slow,
     &["gpu", "uuid", "cause"],
     "Memory pages taken out of use over the life of the GPU.",
 );
 static XID: Family = Family::counter(
     "gpu_xid_errors_total",
     Unit::Number,
-    When::Event,
+    Cadence::Event,
     &["gpu", "uuid", "xid"],
     "Critical errors by Xid code since the exporter started. A code has a series from its first error; gpu_xid_class_errors_total has one from the start.",
 );
 static XID_CLASS: Family = Family::counter(
     "gpu_xid_class_errors_total",
     Unit::Number,
-    When::Event,
+    Cadence::Event,
     &["gpu", "uuid", "class"],
     "Critical errors (Xid) by class since the exporter started. Every class exists from the start at 0.",
 );

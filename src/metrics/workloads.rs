@@ -4,7 +4,7 @@
 //! devices that are not identified yet, are summed, so that no memory is left out.
 
 use super::exposition::Exposition;
-use super::family::{Family, Section, Unit, When};
+use super::family::{Cadence, Family, Section, Unit};
 use super::label::{Labels, distinct};
 use super::view::GpuView;
 use crate::snapshot::{MigDevice, Other, Workload, WorkloadUse};
@@ -14,28 +14,28 @@ pub(super) const WORKLOAD: &[&str] = &["gpu", "uuid", "mig_uuid", "workload", "k
 static USED: Family = Family::gauge(
     "gpu_workload_memory_used_bytes",
     Unit::Bytes,
-    When::ProcessLane,
+    Cadence::ProcessLane,
     WORKLOAD,
     "Device memory that the workload's processes hold together in bytes. workload=\"other\" without a kind is the sum of the workloads beyond process.series-limit. Absent while the memory of any of the processes is unknown, and after the last process ended.",
 );
 static WINDOW_PEAK: Family = Family::gauge(
     "gpu_workload_memory_window_peak_bytes",
     Unit::Bytes,
-    When::ProcessLane,
+    Cadence::ProcessLane,
     WORKLOAD,
     "Highest memory of the workload in bytes within the last vram_exporter_peak_window_seconds: the peak of the sum, not the sum of the peaks. Stays for the peak window and process.linger after the last process ended.",
 );
 static PEAK: Family = Family::gauge(
     "gpu_workload_memory_peak_bytes",
     Unit::Bytes,
-    When::ProcessLane,
+    Cadence::ProcessLane,
     WORKLOAD,
     "Highest memory of the workload in bytes since the exporter first saw it: the peak of the sum, not the sum of the peaks. Stays for the peak window and process.linger after the last process ended; a process of the workload that starts within that time continues it.",
 );
 static PROCESSES: Family = Family::gauge(
     "gpu_workload_processes",
     Unit::Number,
-    When::ProcessLane,
+    Cadence::ProcessLane,
     WORKLOAD,
     "Processes of the workload on the GPU. workload=\"other\" without a kind counts those of the workloads beyond process.series-limit. Absent after the last process ended.",
 );

@@ -1,7 +1,7 @@
 //! A metric of a push: where it comes from, its unit, and how its values behave.
 
 use super::conventions::{Instrument, Shape};
-use crate::metrics::{Family, Kind, Unit, When};
+use crate::metrics::{Cadence, Family, Kind, Unit};
 
 /// Where a metric comes from.
 #[derive(Debug, Clone, Copy)]
@@ -62,7 +62,7 @@ impl Origin {
     /// started.
     pub(super) fn is_counted_here(&self) -> bool {
         let (Self::Family(family) | Self::Convention(_, family)) = self;
-        !matches!(family.when, When::Quick | When::Slow | When::Reported)
+        !matches!(family.cadence, Cadence::Fast | Cadence::Slow | Cadence::Reported)
     }
 }
 

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::clock::unix;
 use super::device_history::DeviceHistory;
 use super::device_list::DeviceKey;
-use super::event::{Event, Who};
+use super::event::{Event, ProcessRef};
 use super::freeze::chart;
 use super::incident::Chart;
 use super::ledger::Ledger;
@@ -39,12 +39,12 @@ pub struct HistoryQuery {
     /// The UUID of the GPU; if absent, all GPUs are included.
     pub uuid: Option<String>,
     /// The kinds of series that are requested.
-    pub of: &'static [Of],
+    pub of: &'static [SeriesKind],
 }
 
 /// The kinds of series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Of {
+pub enum SeriesKind {
     /// GPUs and MIG devices.
     Gpus,
     /// Processes.
@@ -53,7 +53,7 @@ pub enum Of {
     Workloads,
 }
 
-impl Of {
+impl SeriesKind {
     /// All kinds.
     pub const ALL: [Self; 3] = [Self::Gpus, Self::Processes, Self::Workloads];
 }
@@ -121,7 +121,7 @@ pub struct HistorySeries {
     pub allocatable_bytes: Option<u64>,
     /// The process, for the series of a process.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub process: Option<Who>,
+    pub process: Option<ProcessRef>,
     /// When the process started, in Unix seconds, which tells it from an earlier one with its pid.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub started_at: Option<f64>,
@@ -172,12 +172,12 @@ pub(super) fn plan(ledger: &Ledger, query: &HistoryQuery) -> Plan {
     let mut plan = Plan { head, left: Vec::new(), span, more_series: 0, more_workloads: 0 };
     for &kind in query.of {
         let mut found = series_of(ledger, kind, query.uuid.as_deref(), span);
-        if kind != Of::Gpus {
+        if kind != SeriesKind::Gpus {
             found.sort_by_key(|(highest, _)| Reverse(*highest));
         }
         let more = found.len().saturating_sub(MAX_SERIES);
         plan.more_series += more;
-        plan.more_workloads += if kind == Of::Workloads { more } else { 0 };
+        plan.more_workloads += if kind == SeriesKind::Workloads { more } else { 0 };
         plan.left.extend(found.into_iter().take(MAX_SERIES).map(|(_, series)| series));
     }
     plan.left.reverse();
@@ -185,7 +185,7 @@ pub(super) fn plan(ledger: &Ledger, query: &HistoryQuery) -> Plan {
 }
 
 /// The series of one kind, with their highest memory use.
-fn series_of(ledger: &Ledger, kind: Of, uuid: Option<&str>, span: Span) -> Vec<(u64, Drawn)> {
+fn series_of(ledger: &Ledger, kind: SeriesKind, uuid: Option<&str>, span: Span) -> Vec<(u64, Drawn)> {
     let Span { from, to, .. } = span;
     let is_wanted =
         |history: &&DeviceHistory| uuid.is_none_or(|uuid| history.gpu.uuid == uuid || history.uuid() == uuid);
@@ -195,8 +195,8 @@ fn series_of(ledger: &Ledger, kind: Of, uuid: Option<&str>, span: Span) -> Vec<(
     for history in devices {
         let drawn = |what| Drawn { device: history.key(), what };
         match kind {
-            Of::Gpus => found.push((0, drawn(Identity::Device))),
-            Of::Processes => {
+            SeriesKind::Gpus => found.push((0, drawn(Identity::Device))),
+            SeriesKind::Processes => {
                 let within =
                     |process: &&ProcessHistory| process.first <= to && process.ended.is_none_or(|(_, by)| by >= from);
                 found.extend(history.processes().filter(within).map(|process| {
@@ -204,7 +204,7 @@ fn series_of(ledger: &Ledger, kind: Of, uuid: Option<&str>, span: Span) -> Vec<(
                     (peak, drawn(Identity::Process(process.holding())))
                 }));
             }
-            Of::Workloads => found.extend(history.workloads.iter().map(|workload| {
+            SeriesKind::Workloads => found.extend(history.workloads.iter().map(|workload| {
                 let highest = workload.series.highest(from, to).map_or(0, |(_, highest)| highest);
                 (highest, drawn(Identity::Workload(workload.workload.clone(), workload.mig.clone())))
             })),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::clock::Now;
 use super::device_list::{DeviceKey, DeviceList, Unfollowed};
-use super::event::What;
+use super::event::EventKind;
 use super::heap_use::{HeapUse as _, allocation};
 use super::list_times::ListTimes;
 use super::peak::RecordedPeak;
@@ -151,7 +151,7 @@ impl DeviceHistory {
     }
 
     /// The new peak, once it has settled and a list was read after it.
-    pub(super) fn new_peak(&mut self, now: Now) -> Option<(Micros, What)> {
+    pub(super) fn new_peak(&mut self, now: Now) -> Option<(Micros, EventKind)> {
         let (used_bytes, at) = self.highest;
         let age = now.micros.saturating_sub(at);
         if used_bytes < self.announced.saturating_add(PEAK_STEP) || age < SETTLED || self.is_divided() {
@@ -165,7 +165,7 @@ impl DeviceHistory {
         self.announced = used_bytes;
         self.peaks.close(at);
         let mig_uuid = self.mig_uuid().map(str::to_owned);
-        Some((at, What::NewPeak { used_bytes, listed_at, holders, held_by, mig_uuid }))
+        Some((at, EventKind::NewPeak { used_bytes, listed_at, holders, held_by, mig_uuid }))
     }
 
     /// The moment at which the memory use of the processes matches the memory use that the GPU had at `at`. This moment

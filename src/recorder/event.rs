@@ -30,13 +30,13 @@ pub struct Event {
     pub uuid: Option<String>,
     /// What happened.
     #[serde(flatten)]
-    pub what: What,
+    pub what: EventKind,
 }
 
 /// What happened.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-pub enum What {
+pub enum EventKind {
     /// The exporter started. Nothing before this is known.
     ExporterStarted,
     /// The driver was opened.
@@ -65,12 +65,12 @@ pub enum What {
         count: u64,
     },
     /// A process appeared on the GPU.
-    ProcessStarted(Who),
+    ProcessStarted(ProcessRef),
     /// A process left the GPU.
     ProcessEnded {
         /// The process.
         #[serde(flatten)]
-        who: Who,
+        who: ProcessRef,
         /// The most memory that it held, in bytes; absent if this was never known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         peak_bytes: Option<u64>,
@@ -123,7 +123,7 @@ pub enum What {
 
 /// What identifies a process.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Who {
+pub struct ProcessRef {
     /// The pid in the exporter's pid namespace.
     pub pid: u32,
     /// The process's name; absent if `/proc` does not show it.
@@ -145,7 +145,7 @@ pub struct Who {
 pub struct Failure {
     /// Which process.
     #[serde(flatten)]
-    pub who: Who,
+    pub who: ProcessRef,
     /// The framework's name.
     pub framework: String,
     /// Bytes that were requested.
@@ -185,7 +185,7 @@ pub(super) struct Recorded {
     pub(super) mig: Option<Arc<MigDevice>>,
     /// The process that it concerns.
     pub(super) process: Option<ProcessId>,
-    pub(super) what: What,
+    pub(super) what: EventKind,
 }
 
 impl Recorded {
@@ -214,7 +214,7 @@ impl Events {
     /// Adds the exit status or the signal of a process to the event that records its end at `ended_at`.
     pub(super) fn set_exit(&mut self, ended_at: Micros, process: ProcessId, how: Exit) {
         for event in self.kept.iter_mut().rev().take_while(|event| event.at + LATE >= ended_at) {
-            if let What::ProcessEnded { exit, .. } = &mut event.what
+            if let EventKind::ProcessEnded { exit, .. } = &mut event.what
                 && event.at == ended_at
                 && event.process == Some(process)
             {
@@ -239,7 +239,7 @@ impl Events {
         }
         // A part is left free, so that the next events do not lead here at once.
         let bytes = bytes / 8 * 7;
-        for is_dropped in [What::is_common as fn(&What) -> bool, |_| true] {
+        for is_dropped in [EventKind::is_common as fn(&EventKind) -> bool, |_| true] {
             let (kept, dropped) = (&mut self.bytes, &mut self.dropped);
             self.kept.retain(|event| {
                 let stays = *kept <= bytes || !is_dropped(&event.what);
@@ -281,7 +281,7 @@ impl Events {
     }
 }
 
-impl What {
+impl EventKind {
     /// Whether any process can cause many of these by itself.
     fn is_common(&self) -> bool {
         matches!(
@@ -295,14 +295,14 @@ impl What {
     }
 }
 
-impl HeapUse for Who {
+impl HeapUse for ProcessRef {
     fn heap_use(&self) -> usize {
         let Self { pid: _, name, user, workload, mig_uuid } = self;
         [name, user, workload, mig_uuid].into_iter().map(HeapUse::heap_use).sum()
     }
 }
 
-impl HeapUse for What {
+impl HeapUse for EventKind {
     fn heap_use(&self) -> usize {
         match self {
             Self::ProcessStarted(who) | Self::ProcessEnded { who, .. } => who.heap_use(),
@@ -337,7 +337,7 @@ mod tests {
     fn the_oldest_events_are_dropped_and_counted() {
         let mut events = Events::default();
         for at in 0..5000 {
-            events.add(Recorded { at, gpu: None, mig: None, process: None, what: What::ExporterStarted });
+            events.add(Recorded { at, gpu: None, mig: None, process: None, what: EventKind::ExporterStarted });
         }
         assert_eq!(events.dropped(), 5000 - MAX_EVENTS as u64);
         let now = Clock::starting(Instant::now()).both(Instant::now(), SystemTime::now());
@@ -354,7 +354,7 @@ mod tests {
     fn events_are_sorted_by_their_times() {
         let mut events = Events::default();
         for at in [1_000_000, 3_000_000, 2_000_000] {
-            events.add(Recorded { at, gpu: None, mig: None, process: None, what: What::ExporterStarted });
+            events.add(Recorded { at, gpu: None, mig: None, process: None, what: EventKind::ExporterStarted });
         }
         let now = Clock::starting(Instant::now()).both(Instant::now(), SystemTime::now());
         let times: Vec<_> = events.latest(0, Micros::MAX, 2, now, |_| true).iter().map(|event| event.at).collect();
@@ -363,8 +363,8 @@ mod tests {
 
     #[test]
     fn an_event_is_one_flat_object_and_reads_back() {
-        let who = Who { pid: 7, name: Some("train.py".into()), ..Who::default() };
-        let what = What::ProcessEnded {
+        let who = ProcessRef { pid: 7, name: Some("train.py".into()), ..ProcessRef::default() };
+        let what = EventKind::ProcessEnded {
             who,
             peak_bytes: Some(5),
             peak_at: Some(1.5),

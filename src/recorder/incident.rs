@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::event::{Event, Failure, Who};
+use super::event::{Event, Failure, ProcessRef};
 use super::exit_status::Exit;
 
 /// The version of the format. It changes when a field changes its meaning or is removed.
@@ -225,7 +225,7 @@ pub struct Peak {
 pub struct Holder {
     /// Which process.
     #[serde(flatten)]
-    pub who: Who,
+    pub who: ProcessRef,
     /// The memory that it held at the GPU's peak.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub used_bytes: Option<u64>,

@@ -13,7 +13,7 @@ use super::clock::{Clock, Now};
 use super::device_history::{Changed, DeviceHistory};
 use super::device_list::{DeviceKey, DeviceList, first_of_instance};
 use super::ending;
-use super::event::{Events, Failure, Recorded, What, Who};
+use super::event::{EventKind, Events, Failure, ProcessRef, Recorded};
 use super::exit_status::Exit;
 use super::failures::{Failures, Settled};
 use super::incident::{Incident, IncidentGpu, Kind};
@@ -63,7 +63,7 @@ pub(super) struct Trigger {
 /// A process that has ended, with one peak for each of its GPUs.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Gone {
-    pub(super) who: Who,
+    pub(super) who: ProcessRef,
     pub(super) process: ProcessId,
     /// When the first list that did not contain it was read.
     pub(super) ended: Micros,
@@ -77,7 +77,7 @@ pub(super) struct Gone {
 impl Ledger {
     pub(super) fn new(start: Instant) -> Self {
         let mut events = Events::default();
-        events.add(Recorded { at: 0, gpu: None, mig: None, process: None, what: What::ExporterStarted });
+        events.add(Recorded { at: 0, gpu: None, mig: None, process: None, what: EventKind::ExporterStarted });
         Self {
             clock: Clock::starting(start),
             devices: Vec::new(),
@@ -141,7 +141,7 @@ impl Ledger {
         let index = self.device_index(&sample.gpu, sample.mig.as_deref(), at);
         for ratio in self.devices[index].sample(sample, at) {
             let mig_uuid = self.devices[index].mig_uuid().map(str::to_owned);
-            self.note(at, index, What::Reached { ratio, used_bytes: sample.used.unwrap_or_default(), mig_uuid });
+            self.note(at, index, EventKind::Reached { ratio, used_bytes: sample.used.unwrap_or_default(), mig_uuid });
             if ratio >= FULL {
                 self.trigger(self.moment(Kind::NearLimit, at, index));
             }
@@ -182,7 +182,7 @@ impl Ledger {
             let history = &self.devices[index].living[process];
             let (who, process) = (history.who(), history.id());
             self.started.push(process);
-            self.note_process(at, index, process, What::ProcessStarted(who));
+            self.note_process(at, index, process, EventKind::ProcessStarted(who));
         }
         for process in ended - changed.ended..ended {
             self.ended(index, process, at, now);
@@ -194,7 +194,7 @@ impl Ledger {
         let process = &gpu.ended[position];
         let (id, holding, first) = (process.id(), process.holding(), process.first);
         let lived_seconds = process.lived(now.unix(now.micros), now.micros);
-        let what = What::ProcessEnded {
+        let what = EventKind::ProcessEnded {
             who: process.who(),
             peak_bytes: process.peak.map(|(peak, _)| peak),
             peak_at: process.peak.map(|(_, at)| now.unix(at)),
@@ -238,7 +238,7 @@ impl Ledger {
         {
             let gpu = self.devices[index].gpu.clone();
             self.reports.fail(&gpu, &failure, at);
-            self.note_process(at, index, process, What::OutOfMemory(failure.clone()));
+            self.note_process(at, index, process, EventKind::OutOfMemory(failure.clone()));
             if is_new {
                 let moment = self.moment(Kind::OutOfMemory, at, index);
                 self.trigger(Trigger { process: Some(holding), failure: Some(failure), ..moment });
@@ -270,19 +270,19 @@ impl Ledger {
             gpu: Some((*index, uuid.clone())),
             mig: device.and_then(|device| device.mig.clone()),
             process: None,
-            what: What::Incident { id: incident.id.clone(), mig_uuid: mig_uuid.map(str::to_owned) },
+            what: EventKind::Incident { id: incident.id.clone(), mig_uuid: mig_uuid.map(str::to_owned) },
         });
     }
 
-    fn note(&mut self, at: Micros, index: usize, what: What) {
+    fn note(&mut self, at: Micros, index: usize, what: EventKind) {
         self.add_event(at, index, None, what);
     }
 
-    fn note_process(&mut self, at: Micros, index: usize, process: ProcessId, what: What) {
+    fn note_process(&mut self, at: Micros, index: usize, process: ProcessId, what: EventKind) {
         self.add_event(at, index, Some(process), what);
     }
 
-    fn add_event(&mut self, at: Micros, index: usize, process: Option<ProcessId>, what: What) {
+    fn add_event(&mut self, at: Micros, index: usize, process: Option<ProcessId>, what: EventKind) {
         let DeviceHistory { gpu, mig, .. } = &self.devices[index];
         self.events.add(Recorded { at, gpu: Some((gpu.index, gpu.uuid.clone())), mig: mig.clone(), process, what });
     }

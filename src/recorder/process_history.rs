@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::clock::{Now, unix};
-use super::event::Who;
+use super::event::ProcessRef;
 use super::exit_status::Exit;
 use super::heap_use::{HeapUse as _, allocation};
 use super::series::{Micros, Series};
@@ -130,9 +130,9 @@ impl ProcessHistory {
         self.owner.start
     }
 
-    pub(super) fn who(&self) -> Who {
+    pub(super) fn who(&self) -> ProcessRef {
         let owner = &self.owner;
-        Who {
+        ProcessRef {
             pid: self.pid,
             name: owner.name.clone(),
             user: owner.user_or_uid(),

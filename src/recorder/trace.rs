@@ -13,7 +13,7 @@ use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
-use super::event::{Event, What};
+use super::event::{Event, EventKind};
 use super::incident::{Chart, Holder, Incident};
 use super::names;
 use super::words;
@@ -149,33 +149,33 @@ fn instant(name: &str, ts: f64, args: Value) -> Value {
 /// An event in a few words.
 pub(super) fn sentence(event: &Event) -> String {
     match &event.what {
-        What::ExporterStarted => "the exporter started".to_owned(),
-        What::DriverOpened { version } => {
+        EventKind::ExporterStarted => "the exporter started".to_owned(),
+        EventKind::DriverOpened { version } => {
             format!("driver {} opened", version.as_deref().unwrap_or("of unknown version"))
         }
-        What::DriverClosed { problem } => {
+        EventKind::DriverClosed { problem } => {
             format!("driver closed: {}", names::name(problem.as_deref().unwrap_or("no reason known")))
         }
-        What::GpuLost => "the GPU stopped responding".to_owned(),
-        What::GpuStalled => "a driver call for the GPU does not return".to_owned(),
-        What::GpuBack => "the GPU responds again".to_owned(),
-        What::Xid { xid, count } => format!("Xid {xid} ({count}×)"),
-        What::ProcessStarted(who) => format!("{} appeared", words::process(who)),
-        What::ProcessEnded { who, peak_bytes, lived_seconds, exit, .. } => {
+        EventKind::GpuLost => "the GPU stopped responding".to_owned(),
+        EventKind::GpuStalled => "a driver call for the GPU does not return".to_owned(),
+        EventKind::GpuBack => "the GPU responds again".to_owned(),
+        EventKind::Xid { xid, count } => format!("Xid {xid} ({count}×)"),
+        EventKind::ProcessStarted(who) => format!("{} appeared", words::process(who)),
+        EventKind::ProcessEnded { who, peak_bytes, lived_seconds, exit, .. } => {
             let (who, exit) = (words::process(who), exit.suffix());
             let peak = peak_bytes.map_or_else(|| "unknown".to_owned(), format::bytes);
             format!("{who} ended after {lived_seconds:.1} s{exit}; its highest memory use was {peak}")
         }
-        What::OutOfMemory(failure) => words::failure(failure),
-        What::NewPeak { used_bytes, held_by, mig_uuid, .. } => {
+        EventKind::OutOfMemory(failure) => words::failure(failure),
+        EventKind::NewPeak { used_bytes, held_by, mig_uuid, .. } => {
             let device = mig_uuid.as_deref().map_or_else(|| "the GPU".to_owned(), names::name);
             format!("new highest memory use of {device}: {}, {held_by}", format::bytes(*used_bytes))
         }
-        What::Reached { ratio, used_bytes, mig_uuid } => {
+        EventKind::Reached { ratio, used_bytes, mig_uuid } => {
             let device = mig_uuid.as_deref().map_or_else(String::new, |uuid| format!(" of {}", names::name(uuid)));
             format!("memory{device} reached {:.0} % ({})", ratio * 100.0, format::bytes(*used_bytes))
         }
-        What::Incident { id, .. } => format!("incident {id} recorded"),
+        EventKind::Incident { id, .. } => format!("incident {id} recorded"),
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::fmt::Write as _;
 
-use super::event::{Failure, Who};
+use super::event::{Failure, ProcessRef};
 use super::incident::{Holder, Incident, IncidentGpu, Kind};
 use super::ledger::Trigger;
 use super::names::{self, name};
@@ -19,16 +19,16 @@ const GREW: i64 = 256 << 20;
 const REFUSED: &str = "An allocation that the driver refused is never held, so no number here contains it.";
 
 /// `train.py (pid 4711, slurm:77)`.
-pub(super) fn process(who: &Who) -> String {
+pub(super) fn process(who: &ProcessRef) -> String {
     names::process(who.name.as_deref(), Some(who.pid), owner(who))
 }
 
 /// `train.py, slurm:77`: for places where the pid is shown next to it.
-pub(super) fn process_without_pid(who: &Who) -> String {
+pub(super) fn process_without_pid(who: &ProcessRef) -> String {
     names::process(who.name.as_deref(), None, owner(who))
 }
 
-fn owner(who: &Who) -> Option<&str> {
+fn owner(who: &ProcessRef) -> Option<&str> {
     who.workload.as_deref().or(who.user.as_deref())
 }
 

@@ -46,7 +46,7 @@ pub struct AllocatorReport {
     /// The framework's name: 1 to 32 characters from `a-z`, `0-9` and `_`.
     pub framework: Arc<str>,
     /// When something last arrived from the process.
-    pub heard: Arc<Heard>,
+    pub heard: Arc<LastMessage>,
     /// The values.
     pub figures: AllocatorFigures,
     /// The measured regions of the program, sorted by name.
@@ -95,9 +95,9 @@ pub struct RegionPeak {
 /// When something last arrived on a connection. Shared with the connection, so that a message without new values does
 /// not replace the part.
 #[derive(Debug)]
-pub struct Heard(AtomicU64);
+pub struct LastMessage(AtomicU64);
 
-impl Heard {
+impl LastMessage {
     /// Creates an instance for something that arrived at `now`.
     pub fn new(now: Instant) -> Arc<Self> {
         Arc::new(Self(AtomicU64::new(millis_at(now))))
@@ -115,7 +115,7 @@ impl Heard {
     }
 }
 
-impl PartialEq for Heard {
+impl PartialEq for LastMessage {
     /// Whether both belong to the same connection.
     fn eq(&self, other: &Self) -> bool {
         std::ptr::eq(self, other)
@@ -161,7 +161,7 @@ mod tests {
     #[test]
     fn silence_makes_a_connection_stale_until_the_next_message() {
         let start = Instant::now();
-        let heard = Heard::new(start);
+        let heard = LastMessage::new(start);
         assert!(!heard.is_stale(start + STALE_AFTER));
         assert!(heard.is_stale(start + STALE_AFTER + Duration::from_millis(1)));
         heard.beat(start + STALE_AFTER);
@@ -174,7 +174,7 @@ mod tests {
         let report = AllocatorReport {
             device: "GPU-a".into(),
             framework: "jax".into(),
-            heard: Heard::new(Instant::now()),
+            heard: LastMessage::new(Instant::now()),
             figures,
             regions: Vec::new(),
         };

@@ -2,7 +2,7 @@
 
 use super::{Ledger, Trigger};
 use crate::recorder::clock::Now;
-use crate::recorder::event::{Recorded, What};
+use crate::recorder::event::{EventKind, Recorded};
 use crate::recorder::incident::Kind;
 use crate::recorder::series::Micros;
 use crate::snapshot::{GpuState, Snapshot, XidGroup};
@@ -15,8 +15,8 @@ impl Ledger {
         let is_known = driver.up || driver.problem.is_some();
         if is_known && self.driver_up != Some(driver.up) {
             let what = match driver.up {
-                true => What::DriverOpened { version: driver.driver_version.clone() },
-                false => What::DriverClosed { problem: driver.problem.clone() },
+                true => EventKind::DriverOpened { version: driver.driver_version.clone() },
+                false => EventKind::DriverClosed { problem: driver.problem.clone() },
             };
             self.events.add(Recorded { at: now.micros, gpu: None, mig: None, process: None, what });
             if !driver.up {
@@ -33,7 +33,7 @@ impl Ledger {
                 let before = self.xids.insert((part.gpu.key(), xid), count).unwrap_or(0);
                 if count > before {
                     let index = self.device_index(&part.gpu, None, now.micros);
-                    self.note(now.micros, index, What::Xid { xid, count: count - before });
+                    self.note(now.micros, index, EventKind::Xid { xid, count: count - before });
                     if XidGroup::of(xid).is_some_and(|group| group.concerns_memory) {
                         let moment = self.moment(Kind::MemoryXid, now.micros, index);
                         self.trigger(Trigger { xid: Some(xid), ..moment });
@@ -54,10 +54,10 @@ impl Ledger {
             (before, state) if before == state => {}
             (_, GpuState::Unsampled) => self.devices[index].state = before,
             (GpuState::Unsampled, GpuState::Up) => {}
-            (_, GpuState::Up) => self.note(at, index, What::GpuBack),
-            (_, GpuState::Stalled) => self.note(at, index, What::GpuStalled),
+            (_, GpuState::Up) => self.note(at, index, EventKind::GpuBack),
+            (_, GpuState::Stalled) => self.note(at, index, EventKind::GpuStalled),
             (_, GpuState::Unreadable) => {
-                self.note(at, index, What::GpuLost);
+                self.note(at, index, EventKind::GpuLost);
                 self.trigger(self.moment(Kind::GpuLost, at, index));
             }
         }

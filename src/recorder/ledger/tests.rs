@@ -370,7 +370,7 @@ fn an_exit_status_belongs_to_one_process_of_a_pid() {
     assert_eq!(exits, [(Some(5), Some(5)), (Some(99), Some(9))]);
     let events = scene.ledger.events.latest(0, Micros::MAX, 1000, scene.now(), |_| true);
     let ended = |event: &Event| match &event.what {
-        What::ProcessEnded { exit, who, .. } => Some((who.name.clone()?, exit.status?)),
+        EventKind::ProcessEnded { exit, who, .. } => Some((who.name.clone()?, exit.status?)),
         _ => None,
     };
     let statuses: Vec<_> = events.iter().filter_map(ended).collect();
@@ -570,7 +570,9 @@ fn a_failed_allocation_is_an_incident_with_the_words_of_the_process() {
     assert!(incident.summary.starts_with(expected), "{}", incident.summary);
     let text = super::super::text(&incident);
     assert!(text.contains("the framework wrote /tmp/\\u{202e}snap"), "{text}");
-    assert!(incident.events.iter().any(|event| matches!(&event.what, What::OutOfMemory(other) if **other == failure)));
+    assert!(
+        incident.events.iter().any(|event| matches!(&event.what, EventKind::OutOfMemory(other) if **other == failure))
+    );
     let json = serde_json::to_string(&*incident).unwrap();
     assert_eq!(serde_json::from_str::<Incident>(&json).unwrap(), *incident);
     assert!(json.contains(r#""kind":"out_of_memory","pid":1"#), "the event is one flat object: {json}");
@@ -583,7 +585,7 @@ fn failures_of_one_process_within_seconds_are_one_incident_and_its_end_is_no_sec
     assert_eq!(scene.kinds(), [Kind::OutOfMemory; 2], "one for each process, and none for the end");
     let events = scene.ledger.events.latest(0, Micros::MAX, 1000, scene.now(), |_| true);
     let events = events.iter();
-    assert_eq!(events.filter(|event| matches!(event.what, What::OutOfMemory(_))).count(), 3);
+    assert_eq!(events.filter(|event| matches!(event.what, EventKind::OutOfMemory(_))).count(), 3);
     scene.hold(1, 78.5).pass(15_000).fail(1).pass(300);
     assert_eq!(scene.kinds().len(), 2, "much later it is a repeat");
     assert_eq!(scene.incidents.all().map(|incident| incident.count).collect::<Vec<_>>(), [2, 1]);

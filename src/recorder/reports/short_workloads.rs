@@ -4,7 +4,7 @@ use super::Reports;
 use super::device_use::DeviceUse;
 use super::gpu_readings;
 use crate::recorder::clock::Now;
-use crate::recorder::event::{Failure, Who};
+use crate::recorder::event::{Failure, ProcessRef};
 use crate::recorder::series::Micros;
 use crate::snapshot::{Gpu, WorkloadShortage};
 
@@ -21,7 +21,7 @@ impl Reports {
     }
 
     /// Adds that a process ended at its peak while its device was nearly full, and what everything else on it held.
-    pub(in crate::recorder) fn end_at_limit(&mut self, gpu: &Gpu, who: &Who, others: u64, at: Micros) {
+    pub(in crate::recorder) fn end_at_limit(&mut self, gpu: &Gpu, who: &ProcessRef, others: u64, at: Micros) {
         if let Some(device) = self.device_of(gpu, who.mig_uuid.as_deref(), who.workload.as_deref()) {
             device.shortage.ended_at_limit += 1;
             device.shortage.others = Some(others);

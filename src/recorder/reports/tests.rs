@@ -2,9 +2,9 @@ use std::time::{Instant, SystemTime};
 
 use super::kept::MAX_KEPT;
 use super::*;
-use crate::recorder::event::{Failure, Who};
+use crate::recorder::event::{Failure, ProcessRef};
 use crate::snapshot::{
-    AllocatorFigures, AllocatorPart, AllocatorReport, CgroupLocation, Gpu, Heard, MigDevice, Other, Owner,
+    AllocatorFigures, AllocatorPart, AllocatorReport, CgroupLocation, Gpu, LastMessage, MigDevice, Other, Owner,
     PodContainer, ReportingProcess, WorkloadKind, WorkloadUse,
 };
 
@@ -373,7 +373,7 @@ fn reporting(pid: u32, figures: AllocatorFigures) -> ReportingProcess {
     let report = AllocatorReport {
         device: "GPU-0".into(),
         framework: "pytorch".into(),
-        heard: Heard::new(Instant::now()),
+        heard: LastMessage::new(Instant::now()),
         figures,
         regions: Vec::new(),
     };
@@ -399,7 +399,12 @@ fn failures_raise_the_margin_and_allocators_cannot_claim_more_than_the_driver_re
     assert_eq!(look(&mut scene, vec![reporting(5, 2, 6), reporting(6, 3, 4)]), Some(6 * GIB), "of one process");
     assert_eq!(look(&mut scene, vec![reporting(5, 5, 6), reporting(6, 4, 4)]), Some(9 * GIB), "together");
     let failure = |workload: &str, mig: Option<&str>| Failure {
-        who: Who { pid: 5, workload: Some(workload.into()), mig_uuid: mig.map(str::to_owned), ..Who::default() },
+        who: ProcessRef {
+            pid: 5,
+            workload: Some(workload.into()),
+            mig_uuid: mig.map(str::to_owned),
+            ..ProcessRef::default()
+        },
         framework: "pytorch".into(),
         requested_bytes: GIB,
         free_bytes: None,

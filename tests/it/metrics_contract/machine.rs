@@ -69,7 +69,7 @@ pub(crate) fn report(device: &str, framework: &str, reserved: u64) -> AllocatorR
         out_of_memory: Some(1),
     };
     let regions = vec![RegionPeak { name: "forward".into(), peak: reserved / 2 }];
-    let heard = Heard::new(Instant::now());
+    let heard = LastMessage::new(Instant::now());
     AllocatorReport { device: device.into(), framework: framework.into(), heard, figures, regions }
 }
 

@@ -131,10 +131,13 @@ fn the_limit_holds_in_every_storm_and_no_device_xid_or_loss_is_given_up() {
                 assert!(device.memory.at(now.micros - SECOND / 10).is_some(), "{storm:?}, {limit}");
             }
             let events = ledger.events.latest(0, Micros::MAX, 10_000, now, |_| true);
-            let has = |wanted: fn(&What) -> bool| events.iter().any(|event: &Event| wanted(&event.what));
-            assert!(has(|what| matches!(what, What::Xid { xid: 79, .. })), "{storm:?}, {limit}");
-            assert!(has(|what| matches!(what, What::GpuLost)), "{storm:?}, {limit}");
-            assert!(has(|what| matches!(what, What::ProcessStarted(_))), "{storm:?}, {limit}: not all are given up");
+            let has = |wanted: fn(&EventKind) -> bool| events.iter().any(|event: &Event| wanted(&event.what));
+            assert!(has(|what| matches!(what, EventKind::Xid { xid: 79, .. })), "{storm:?}, {limit}");
+            assert!(has(|what| matches!(what, EventKind::GpuLost)), "{storm:?}, {limit}");
+            assert!(
+                has(|what| matches!(what, EventKind::ProcessStarted(_))),
+                "{storm:?}, {limit}: not all are given up"
+            );
         }
     }
 }
