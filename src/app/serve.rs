@@ -146,10 +146,8 @@ fn introduce(scenario: &str, web: &Web, listeners: &[Listener], tls: bool) {
         _ => None,
     });
     let Some(address) = tcp else { return };
-    let address = match address.ip().is_unspecified() {
-        true => format!("localhost:{}", address.port()),
-        false => address.to_string(),
-    };
+    let address =
+        if address.ip().is_unspecified() { format!("localhost:{}", address.port()) } else { address.to_string() };
     let page = format!("{}://{address}", if tls { "https" } else { "http" });
     for line in demo::introduction(scenario, &page, &format!("{page}{}", web.telemetry_path)) {
         tracing::info!("demo: {line}");

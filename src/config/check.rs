@@ -59,9 +59,12 @@ pub(super) fn fit(config: &Config, effective: &Layer, problems: &[Problem]) -> V
         pairs.into_iter().filter(|(_, other)| *other != listen || !config.web.systemd_socket)
     {
         let overlap = overlap(some, others, key == other);
-        let must_be = overlap.as_ref().map(|(one, two)| match key == other {
-            true => format!("addresses that do not overlap; {one} and {two} do"),
-            false => format!("addresses that do not overlap with {other}; {one} overlaps with {two}"),
+        let must_be = overlap.as_ref().map(|(one, two)| {
+            if key == other {
+                format!("addresses that do not overlap; {one} and {two} do")
+            } else {
+                format!("addresses that do not overlap with {other}; {one} overlaps with {two}")
+            }
         });
         require(key, other, overlap.is_none(), must_be.unwrap_or_default());
     }

@@ -190,10 +190,7 @@ impl<'d> Device<'d> {
             }
         })
         // NVML returns 0 for GPUs that have no memory temperature sensor.
-        .and_then(|celsius| match celsius > 0.0 {
-            true => Ok(celsius),
-            false => Err(Error::new(CALL, NvmlError::NotSupported)),
-        })
+        .and_then(|celsius| if celsius > 0.0 { Ok(celsius) } else { Err(Error::new(CALL, NvmlError::NotSupported)) })
     }
 
     /// PCIe replays since the driver was loaded.

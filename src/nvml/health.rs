@@ -33,9 +33,10 @@ impl<'d> Device<'d> {
     /// `NOT_SUPPORTED` also if the GPU reports no bank at all.
     pub fn row_remap_banks(&self) -> Result<[u32; SPARE_ROWS.len()], Error> {
         let banks = raw::row_remapper_histogram(self.nvml, self.handle)?;
-        match banks.iter().any(|&banks| banks > 0) {
-            true => Ok(banks),
-            false => Err(Error::new("nvmlDeviceGetRowRemapperHistogram", NvmlError::NotSupported)),
+        if banks.iter().any(|&banks| banks > 0) {
+            Ok(banks)
+        } else {
+            Err(Error::new("nvmlDeviceGetRowRemapperHistogram", NvmlError::NotSupported))
         }
     }
 

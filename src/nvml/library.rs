@@ -110,9 +110,10 @@ fn open_first(places: &[&Path]) -> Result<Driver, OpenError> {
     for place in places {
         match Nvml::builder().lib_path(OsStr::new(place)).init() {
             Ok(nvml) => return Ok(Driver::new(nvml, raw::is_simulator(place))),
-            Err(NvmlError::LibloadingError(error)) => looked.push(match place.is_file() {
-                true => format!("{} ({error})", place.display()),
-                false => place.display().to_string(),
+            Err(NvmlError::LibloadingError(error)) => looked.push(if place.is_file() {
+                format!("{} ({error})", place.display())
+            } else {
+                place.display().to_string()
             }),
             Err(error) => {
                 failed.get_or_insert_with(|| OpenError::Init {

@@ -37,9 +37,10 @@ impl Device<'_> {
         buffer: &'b mut ProcessBuffer,
     ) -> Result<impl Iterator<Item = ListedProcess> + use<'b>, Error> {
         raw::processes(self.nvml, self.handle, kind, self.second_version_lists, &mut buffer.0).or_else(|error| {
-            match error.is_missing_call() && !self.second_version_lists {
-                true => raw::processes(self.nvml, self.handle, kind, true, &mut buffer.0),
-                false => Err(error),
+            if error.is_missing_call() && !self.second_version_lists {
+                raw::processes(self.nvml, self.handle, kind, true, &mut buffer.0)
+            } else {
+                Err(error)
             }
         })?;
         Ok(buffer.0.iter().map(|entry| ListedProcess {

@@ -163,9 +163,10 @@ impl Work {
             let time = SystemTime::now() + if end { Duration::from_millis(1) } else { Duration::ZERO };
             let order = Order { names, gzip, resource: &resource, time };
             let mut ledger = work.ledger.lock();
-            let batch = match end {
-                false => batch::collect(&work.metrics, &parts, &order, &mut ledger),
-                true => batch::end(&parts, &order, &mut ledger),
+            let batch = if !end {
+                batch::collect(&work.metrics, &parts, &order, &mut ledger)
+            } else {
+                batch::end(&parts, &order, &mut ledger)
             };
             batch.map_err(Error::Encoding)
         });

@@ -196,12 +196,10 @@ impl Folder<'_> {
 fn read(path: &Path, limit: u64) -> io::Result<(Incident, u64)> {
     let text = regular_file::read(path, limit)?;
     let incident: Incident = serde_json::from_slice(&text)?;
-    match incident.version == VERSION {
-        true => Ok((incident, text.len() as u64)),
-        false => Err(io::Error::other(format!(
-            "it has version {}, and this program reads version {VERSION}",
-            incident.version
-        ))),
+    if incident.version == VERSION {
+        Ok((incident, text.len() as u64))
+    } else {
+        Err(io::Error::other(format!("it has version {}, and this program reads version {VERSION}", incident.version)))
     }
 }
 

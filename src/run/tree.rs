@@ -83,10 +83,9 @@ impl Tree {
 
 fn membership(root: u32, pid: u32) -> Membership {
     // If a parent ends while the chain of ancestors is being followed, the kernel assigns another parent.
-    (0..TRIES).find_map(|_| is_below(root, pid)).map_or(Membership::Unidentified, |below| match below {
-        true => Membership::Tree,
-        false => Membership::Other,
-    })
+    (0..TRIES)
+        .find_map(|_| is_below(root, pid))
+        .map_or(Membership::Unidentified, |below| if below { Membership::Tree } else { Membership::Other })
 }
 
 /// `None` if a process on the way to the root has ended.

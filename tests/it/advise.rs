@@ -164,10 +164,11 @@ fn nothing_to_change_is_status_0() {
     let double = Double::start(|request| {
         Reply::series(request, |query| {
             let found = fleet(query);
-            match query.contains("memory_limit") {
+            if query.contains("memory_limit") {
                 // What was advised.
-                true => found.into_iter().map(|(labels, _)| (labels, 20 * GIB)).collect(),
-                false => found.into_iter().filter(|(labels, _)| labels["uuid"] == "GPU-1").collect(),
+                found.into_iter().map(|(labels, _)| (labels, 20 * GIB)).collect()
+            } else {
+                found.into_iter().filter(|(labels, _)| labels["uuid"] == "GPU-1").collect()
             }
         })
     });
@@ -262,9 +263,12 @@ fn data_that_cannot_be_used_is_an_error_and_not_no_workload() {
         let body = format!(
             r#"{{"status":"success","data":{{"result":[{{"metric":{{"workload":"a","kind":"slurm","uuid":"G"}},"value":[1,"{value}"]}}]}}}}"#
         );
-        let double = Double::start(move |request| match request.path.ends_with("query") {
-            true => Reply::new(200, "application/json", &body),
-            false => Reply::series(request, |_| Vec::new()),
+        let double = Double::start(move |request| {
+            if request.path.ends_with("query") {
+                Reply::new(200, "application/json", &body)
+            } else {
+                Reply::series(request, |_| Vec::new())
+            }
         });
         let said = failed(&double.url(), &[]);
         assert!(said.contains("1 with a value that is no amount"), "{value}: {said}");

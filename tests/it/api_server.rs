@@ -316,9 +316,10 @@ impl State {
         let from: u64 = query["resourceVersion"].parse().unwrap();
         if from < self.oldest {
             let status = status(410, "too old resource version");
-            return match self.gone_as_status {
-                true => answer(410, status),
-                false => answer(200, format!("{{\"type\":\"ERROR\",\"object\":{status}}}\n")),
+            return if self.gone_as_status {
+                answer(410, status)
+            } else {
+                answer(200, format!("{{\"type\":\"ERROR\",\"object\":{status}}}\n"))
             };
         }
         let selector = query.get("fieldSelector").cloned().unwrap_or_default();

@@ -59,9 +59,12 @@ fn both_listeners_send_the_format_that_is_asked_for() {
 
 /// The lines with values that differ between two runs made equal. `--once` does not count itself as a scrape.
 fn same(text: &str) -> String {
-    let line = |line: &str| match line.starts_with("vram_exporter_scrapes_total ") {
-        true => "vram_exporter_scrapes_total <…>\n".to_owned(),
-        false => format!("{line}\n"),
+    let line = |line: &str| {
+        if line.starts_with("vram_exporter_scrapes_total ") {
+            "vram_exporter_scrapes_total <…>\n".to_owned()
+        } else {
+            format!("{line}\n")
+        }
     };
     settled(text).lines().map(line).collect()
 }

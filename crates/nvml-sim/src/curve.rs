@@ -127,9 +127,12 @@ fn compile<V: Quantity>(phase: &Phase<V>) -> Result<(Nanos, Shape), (&'static st
         None if lasts < Nanos::MAX => Ok(f64::INFINITY),
         None => Err(("limit", "missing: without `limit` or `for` the growth never ends".to_owned())),
     };
-    let ordered = |low: &V, high: &V| match low.number() <= high.number() {
-        true => Ok((low.number(), high.number())),
-        false => Err(("high", "is below `low`".to_owned())),
+    let ordered = |low: &V, high: &V| {
+        if low.number() <= high.number() {
+            Ok((low.number(), high.number()))
+        } else {
+            Err(("high", "is below `low`".to_owned()))
+        }
     };
     let shape = match phase {
         P::Constant { value, .. } => Shape::Constant(value.number()),

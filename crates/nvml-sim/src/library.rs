@@ -159,10 +159,9 @@ fn look(inner: &mut Inner, now: Nanos) {
         return;
     };
     NEXT_LOOK.store(now + CONTROL_INTERVAL, Ordering::Relaxed);
-    let rebuilt = watch.refresh(now).and_then(|changed| match changed {
-        true => Machine::build(source, watch.overlay()).map(Some),
-        false => Ok(None),
-    });
+    let rebuilt = watch
+        .refresh(now)
+        .and_then(|changed| if changed { Machine::build(source, watch.overlay()).map(Some) } else { Ok(None) });
     match rebuilt {
         Ok(Some(machine)) => replace(machine),
         Ok(None) => {}

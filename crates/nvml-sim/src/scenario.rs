@@ -64,10 +64,14 @@ pub(crate) fn parse_control(file: &Path, text: &str) -> Result<Control, Problem>
 /// end.
 fn read(path: &Path) -> Result<String, Problem> {
     let refused = |why: &str| std::io::Error::new(std::io::ErrorKind::InvalidInput, why);
-    let text = std::fs::metadata(path).and_then(|found| match found.is_file() {
-        true if found.len() <= MAX_BYTES => std::fs::read_to_string(path),
-        true => Err(refused("is larger than 1 MiB")),
-        false => Err(refused("is not a regular file")),
+    let text = std::fs::metadata(path).and_then(|found| {
+        if !found.is_file() {
+            Err(refused("is not a regular file"))
+        } else if found.len() > MAX_BYTES {
+            Err(refused("is larger than 1 MiB"))
+        } else {
+            std::fs::read_to_string(path)
+        }
     });
     text.map_err(|cause| Problem::Unreadable { file: path.display().to_string(), cause })
 }

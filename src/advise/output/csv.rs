@@ -62,9 +62,10 @@ fn name(name: &str) -> String {
     // Spaces before a sign are ignored by some spreadsheets.
     let is_formula = plain.trim_start().starts_with(['=', '+', '-', '@']);
     let guard = if is_formula { "'" } else { "" };
-    match guard.is_empty() && !plain.contains([',', '"', '\'']) {
-        true => plain,
-        false => format!("\"{guard}{}\"", plain.replace('"', "\"\"")),
+    if guard.is_empty() && !plain.contains([',', '"', '\'']) {
+        plain
+    } else {
+        format!("\"{guard}{}\"", plain.replace('"', "\"\""))
     }
 }
 

@@ -76,9 +76,10 @@ fn write(machine: &Document<Gpus>, style: Style, out: &mut String) -> std::fmt::
 fn write_gpu(gpu: &Gpu, style: Style, out: &mut String) -> std::fmt::Result {
     let name = gpu.name.as_deref().map_or(String::new(), |name| format!("  {}", printable(name)));
     let heading = cut(&format!("GPU {}{name}  {}", gpu.gpu, printable(&gpu.uuid)), style.width.unwrap_or(usize::MAX));
-    match style.bold {
-        true => writeln!(out, "\u{1b}[1m{heading}\u{1b}[0m")?,
-        false => writeln!(out, "{heading}")?,
+    if style.bold {
+        writeln!(out, "\u{1b}[1m{heading}\u{1b}[0m")?;
+    } else {
+        writeln!(out, "{heading}")?;
     }
     if !gpu.up {
         return writeln!(out, "  does not answer");
@@ -119,16 +120,14 @@ fn write_parts(label: &str, parts: &[String], style: Style, out: &mut String) ->
     let mut is_first = true;
     for part in parts {
         let length = line.chars().count() + part.chars().count() + if is_first { 0 } else { 2 };
-        match is_first {
-            true => line.push_str(part),
-            false if length < width => {
-                line.push_str(", ");
-                line.push_str(part);
-            }
-            false => {
-                writeln!(out, "{line},")?;
-                line = format!("{:indent$}{part}", "");
-            }
+        if is_first {
+            line.push_str(part);
+        } else if length < width {
+            line.push_str(", ");
+            line.push_str(part);
+        } else {
+            writeln!(out, "{line},")?;
+            line = format!("{:indent$}{part}", "");
         }
         is_first = false;
     }
@@ -218,10 +217,7 @@ fn line(row: &[String; HEADER.len()], widths: &[usize; HEADER.len()]) -> String 
         }
         let cell = cut(cell, width);
         let padding = " ".repeat(width.saturating_sub(cell.chars().count()));
-        match RIGHT.contains(&column) {
-            true => line.extend([padding, cell]),
-            false => line.extend([cell, padding]),
-        }
+        if RIGHT.contains(&column) { line.extend([padding, cell]) } else { line.extend([cell, padding]) }
     }
     line.truncate(line.trim_end().len());
     line

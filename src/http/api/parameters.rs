@@ -51,10 +51,12 @@ impl Parameters {
 
     /// Rejects the request if any parameter has not been taken.
     pub(super) fn end(self, known: &[&str]) -> Result<(), Problem> {
-        match self.0.is_empty() {
-            true => Ok(()),
-            false if known.is_empty() => Err(Problem::bad_request("this path has no parameters")),
-            false => Err(Problem::bad_request(format!("unknown parameter; known parameters: {}", known.join(", ")))),
+        if self.0.is_empty() {
+            Ok(())
+        } else if known.is_empty() {
+            Err(Problem::bad_request("this path has no parameters"))
+        } else {
+            Err(Problem::bad_request(format!("unknown parameter; known parameters: {}", known.join(", "))))
         }
     }
 }

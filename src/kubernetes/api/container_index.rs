@@ -82,9 +82,10 @@ impl ContainerIndex {
         for new in reported.iter().filter(|new| !before.contains(new)) {
             self.claim(new);
         }
-        self.changed |= match pod.has_ended() {
-            true => self.ended.len() < ENDED_LIMIT && self.ended.insert(key.clone()),
-            false => self.ended.remove(&key),
+        self.changed |= if pod.has_ended() {
+            self.ended.len() < ENDED_LIMIT && self.ended.insert(key.clone())
+        } else {
+            self.ended.remove(&key)
         };
         if !reported.is_empty() {
             self.present.insert(key, reported);

@@ -183,9 +183,10 @@ impl Follower {
         };
         let since = if self.followed.is_some() { now } else { self.forbidden.unwrap_or(now) };
         self.forbidden = Some(since);
-        match now.saturating_duration_since(since) >= STARTING {
-            true => Error::Forbidden(text),
-            false => Error::NotYetAllowed(text),
+        if now.saturating_duration_since(since) >= STARTING {
+            Error::Forbidden(text)
+        } else {
+            Error::NotYetAllowed(text)
         }
     }
 
@@ -215,14 +216,15 @@ impl Follower {
     fn publish(&mut self) {
         let changed = self.index.take_change() | self.budgets.take_change() | self.publish.take().is_some();
         let up = Some(self.followed.is_some());
-        let pods = match changed {
-            true => Pods {
+        let pods = if changed {
+            Pods {
                 up,
                 containers: Arc::new(self.index.shown()),
                 ended: Arc::new(self.index.ended()),
                 budgets: Arc::new(self.budgets.shown()),
-            },
-            false => Pods { up, ..(**self.snapshot.pods.load()).clone() },
+            }
+        } else {
+            Pods { up, ..(**self.snapshot.pods.load()).clone() }
         };
         self.snapshot.pods.store(Arc::new(pods));
     }

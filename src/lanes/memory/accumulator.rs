@@ -131,10 +131,12 @@ impl GpuAccumulator {
         }
         self.answered(at);
         self.flush_run();
-        match before.is_none_or(|before| before.reading.used != reading.used) {
-            true => Sampled::Moved,
-            false if back => Sampled::Changed,
-            false => Sampled::Same,
+        if before.is_none_or(|before| before.reading.used != reading.used) {
+            Sampled::Moved
+        } else if back {
+            Sampled::Changed
+        } else {
+            Sampled::Same
         }
     }
 

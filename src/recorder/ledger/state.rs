@@ -14,9 +14,10 @@ impl Ledger {
         let driver = snapshot.driver.load();
         let is_known = driver.up || driver.problem.is_some();
         if is_known && self.driver_up != Some(driver.up) {
-            let what = match driver.up {
-                true => EventKind::DriverOpened { version: driver.driver_version.clone() },
-                false => EventKind::DriverClosed { problem: driver.problem.clone() },
+            let what = if driver.up {
+                EventKind::DriverOpened { version: driver.driver_version.clone() }
+            } else {
+                EventKind::DriverClosed { problem: driver.problem.clone() }
             };
             self.events.add(Recorded { at: now.micros, gpu: None, mig: None, process: None, what });
             if !driver.up {

@@ -161,9 +161,10 @@ impl Double {
     }
 
     pub(super) fn url(&self) -> String {
-        match self.secured {
-            true => format!("https://localhost:{}", self.address.port()),
-            false => format!("http://{}", self.address),
+        if self.secured {
+            format!("https://localhost:{}", self.address.port())
+        } else {
+            format!("http://{}", self.address)
         }
     }
 

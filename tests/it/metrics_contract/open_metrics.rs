@@ -51,9 +51,10 @@ fn every_counter_of_the_exporter_itself_has_a_creation_time_and_no_other() {
         assert_eq!(labels, created, "{}", family.name);
         let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs_f64();
         for created in &family.created {
-            match family.name.starts_with("gpu_") {
-                true => assert_eq!(created.number(), SINCE, "{}", family.name),
-                false => assert!(created.number() > SINCE && created.number() <= now + 1.0, "{created:?}"),
+            if family.name.starts_with("gpu_") {
+                assert_eq!(created.number(), SINCE, "{}", family.name)
+            } else {
+                assert!(created.number() > SINCE && created.number() <= now + 1.0, "{created:?}")
             }
         }
     }

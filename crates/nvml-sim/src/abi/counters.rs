@@ -36,10 +36,7 @@ fn ecc_mode(on: &On) -> Answer<sys::nvmlEnableState_t> {
 
 fn remaps(on: &On) -> Answer {
     on.whole()?;
-    match on.gpu.model.remaps_rows && on.gpu.errors.retired_pages.is_none() {
-        true => Ok(()),
-        false => Err(Code::NOT_SUPPORTED),
-    }
+    if on.gpu.model.remaps_rows && on.gpu.errors.retired_pages.is_none() { Ok(()) } else { Err(Code::NOT_SUPPORTED) }
 }
 
 /// The number of pages retired for a given cause.

@@ -47,9 +47,12 @@ fn value(on: &On, field: u32) -> Answer<Value> {
     on.whole()?;
     let errors = &on.gpu.errors;
     let ecc = |count: u64| if on.gpu.model.ecc == Ecc::On { Ok(Value::Long(count)) } else { Err(Code::NOT_SUPPORTED) };
-    let rows = |count: u32| match on.gpu.model.remaps_rows && errors.retired_pages.is_none() {
-        true => Ok(Value::Long(count.into())),
-        false => Err(Code::NOT_SUPPORTED),
+    let rows = |count: u32| {
+        if on.gpu.model.remaps_rows && errors.retired_pages.is_none() {
+            Ok(Value::Long(count.into()))
+        } else {
+            Err(Code::NOT_SUPPORTED)
+        }
     };
     let pages =
         |cause: usize| errors.retired_pages.map(|pages| Value::Long(pages[cause].into())).ok_or(Code::NOT_SUPPORTED);

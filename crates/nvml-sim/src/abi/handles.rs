@@ -83,9 +83,10 @@ pub(super) fn bus_id(gpu: &Gpu) -> String {
 fn by_uuid(sim: &Sim, uuid: &[u8]) -> Answer<(&'static Gpu, Option<u32>)> {
     let found = present(sim.machine, sim.now).find_map(|gpu| {
         let mut instances = gpu.mig.iter().flatten().flatten();
-        match gpu.uuid.as_bytes() == uuid {
-            true => Some((gpu, None)),
-            false => instances.find(|i| i.uuid.as_bytes() == uuid).map(|i| (gpu, Some(i.index))),
+        if gpu.uuid.as_bytes() == uuid {
+            Some((gpu, None))
+        } else {
+            instances.find(|i| i.uuid.as_bytes() == uuid).map(|i| (gpu, Some(i.index)))
         }
     });
     found.ok_or(Code::NOT_FOUND)

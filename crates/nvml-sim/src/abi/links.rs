@@ -19,10 +19,7 @@ fn most(on: &On) -> Answer<(u32, u32)> {
 fn link(on: &On) -> Answer<(u32, u32)> {
     let (generation, width) = most(on)?;
     let idle = on.machine.activity(on.gpu, None, on.now).processes == 0;
-    let generation = match idle && on.gpu.model.drops_state {
-        true => 1,
-        false => on.gpu.link.generation.unwrap_or(generation),
-    };
+    let generation = if idle && on.gpu.model.drops_state { 1 } else { on.gpu.link.generation.unwrap_or(generation) };
     Ok((generation, on.gpu.link.width.unwrap_or(width)))
 }
 

@@ -31,9 +31,10 @@ pub(super) fn read(annotations: &Texts, labels: &Texts, spec: &Spec) -> Result<V
     };
     let budget = |place| Declared { container: container.to_owned(), source: BudgetSource::Kai, amount, place };
     let groups = groups(labels);
-    Ok(match groups.is_empty() {
-        true => vec![budget(DeclaredPlace::At(BudgetPlace::EachGpu))],
-        false => groups.into_iter().map(|group| budget(DeclaredPlace::Group(group))).collect(),
+    Ok(if groups.is_empty() {
+        vec![budget(DeclaredPlace::At(BudgetPlace::EachGpu))]
+    } else {
+        groups.into_iter().map(|group| budget(DeclaredPlace::Group(group))).collect()
     })
 }
 
