@@ -112,9 +112,17 @@ impl<'d> Device<'d> {
             .map(|reasons| reasons.bits())
     }
 
-    /// Corrected (`false`) or uncorrected (`true`) ECC errors since the driver was loaded.
-    pub fn ecc_errors(&self, uncorrected: bool) -> Result<u64> {
-        let kind = if uncorrected { MemoryError::Uncorrected } else { MemoryError::Corrected };
+    /// ECC errors that were corrected since the driver was loaded.
+    pub fn corrected_ecc_errors(&self) -> Result<u64> {
+        self.ecc_errors(MemoryError::Corrected)
+    }
+
+    /// ECC errors that could not be corrected since the driver was loaded.
+    pub fn uncorrected_ecc_errors(&self) -> Result<u64> {
+        self.ecc_errors(MemoryError::Uncorrected)
+    }
+
+    fn ecc_errors(&self, kind: MemoryError) -> Result<u64> {
         self.call("nvmlDeviceGetTotalEccErrors", |device| device.total_ecc_errors(kind, EccCounter::Volatile))
     }
 
@@ -204,10 +212,14 @@ impl<'d> Device<'d> {
             .map(|milli| milli as f64 / 1e3)
     }
 
-    /// Pages retired because of a double-bit error (`true`) or several single-bit errors (`false`).
-    pub fn retired_pages(&self, double_bit: bool) -> Result<u64> {
-        let cause = if double_bit { DOUBLE_BIT } else { SINGLE_BIT };
-        raw::retired_pages(self.nvml, self.handle, cause).map(u64::from)
+    /// Pages retired because of several single-bit errors.
+    pub fn pages_retired_for_single_bit_errors(&self) -> Result<u64> {
+        raw::retired_pages(self.nvml, self.handle, SINGLE_BIT).map(u64::from)
+    }
+
+    /// Pages retired because of a double-bit error.
+    pub fn pages_retired_for_double_bit_errors(&self) -> Result<u64> {
+        raw::retired_pages(self.nvml, self.handle, DOUBLE_BIT).map(u64::from)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use super::reading::Reading;
+use super::reading::{self, Reading, WORK};
 use super::work_until::WorkUntil;
 use crate::faults::{Faults, Source};
 use crate::lanes::guarded::{GuardedDevice, Unavailable};
@@ -25,9 +25,9 @@ pub(crate) struct Work {
 pub(super) struct GpuReadings {
     pub(super) shown: GpuTelemetry,
     /// Readings that this GPU does not provide; they are not tried again before [`GpuReadings::reconsider`].
-    absent: Vec<Reading>,
+    absent: Vec<&'static Reading>,
     /// Readings that nobody sees.
-    unseen: Vec<Reading>,
+    unseen: Vec<&'static Reading>,
     /// The time up to which the work of processes is known.
     work_until: WorkUntil,
     /// Whether any reading of the current round succeeded.
@@ -39,12 +39,11 @@ pub(super) struct GpuReadings {
 impl GpuReadings {
     /// `unseen`: families that nobody sees.
     pub(super) fn new(gpu: Arc<Gpu>, unseen: &[&'static str], lacks_uuid: bool) -> Self {
-        let is_unseen = |reading: &Reading| {
-            let families = reading.families();
-            !families.is_empty() && families.iter().all(|family| unseen.contains(family))
+        let is_unseen = |reading: &&Reading| {
+            !reading.families.is_empty() && reading.families.iter().all(|family| unseen.contains(family))
         };
         Self {
-            unseen: Reading::FAST.into_iter().chain(Reading::SLOW).filter(is_unseen).collect(),
+            unseen: reading::all().filter(is_unseen).collect(),
             shown: GpuTelemetry::unread(gpu),
             absent: Vec::new(),
             work_until: WorkUntil::now(SystemTime::now()),
@@ -54,7 +53,7 @@ impl GpuReadings {
     }
 
     /// Whether the GPU provides the reading, as far as is known, and anybody sees it.
-    pub(super) fn gives(&self, reading: Reading) -> bool {
+    pub(super) fn gives(&self, reading: &Reading) -> bool {
         !self.absent.contains(&reading) && !self.unseen.contains(&reading)
     }
 
@@ -71,7 +70,7 @@ impl GpuReadings {
     /// Takes one reading. Its value becomes unknown if the device is unavailable or refuses the call.
     pub(super) fn read(
         &mut self,
-        reading: Reading,
+        reading: &'static Reading,
         device: Result<GuardedDevice<'_>, Unavailable>,
         faults: &Faults,
     ) -> Result<(), Superseded> {
@@ -97,7 +96,7 @@ impl GpuReadings {
             }
             Err(error) => {
                 let work = self.work(None);
-                self.refused(Reading::Work, &device, &error.refusal()?, faults);
+                self.refused(&WORK, &device, &error.refusal()?, faults);
                 Ok(work)
             }
         }
@@ -112,7 +111,7 @@ impl GpuReadings {
         Work { gpu: self.shown.gpu.clone(), samples, asked_at: (Instant::now(), SystemTime::now()) }
     }
 
-    fn refused(&mut self, reading: Reading, device: &GuardedDevice<'_>, error: &Error, faults: &Faults) {
+    fn refused(&mut self, reading: &'static Reading, device: &GuardedDevice<'_>, error: &Error, faults: &Faults) {
         // Not a fault: this GPU does not provide the reading.
         if error.severity() == Severity::Absent {
             self.absent.push(reading);

@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 
 use super::gpu::GpuReadings;
 use super::profiling::Profiler;
-use super::reading::Reading;
+use super::reading::{ENERGY, FAST, Reading, SLOW, WORK};
 use crate::lanes::guarded::Caller;
 use crate::lanes::schedule::{IDLE_STRIDE, RECONSIDER, Ticker};
 
 /// One step of a round; the number is a GPU's position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
-    Read(usize, Reading),
+    Read(usize, &'static Reading),
     /// Reads what the GPU's processes did.
     Work(usize),
     /// Nothing ran on the GPU, so its processes did no work and the driver is not queried.
@@ -147,9 +147,9 @@ impl Queue {
         self.fast_round = self.fast_round.wrapping_add(1);
         for (position, gpu) in gpus.iter().enumerate().filter(|&(position, _)| caller.serves(position)) {
             self.steps.extend(gpu.lacks_uuid.then_some(Step::Uuid(position)));
-            self.read(position, gpu, &Reading::FAST);
+            self.read(position, gpu, FAST);
             let idle = gpu.did_nothing() && self.fast_round % IDLE_STRIDE != 1;
-            if gpu.gives(Reading::Work) {
+            if gpu.gives(&WORK) {
                 self.steps.push_back(if idle { Step::Idle(position) } else { Step::Work(position) });
             }
             self.steps.push_back(Step::FastDone(position));
@@ -174,16 +174,17 @@ impl Queue {
         }
         for (position, gpu) in gpus.iter().enumerate().filter(|&(position, _)| caller.serves(position)) {
             self.steps.push_back(Step::MigLayout(position));
-            self.read(position, gpu, &Reading::SLOW);
+            self.read(position, gpu, SLOW);
+            if self.energy {
+                self.read(position, gpu, [&ENERGY]);
+            }
             self.steps.push_back(Step::SlowDone(position));
         }
     }
 
-    fn read(&mut self, position: usize, gpu: &GpuReadings, readings: &[Reading]) {
-        let energy = self.energy;
-        let wanted = readings.iter().filter(|&&reading| reading != Reading::Energy || energy);
-        let given = wanted.filter(|&&reading| gpu.gives(reading));
-        self.steps.extend(given.map(|&reading| Step::Read(position, reading)));
+    fn read(&mut self, position: usize, gpu: &GpuReadings, readings: impl IntoIterator<Item = &'static Reading>) {
+        let given = readings.into_iter().filter(|reading| gpu.gives(reading));
+        self.steps.extend(given.map(|reading| Step::Read(position, reading)));
     }
 }
 
