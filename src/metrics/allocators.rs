@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::exposition::Exposition;
-use super::family::{Cadence, Family, Section, Unit};
+use super::family::{Cadence, Family, Row, Section, Unit};
 use super::label::Labels;
 use super::view::GpuView;
 use super::{label_cache, workloads};
@@ -24,55 +24,6 @@ const fn bytes(name: &'static str, labels: &'static [&'static str], meaning: &'s
     Family::gauge(name, Unit::Bytes, Cadence::Reported, labels, meaning)
 }
 
-static ALLOCATED: Family = bytes(
-    "gpu_process_allocator_allocated_bytes",
-    FRAMEWORK,
-    "Memory in live tensors or buffers of the framework in bytes: what the program needs now.",
-);
-static RESERVED: Family = bytes(
-    "gpu_process_allocator_reserved_bytes",
-    FRAMEWORK,
-    "Memory that the framework's allocator took from the driver in bytes. Reserved minus allocated is kept for later use. Absent where the framework does not report it.",
-);
-static WINDOW_PEAK: Family = bytes(
-    "gpu_process_allocator_window_peak_bytes",
-    FRAMEWORK,
-    "Highest allocated memory of the framework in bytes within the last vram_exporter_peak_window_seconds, including peaks between two reports where the framework reports them. The window slides, and no scrape resets it.",
-);
-static PEAK: Family = bytes(
-    "gpu_process_allocator_peak_bytes",
-    FRAMEWORK,
-    "Highest allocated memory of the framework in bytes since the process started, as far as its client knows. It does not fall when the program resets the peak of the framework.",
-);
-static LIMIT: Family = bytes(
-    "gpu_process_allocator_limit_bytes",
-    FRAMEWORK,
-    "The most that the framework's allocator may take in bytes. Absent where it has no limit.",
-);
-static LARGEST_FREE_BLOCK: Family = bytes(
-    "gpu_process_allocator_largest_free_block_bytes",
-    FRAMEWORK,
-    "The largest block, in bytes, that the framework's allocator can return without a request to the driver. Absent where the framework does not report it.",
-);
-static INACTIVE_SPLIT: Family = bytes(
-    "gpu_process_allocator_inactive_split_bytes",
-    FRAMEWORK,
-    "Free parts of segments that are partly in use, which cannot be returned to the driver, in bytes. Absent where the framework does not report it.",
-);
-static RETRIES: Family = Family::counter(
-    "gpu_process_allocator_retries_total",
-    Unit::Number,
-    Cadence::Reported,
-    FRAMEWORK,
-    "Allocations for which the framework had to return its cached memory to the driver first. Absent where the framework does not report it.",
-);
-static OUT_OF_MEMORY: Family = Family::counter(
-    "gpu_process_allocator_out_of_memory_total",
-    Unit::Number,
-    Cadence::Reported,
-    FRAMEWORK,
-    "Allocations of the framework that failed. Absent where the framework does not report it.",
-);
 static REGION_PEAK: Family = bytes(
     "gpu_process_allocator_region_peak_bytes",
     REGION,
@@ -99,6 +50,73 @@ static NEEDED: Family = bytes(
     "gpu_memory_used_bytes minus what allocators reserved without allocating it, in bytes: what would remain if every reporting process gave back what it does not need. Memory of processes that do not report counts as needed. Absent where no process reports both values.",
 );
 
+/// A gauge in bytes of one framework in a process.
+const fn figure(
+    name: &'static str,
+    meaning: &'static str,
+    read: fn(&AllocatorFigures) -> Option<u64>,
+) -> Row<AllocatorFigures, u64> {
+    Row::new(bytes(name, FRAMEWORK, meaning), read)
+}
+
+static READINGS: &[Row<AllocatorFigures, u64>] = &[
+    figure(
+        "gpu_process_allocator_allocated_bytes",
+        "Memory in live tensors or buffers of the framework in bytes: what the program needs now.",
+        |f| f.allocated,
+    ),
+    figure(
+        "gpu_process_allocator_reserved_bytes",
+        "Memory that the framework's allocator took from the driver in bytes. Reserved minus allocated is kept for later use. Absent where the framework does not report it.",
+        |f| f.reserved,
+    ),
+    figure(
+        "gpu_process_allocator_window_peak_bytes",
+        "Highest allocated memory of the framework in bytes within the last vram_exporter_peak_window_seconds, including peaks between two reports where the framework reports them. The window slides, and no scrape resets it.",
+        |f| f.window_peak,
+    ),
+    figure(
+        "gpu_process_allocator_peak_bytes",
+        "Highest allocated memory of the framework in bytes since the process started, as far as its client knows. It does not fall when the program resets the peak of the framework.",
+        |f| f.peak,
+    ),
+    figure(
+        "gpu_process_allocator_limit_bytes",
+        "The most that the framework's allocator may take in bytes. Absent where it has no limit.",
+        |f| f.limit,
+    ),
+    figure(
+        "gpu_process_allocator_largest_free_block_bytes",
+        "The largest block, in bytes, that the framework's allocator can return without a request to the driver. Absent where the framework does not report it.",
+        |f| f.largest_free_block,
+    ),
+    figure(
+        "gpu_process_allocator_inactive_split_bytes",
+        "Free parts of segments that are partly in use, which cannot be returned to the driver, in bytes. Absent where the framework does not report it.",
+        |f| f.inactive_split,
+    ),
+    Row::new(
+        Family::counter(
+            "gpu_process_allocator_retries_total",
+            Unit::Number,
+            Cadence::Reported,
+            FRAMEWORK,
+            "Allocations for which the framework had to return its cached memory to the driver first. Absent where the framework does not report it.",
+        ),
+        |f| f.retries,
+    ),
+    Row::new(
+        Family::counter(
+            "gpu_process_allocator_out_of_memory_total",
+            Unit::Number,
+            Cadence::Reported,
+            FRAMEWORK,
+            "Allocations of the framework that failed. Absent where the framework does not report it.",
+        ),
+        |f| f.out_of_memory,
+    ),
+];
+
 pub(super) static SECTION: Section = Section {
     title: "Allocators",
     intro: "What a client in the process reports over `allocator.socket` ([allocator-protocol.md](allocator-protocol.md)); without a \
@@ -107,38 +125,8 @@ pub(super) static SECTION: Section = Section {
             silent for 5 s or has closed its connection, and while it reports over 64 MiB more reserved memory than the driver reports \
             for it. In each scrape, gpu_process_memory_used_bytes = gpu_process_memory_outside_allocator_bytes + (reserved - allocated) + \
             allocated.",
-    families: &[
-        &ALLOCATED,
-        &RESERVED,
-        &WINDOW_PEAK,
-        &PEAK,
-        &LIMIT,
-        &LARGEST_FREE_BLOCK,
-        &INACTIVE_SPLIT,
-        &RETRIES,
-        &OUT_OF_MEMORY,
-        &REGION_PEAK,
-        &OUTSIDE,
-        &WORKLOAD_ALLOCATED,
-        &WORKLOAD_RESERVED,
-        &NEEDED,
-    ],
+    families: &[&READINGS, &REGION_PEAK, &OUTSIDE, &WORKLOAD_ALLOCATED, &WORKLOAD_RESERVED, &NEEDED],
 };
-
-/// A family and how to read its value.
-type Reading = (&'static Family, fn(&AllocatorFigures) -> Option<u64>);
-
-static READINGS: [Reading; 9] = [
-    (&ALLOCATED, |f| f.allocated),
-    (&RESERVED, |f| f.reserved),
-    (&WINDOW_PEAK, |f| f.window_peak),
-    (&PEAK, |f| f.peak),
-    (&LIMIT, |f| f.limit),
-    (&LARGEST_FREE_BLOCK, |f| f.largest_free_block),
-    (&INACTIVE_SPLIT, |f| f.inactive_split),
-    (&RETRIES, |f| f.retries),
-    (&OUT_OF_MEMORY, |f| f.out_of_memory),
-];
 
 pub(super) fn collect(gpus: &[GpuView<'_>], process_series: bool, out: &mut Exposition<'_>) {
     if gpus.iter().all(|gpu| gpu.reporting.is_empty()) {
@@ -161,7 +149,7 @@ fn of_processes(gpus: &[GpuView<'_>], out: &mut Exposition<'_>) {
         .flat_map(|(labels, reporting)| reporting.reports.iter().map(move |&report| (labels, report)))
         .map(|(labels, report)| (labels.with_room(2).and("framework", &report.framework), report))
         .collect();
-    for (family, read) in &READINGS {
+    for Row { family, read } in READINGS {
         out.add(family, reports.iter().filter_map(|(labels, report)| Some((labels, read(&report.figures)? as f64))));
     }
     let regions = reports.iter().flat_map(|(labels, report)| {

@@ -169,13 +169,50 @@ impl Family {
     }
 }
 
+/// A family and how its value is read from the part of the snapshot that it is about: one entry for both.
+pub(super) struct Row<P: 'static, V: 'static = f64> {
+    pub(super) family: Family,
+    /// `None` if the value is unknown; the series is then absent.
+    pub(super) read: fn(&P) -> Option<V>,
+}
+
+impl<P, V> Row<P, V> {
+    pub(super) const fn new(family: Family, read: fn(&P) -> Option<V>) -> Self {
+        Self { family, read }
+    }
+}
+
+/// What declares families: one family, or a table of rows.
+pub(super) trait Declares: Sync {
+    /// Passes on each family, in the order of the reference.
+    fn each(&'static self, see: &mut dyn FnMut(&'static Family));
+}
+
+impl Declares for Family {
+    fn each(&'static self, see: &mut dyn FnMut(&'static Family)) {
+        see(self);
+    }
+}
+
+impl<P, V> Declares for &'static [Row<P, V>] {
+    fn each(&'static self, see: &mut dyn FnMut(&'static Family)) {
+        self.iter().for_each(|row| see(&row.family));
+    }
+}
+
 /// The families of one source.
-#[derive(Debug)]
 pub struct Section {
     /// The heading in the reference.
     pub title: &'static str,
     /// What all families of the source have in common.
     pub intro: &'static str,
-    /// The families.
-    pub families: &'static [&'static Family],
+    /// The families and tables, in the order of the reference.
+    pub(super) families: &'static [&'static dyn Declares],
+}
+
+impl Section {
+    /// Passes on each family of the source.
+    pub(super) fn each(&self, see: &mut dyn FnMut(&'static Family)) {
+        self.families.iter().for_each(|declared| declared.each(see));
+    }
 }

@@ -1,56 +1,13 @@
 //! The memory of MIG devices.
 
 use super::exposition::Exposition;
-use super::family::{Cadence, Family, Section, Unit};
+use super::family::{Cadence, Family, Row, Section, Unit};
 use super::label::Labels;
 use super::openmetrics::Counted;
 use super::view::GpuView;
 use crate::snapshot::{MemoryFigures, MigDevice, PRESSURE_RATIOS};
 
 pub(super) const MIG: &[&str] = &["gpu", "uuid", "mig_uuid", "gpu_instance", "compute_instance", "profile"];
-
-static TOTAL: Family = Family::gauge(
-    "gpu_mig_memory_total_bytes",
-    Unit::Bytes,
-    Cadence::MemoryLane,
-    MIG,
-    "All memory of the MIG device in bytes.",
-);
-static RESERVED: Family = Family::gauge(
-    "gpu_mig_memory_reserved_bytes",
-    Unit::Bytes,
-    Cadence::MemoryLane,
-    MIG,
-    "Memory of the MIG device kept by driver and firmware in bytes. Absent where the driver does not report it: gpu_mig_memory_used_bytes includes it there.",
-);
-static USED: Family = Family::gauge(
-    "gpu_mig_memory_used_bytes",
-    Unit::Bytes,
-    Cadence::MemoryLane,
-    MIG,
-    "Allocated memory of the MIG device in bytes. Reserved memory is left out, but is included where gpu_mig_memory_reserved_bytes is absent.",
-);
-static FREE: Family = Family::gauge(
-    "gpu_mig_memory_free_bytes",
-    Unit::Bytes,
-    Cadence::MemoryLane,
-    MIG,
-    "Memory of the MIG device that can still be allocated in bytes.",
-);
-static WINDOW_PEAK: Family = Family::gauge(
-    "gpu_mig_memory_window_peak_bytes",
-    Unit::Bytes,
-    Cadence::MemoryLane,
-    MIG,
-    "Highest used memory of the MIG device in bytes within the last vram_exporter_peak_window_seconds. The window slides, and no scrape resets it. Includes reserved memory where gpu_mig_memory_reserved_bytes is absent.",
-);
-static PEAK: Family = Family::gauge(
-    "gpu_mig_memory_peak_bytes",
-    Unit::Bytes,
-    Cadence::MemoryLane,
-    MIG,
-    "Highest used memory of the MIG device in bytes since the exporter started. Includes reserved memory where gpu_mig_memory_reserved_bytes is absent.",
-);
 
 static PRESSURE: Family = Family::counter(
     "gpu_mig_memory_pressure_seconds_total",
@@ -67,25 +24,49 @@ static UNATTRIBUTED: Family = Family::gauge(
     "Used memory of the MIG device in bytes that no visible process holds, at least 0. Absent while the memory of any process on it is unknown.",
 );
 
+/// A gauge of the memory lane.
+const fn figure(
+    name: &'static str,
+    meaning: &'static str,
+    read: fn(&MemoryFigures) -> Option<u64>,
+) -> Row<MemoryFigures, u64> {
+    Row::new(Family::gauge(name, Unit::Bytes, Cadence::MemoryLane, MIG, meaning), read)
+}
+
+static FIGURES: &[Row<MemoryFigures, u64>] = &[
+    figure("gpu_mig_memory_total_bytes", "All memory of the MIG device in bytes.", |m| Some(m.total)),
+    figure(
+        "gpu_mig_memory_reserved_bytes",
+        "Memory of the MIG device kept by driver and firmware in bytes. Absent where the driver does not report it: gpu_mig_memory_used_bytes includes it there.",
+        |m| m.reserved,
+    ),
+    figure(
+        "gpu_mig_memory_used_bytes",
+        "Allocated memory of the MIG device in bytes. Reserved memory is left out, but is included where gpu_mig_memory_reserved_bytes is absent.",
+        |m| Some(m.used),
+    ),
+    figure("gpu_mig_memory_free_bytes", "Memory of the MIG device that can still be allocated in bytes.", |m| {
+        Some(m.free)
+    }),
+    figure(
+        "gpu_mig_memory_window_peak_bytes",
+        "Highest used memory of the MIG device in bytes within the last vram_exporter_peak_window_seconds. The window slides, and no scrape resets it. Includes reserved memory where gpu_mig_memory_reserved_bytes is absent.",
+        |m| Some(m.window_peak),
+    ),
+    figure(
+        "gpu_mig_memory_peak_bytes",
+        "Highest used memory of the MIG device in bytes since the exporter started. Includes reserved memory where gpu_mig_memory_reserved_bytes is absent.",
+        |m| Some(m.peak),
+    ),
+];
+
 pub(super) static SECTION: Section = Section {
     title: "MIG devices",
     intro: "One series for each GPU instance. `uuid` is the parent GPU's, `mig_uuid` the MIG device's own. Compute instances \
             of one GPU instance share its memory, which is shown once, for the first of them. The parent GPU keeps its own \
             families where the driver reports them.",
-    families: &[&TOTAL, &RESERVED, &USED, &FREE, &UNATTRIBUTED, &WINDOW_PEAK, &PEAK, &PRESSURE],
+    families: &[&FIGURES, &UNATTRIBUTED, &PRESSURE],
 };
-
-/// A family and how to read its value.
-type Reading = (&'static Family, fn(&MemoryFigures) -> Option<u64>);
-
-static FIGURES: [Reading; 6] = [
-    (&TOTAL, |m| Some(m.total)),
-    (&RESERVED, |m| m.reserved),
-    (&USED, |m| Some(m.used)),
-    (&FREE, |m| Some(m.free)),
-    (&WINDOW_PEAK, |m| Some(m.window_peak)),
-    (&PEAK, |m| Some(m.peak)),
-];
 
 pub(super) fn collect(gpus: &[GpuView<'_>], out: &mut Exposition<'_>) {
     let devices: Vec<_> = gpus
@@ -95,7 +76,7 @@ pub(super) fn collect(gpus: &[GpuView<'_>], out: &mut Exposition<'_>) {
         })
         .filter_map(|(gpu, mig)| Some((labels(gpu, &mig.device), mig.figures?, mig)))
         .collect();
-    for (family, read) in &FIGURES {
+    for Row { family, read } in FIGURES {
         out.add(family, devices.iter().filter_map(|(labels, f, _)| Some((labels, read(f)? as f64))));
     }
     let pressure = devices.iter().flat_map(|(labels, _, mig)| {

@@ -40,7 +40,9 @@ impl Selection {
 
     /// Whether any family of the section is shown.
     pub(super) fn shows_any(&self, section: &Section) -> bool {
-        section.families.iter().any(|family| self.shows_own(family))
+        let mut shows = false;
+        section.each(&mut |family| shows |= self.shows_own(family));
+        shows
     }
 
     /// Whether one of the exporter's own families is shown.

@@ -1,7 +1,7 @@
 //! Other telemetry of the GPUs: utilization, temperature, power, clocks, throttling and errors.
 
 use super::exposition::Exposition;
-use super::family::{Cadence, Family, Section, Unit};
+use super::family::{Cadence, Family, Row, Section, Unit};
 use super::label::Labels;
 use super::openmetrics::Counted;
 use super::view::GpuView;
@@ -9,64 +9,6 @@ use crate::snapshot::{ClockDomain, FastTelemetry, SlowTelemetry, THROTTLE_REASON
 
 const GPU: &[&str] = &["gpu", "uuid"];
 
-static UTILIZATION: Family = Family::gauge(
-    "gpu_utilization_ratio",
-    Unit::Ratio,
-    Cadence::Fast,
-    GPU,
-    "Share of time in which at least one kernel ran, 0 to 1, over the driver's own sample period.",
-);
-static BANDWIDTH: Family = Family::gauge(
-    "gpu_memory_bandwidth_utilization_ratio",
-    Unit::Ratio,
-    Cadence::Fast,
-    GPU,
-    "Share of time in which device memory was read or written, 0 to 1, over the driver's own sample period. It is not a measure of how much is allocated.",
-);
-static ENCODER: Family = Family::gauge(
-    "gpu_encoder_utilization_ratio",
-    Unit::Ratio,
-    Cadence::Fast,
-    GPU,
-    "Utilization of the video encoder, 0 to 1, over the driver's own sample period.",
-);
-static DECODER: Family = Family::gauge(
-    "gpu_decoder_utilization_ratio",
-    Unit::Ratio,
-    Cadence::Fast,
-    GPU,
-    "Utilization of the video decoder, 0 to 1, over the driver's own sample period.",
-);
-static TEMPERATURE: Family = Family::gauge(
-    "gpu_temperature_celsius",
-    Unit::Celsius,
-    Cadence::Fast,
-    GPU,
-    "Temperature of the GPU die in degrees Celsius.",
-);
-static MEMORY_TEMPERATURE: Family = Family::gauge(
-    "gpu_memory_temperature_celsius",
-    Unit::Celsius,
-    Cadence::Fast,
-    GPU,
-    "Temperature of the device memory in degrees Celsius.",
-);
-static POWER: Family = Family::gauge(
-    "gpu_power_watts",
-    Unit::Watts,
-    Cadence::Fast,
-    GPU,
-    "Power draw in watts, as the driver averages it.",
-);
-static POWER_LIMIT: Family =
-    Family::gauge("gpu_power_limit_watts", Unit::Watts, Cadence::Fast, GPU, "Power limit in force in watts.");
-static ENERGY: Family = Family::counter(
-    "gpu_energy_joules_total",
-    Unit::Joules,
-    Cadence::Slow,
-    GPU,
-    "Energy used since the driver was loaded, in joules. Read only with telemetry.energy, because the call holds the driver's lock.",
-);
 static CLOCK: Family = Family::gauge(
     "gpu_clock_hertz",
     Unit::Hertz,
@@ -80,13 +22,6 @@ static THROTTLE: Family = Family::gauge(
     Cadence::Fast,
     &["gpu", "uuid", "reason"],
     "1 while the reason limits the clocks, else 0.",
-);
-static PCIE_REPLAYS: Family = Family::counter(
-    "gpu_pcie_replays_total",
-    Unit::Number,
-    Cadence::Slow,
-    GPU,
-    "PCIe packets that were retransmitted, as counted by the GPU.",
 );
 static ECC: Family = Family::counter(
     "gpu_ecc_errors_total",
@@ -102,15 +37,6 @@ static REMAPPED: Family = Family::gauge(
     &["gpu", "uuid", "cause"],
     "Memory rows replaced by spare rows over the life of the GPU.",
 );
-static REMAP_PENDING: Family = Family::gauge(
-    "gpu_row_remap_pending",
-    Unit::Number,
-    Cadence::Fast,
-    GPU,
-    "1 while a row remapping waits for a GPU reset, else 0.",
-);
-static REMAP_FAILED: Family =
-    Family::gauge("gpu_row_remap_failed", Unit::Number, Cadence::Fast, GPU, "1 if a row remapping failed, else 0.");
 static RETIRED: Family = Family::gauge(
     "gpu_retired_pages",
     Unit::Number,
@@ -133,54 +59,93 @@ static XID_CLASS: Family = Family::counter(
     "Critical errors (Xid) by class since the exporter started. Every class exists from the start at 0.",
 );
 
+/// A gauge of the fast readings.
+const fn fast(
+    name: &'static str,
+    unit: Unit,
+    meaning: &'static str,
+    read: fn(&FastTelemetry) -> Option<f64>,
+) -> Row<FastTelemetry> {
+    Row::new(Family::gauge(name, unit, Cadence::Fast, GPU, meaning), read)
+}
+
+static FAST: &[Row<FastTelemetry>] = &[
+    fast(
+        "gpu_utilization_ratio",
+        Unit::Ratio,
+        "Share of time in which at least one kernel ran, 0 to 1, over the driver's own sample period.",
+        |q| q.utilization,
+    ),
+    fast(
+        "gpu_memory_bandwidth_utilization_ratio",
+        Unit::Ratio,
+        "Share of time in which device memory was read or written, 0 to 1, over the driver's own sample period. It is not a measure of how much is allocated.",
+        |q| q.memory_bandwidth_utilization,
+    ),
+    fast(
+        "gpu_encoder_utilization_ratio",
+        Unit::Ratio,
+        "Utilization of the video encoder, 0 to 1, over the driver's own sample period.",
+        |q| q.encoder_utilization,
+    ),
+    fast(
+        "gpu_decoder_utilization_ratio",
+        Unit::Ratio,
+        "Utilization of the video decoder, 0 to 1, over the driver's own sample period.",
+        |q| q.decoder_utilization,
+    ),
+    fast("gpu_temperature_celsius", Unit::Celsius, "Temperature of the GPU die in degrees Celsius.", |q| q.temperature),
+    fast(
+        "gpu_memory_temperature_celsius",
+        Unit::Celsius,
+        "Temperature of the device memory in degrees Celsius.",
+        |q| q.memory_temperature,
+    ),
+    fast("gpu_power_watts", Unit::Watts, "Power draw in watts, as the driver averages it.", |q| q.power),
+    fast("gpu_power_limit_watts", Unit::Watts, "Power limit in force in watts.", |q| q.power_limit),
+    fast("gpu_row_remap_pending", Unit::Number, "1 while a row remapping waits for a GPU reset, else 0.", |q| {
+        q.remap_pending.map(f64::from)
+    }),
+    fast("gpu_row_remap_failed", Unit::Number, "1 if a row remapping failed, else 0.", |q| {
+        q.remap_failed.map(f64::from)
+    }),
+];
+
+static SLOW: &[Row<SlowTelemetry>] = &[
+    Row::new(
+        Family::counter(
+            "gpu_pcie_replays_total",
+            Unit::Number,
+            Cadence::Slow,
+            GPU,
+            "PCIe packets that were retransmitted, as counted by the GPU.",
+        ),
+        |s| s.pcie_replays.map(|n| n as f64),
+    ),
+    Row::new(
+        Family::counter(
+            "gpu_energy_joules_total",
+            Unit::Joules,
+            Cadence::Slow,
+            GPU,
+            "Energy used since the driver was loaded, in joules. Read only with telemetry.energy, because the call holds the driver's lock.",
+        ),
+        |s| s.energy,
+    ),
+];
+
 pub(super) static SECTION: Section = Section {
     title: "Other GPU telemetry",
     intro: "One series for each GPU, or for each value of the family's own label. `clock` is `graphics`, `sm`, `memory` or \
             `video`; `type` of an ECC error is `corrected` or `uncorrected`; `class` of an Xid is `hardware`, `memory`, \
             `application` or `unknown`, and the [runbook](runbook.md#gpuxiderror) lists the codes of each. The families about Xids \
             are absent for a GPU that does not report Xids.",
-    families: &[
-        &UTILIZATION,
-        &BANDWIDTH,
-        &ENCODER,
-        &DECODER,
-        &TEMPERATURE,
-        &MEMORY_TEMPERATURE,
-        &POWER,
-        &POWER_LIMIT,
-        &ENERGY,
-        &CLOCK,
-        &THROTTLE,
-        &PCIE_REPLAYS,
-        &ECC,
-        &REMAPPED,
-        &REMAP_PENDING,
-        &REMAP_FAILED,
-        &RETIRED,
-        &XID,
-        &XID_CLASS,
-    ],
+    families: &[&FAST, &SLOW, &CLOCK, &THROTTLE, &ECC, &REMAPPED, &RETIRED, &XID, &XID_CLASS],
 };
 
-/// A family and how to read its value.
-type Reading<T> = (&'static Family, fn(&T) -> Option<f64>);
 /// A family, the name of its own label, and how to read the value for each value of that label.
 type Split<T> = (&'static Family, &'static str, [(&'static str, fn(&T) -> Option<u64>); 2]);
 
-static FAST: [Reading<FastTelemetry>; 10] = [
-    (&UTILIZATION, |q| q.utilization),
-    (&BANDWIDTH, |q| q.memory_bandwidth_utilization),
-    (&ENCODER, |q| q.encoder_utilization),
-    (&DECODER, |q| q.decoder_utilization),
-    (&TEMPERATURE, |q| q.temperature),
-    (&MEMORY_TEMPERATURE, |q| q.memory_temperature),
-    (&POWER, |q| q.power),
-    (&POWER_LIMIT, |q| q.power_limit),
-    (&REMAP_PENDING, |q| q.remap_pending.map(f64::from)),
-    (&REMAP_FAILED, |q| q.remap_failed.map(f64::from)),
-];
-static SLOW: [Reading<SlowTelemetry>; 2] =
-    [(&PCIE_REPLAYS, |s| s.pcie_replays.map(|n| n as f64)), (&ENERGY, |s| s.energy)];
 static FAST_SPLIT: [Split<FastTelemetry>; 2] = [
     (&ECC, "type", [("corrected", |q| q.ecc_corrected), ("uncorrected", |q| q.ecc_uncorrected)]),
     (
@@ -198,8 +163,8 @@ static SLOW_SPLIT: [Split<SlowTelemetry>; 1] = [(
 pub(super) fn collect(gpus: &[GpuView<'_>], out: &mut Exposition<'_>) {
     let fast: Vec<_> = gpus.iter().filter_map(|gpu| Some((&gpu.labels, gpu.fast?))).collect();
     let slow: Vec<_> = gpus.iter().filter_map(|gpu| Some((&gpu.labels, gpu.slow?))).collect();
-    plain(&FAST, &fast, out);
-    plain(&SLOW, &slow, out);
+    plain(FAST, &fast, out);
+    plain(SLOW, &slow, out);
     split(&FAST_SPLIT, &fast, out);
     split(&SLOW_SPLIT, &slow, out);
     let clocks = fast.iter().flat_map(|(labels, fast)| {
@@ -230,8 +195,8 @@ pub(super) fn collect(gpus: &[GpuView<'_>], out: &mut Exposition<'_>) {
     out.add(&XID_CLASS, classes);
 }
 
-fn plain<T>(readings: &[Reading<T>], gpus: &[(&Labels, &T)], out: &mut Exposition<'_>) {
-    for (family, read) in readings {
+fn plain<T>(rows: &'static [Row<T>], gpus: &[(&Labels, &T)], out: &mut Exposition<'_>) {
+    for Row { family, read } in rows {
         out.add(family, gpus.iter().filter_map(|(labels, part)| Some((*labels, read(part)?))));
     }
 }
