@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use workspace_skips::missing;
 
-use crate::harness::{Machine, Scrape};
+use crate::harness::{CALM, Machine, Scrape};
 
 pub(crate) const SCENARIOS: [&str; 6] =
     ["idle-h200", "busy-h200", "mig-a100", "old-driver", "unified-memory", "hostile-names"];
@@ -64,9 +64,8 @@ pub(crate) fn settled(text: &str) -> String {
     text.lines().filter(|line| !line.contains(SAMPLED)).map(settle).collect()
 }
 
-/// One reading a second, so that a busy machine cannot make a call of the memory lane a slow one, which is a fault.
 fn scrape(scenario: &str) -> Scrape {
-    Machine::built_in(scenario).once(&["--memory.rate=1"])
+    Machine::built_in(scenario).once(&[CALM])
 }
 
 #[test]
@@ -140,7 +139,7 @@ fn two_runs_on_one_machine_give_the_same_series() {
             names.retain(|name| !name.starts_with(SAMPLED));
             names
         };
-        let (first, second) = (names(machine.once(&[])), names(machine.once(&[])));
+        let (first, second) = (names(machine.once(&[CALM])), names(machine.once(&[CALM])));
         let only = |these: &[String], those: &[String]| these.iter().find(|name| !those.contains(name)).cloned();
         assert_eq!((only(&first, &second), only(&second, &first)), (None, None), "{scenario}");
     }
@@ -169,7 +168,7 @@ fn an_idle_gpu_has_at_most_90_series_of_the_exporters_own() {
 #[test]
 fn without_exporter_metrics_data_quality_and_version_are_left() {
     let machine = Machine::built_in("idle-h200");
-    let (all, fewer) = (machine.once(&[]), machine.once(&["--web.disable-exporter-metrics"]));
+    let (all, fewer) = (machine.once(&[CALM]), machine.once(&[CALM, "--web.disable-exporter-metrics"]));
     let families: BTreeSet<_> = own(&fewer).into_iter().map(|name| family(&name).to_owned()).collect();
     let expected = [
         "vram_exporter_build_info",

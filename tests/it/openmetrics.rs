@@ -14,7 +14,7 @@ use workspace_skips::missing;
 use crate::alerts::servers::{PROMETHEUS, Prometheus, is_there};
 use crate::dcgm::Served;
 use crate::golden::{SAMPLED, SCENARIOS, golden, settled};
-use crate::harness::{Answer, Exporter, Machine, eventually, eventually_or};
+use crate::harness::{Answer, CALM, Exporter, Machine, eventually, eventually_or};
 
 /// What Prometheus 2.42 sends.
 const ACCEPT: &str = "Accept: application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,\
@@ -84,7 +84,7 @@ fn every_scenario_gives_its_golden_scrape_with_the_samples_of_the_text_format() 
         let text = same(&fs::read_to_string(golden(scenario)).unwrap());
         // Without a recorder, as with `--once`, which wrote the golden scrape in the text format.
         let machine = Machine::built_in(scenario);
-        let exporter = machine.export(&["--recorder.max-memory-mib=0"]);
+        let exporter = machine.export(&[CALM, "--recorder.max-memory-mib=0"]);
         let found = eventually_or(&format!("the series of {scenario}"), || {
             let found = same(&open(&exporter));
             let missing = names(&text).into_iter().find(|name| !names(&found).contains(name)).map(str::to_owned);
@@ -234,8 +234,8 @@ fn prometheus_stores_the_same_series_in_both_formats() {
         return;
     }
     let machine = Machine::built_in("busy-h200");
-    let native = machine.export(&["--dcgm.listen-address=127.0.0.1:0"]);
-    let created = machine.export(&["--web.openmetrics-created"]);
+    let native = machine.export(&[CALM, "--dcgm.listen-address=127.0.0.1:0"]);
+    let created = machine.export(&[CALM, "--web.openmetrics-created"]);
     let dcgm: SocketAddr = eventually("the log names the address of the other listener", || {
         let log = native.log();
         let line = log.lines().find(|line| line.contains("listening for scrapes of dcgm-exporter"))?;
