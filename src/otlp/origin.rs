@@ -90,8 +90,8 @@ mod tests {
         let expected = [
             "gpu_process_allocator_retries_total",
             "gpu_process_allocator_out_of_memory_total",
-            "gpu_energy_joules_total",
             "gpu_pcie_replays_total",
+            "gpu_energy_joules_total",
             "gpu_ecc_errors_total",
         ];
         assert_eq!(others, expected);

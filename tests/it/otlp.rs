@@ -41,7 +41,7 @@ fn of_push(push: &Push) -> BTreeSet<String> {
 fn a_push_has_the_series_of_a_scrape_with_their_values() {
     for scenario in ["mig-a100", "hostile-names", "busy-h200"] {
         let (machine, receiver) = (Machine::built_in(scenario), Receiver::start(&[]));
-        let exporter = export(&machine, &receiver, &["--otlp.names=scrape"]);
+        let exporter = export(&machine, &receiver, &[]);
         // Some series appear with the first reading of their lane, so the first pushes can lack them.
         let (push, scrape) = eventually_or("a push like a scrape", || {
             let (scrape, pushes) = (exporter.scrape(), receiver.pushes());
@@ -67,7 +67,7 @@ fn a_push_has_the_series_of_a_scrape_with_their_values() {
 #[test]
 fn units_shapes_and_times_are_those_of_the_families() {
     let (machine, receiver) = (Machine::new(GPU), Receiver::start(&[]));
-    let exporter = export(&machine, &receiver, &["--otlp.names=scrape"]);
+    let exporter = export(&machine, &receiver, &[]);
     exporter.scrape_until("the process", |s| s.all("gpu_process_memory_used_bytes").count() == 1);
     let complete = |push: &Push| {
         ["gpu_process_memory_used_bytes", "gpu_ecc_errors_total"].iter().all(|name| push.all(name, &[]).count() > 0)
@@ -160,9 +160,9 @@ fn the_conventions_name_what_they_know_and_a_scrape_names_the_rest() {
 }
 
 #[test]
-fn by_default_both_names_are_pushed_with_one_value() {
+fn both_names_are_pushed_with_one_value_if_both_are_asked_for() {
     let (machine, receiver) = (Machine::new(GPU), Receiver::start(&[]));
-    let _exporter = export(&machine, &receiver, &[]);
+    let _exporter = export(&machine, &receiver, &["--otlp.names=both"]);
     let push = receiver.until("telemetry", |push| push.all("hw.power", &[]).count() == 1);
     for (own, named) in [
         ("gpu_memory_used_bytes", "hw.gpu.memory.usage"),

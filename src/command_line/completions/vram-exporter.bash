@@ -548,7 +548,7 @@ _vram_exporter() {
                     return 0
                     ;;
                 --otlp.names)
-                    COMPREPLY=($(compgen -W "both scrape semantic-conventions" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "scrape semantic-conventions both" -- "${cur}"))
                     return 0
                     ;;
                 --log.level)

@@ -99,9 +99,9 @@ complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l otlp.compre
 none\t''"
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l otlp.headers-file -d 'A file with headers for every request, one "Name: value" per line, for example with a token' -r -F
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l otlp.ca-file -d 'The certificates to trust for the receiver, in PEM, read again for every push' -r -F
-complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l otlp.names -d 'Names of the metrics' -r -f -a "both\t''
-scrape\t''
-semantic-conventions\t''"
+complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l otlp.names -d 'Names of the metrics' -r -f -a "scrape\t''
+semantic-conventions\t''
+both\t''"
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l log.level -d 'Level of the log on standard error: error, warn, info, debug, trace or off, or levels by target such as "info,vram_exporter=debug"' -r -f
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l log.format -d 'Format of a log line: key=value pairs, or one JSON object per line' -r -f -a "logfmt\t''
 json\t''"

@@ -56,7 +56,7 @@ pub(super) const OTLP: &[Key] = &[
     },
     Key {
         name: "otlp.names",
-        default: Some("both"),
+        default: Some("scrape"),
         kind: Kind::Choice(&OtlpNames::WORDS),
         set: |c, s| c.otlp.names = OtlpNames::of(s.text().as_deref()),
         help: "Names of the metrics. scrape: the names of a scrape. semantic-conventions: hw.gpu.* and others where \

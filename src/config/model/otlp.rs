@@ -25,25 +25,25 @@ pub struct Otlp {
 /// The names of the metrics that are pushed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OtlpNames {
-    /// `both`: the names of a scrape, and those of OpenTelemetry's semantic conventions where they have one.
+    /// `scrape`: the names of a scrape, which the shipped rules and dashboards use.
     #[default]
-    Both,
-    /// `scrape`: the names of a scrape only.
     Scrape,
-    /// `semantic-conventions`: those of the conventions where they have one, and otherwise those of a scrape.
+    /// `semantic-conventions`: those of OpenTelemetry's semantic conventions where they have one, and otherwise those of a scrape.
     SemanticConventions,
+    /// `both`: the names of a scrape, and those of the conventions where they have one.
+    Both,
 }
 
 impl OtlpNames {
     /// The values of the key.
-    pub const WORDS: [&'static str; 3] = ["both", "scrape", "semantic-conventions"];
+    pub const WORDS: [&'static str; 3] = ["scrape", "semantic-conventions", "both"];
 
     /// The names that a value of the key selects; the default for any other text.
     pub(in crate::config) fn of(word: Option<&str>) -> Self {
         match word {
-            Some("scrape") => Self::Scrape,
             Some("semantic-conventions") => Self::SemanticConventions,
-            _ => Self::Both,
+            Some("both") => Self::Both,
+            _ => Self::Scrape,
         }
     }
 }

@@ -141,6 +141,7 @@ def judge(options, scenario):
         exporter = stack.enter_context(started([
             options.exporter, f"--demo={scenario}", f"--web.listen-address=127.0.0.1:{own}", "--otlp.interval=1s",
             f"--otlp.endpoint=http://127.0.0.1:{port}",
+            "--otlp.names=both",
         ], log))
 
         def complete():

@@ -126,6 +126,7 @@ def judge(options, scenario, store):
         exporter = stack.enter_context(started([
             options.exporter, f"--demo={scenario}", f"--web.listen-address=127.0.0.1:{own}", "--otlp.interval=1s",
             f"--otlp.endpoint=http://127.0.0.1:{port}{store.path}",
+            "--otlp.names=both",
         ], log))
         until("the same series twice", lambda: settled(port, store), log=log)
         time.sleep(SAMPLES)
