@@ -17,7 +17,7 @@ cd "$root"
 for manifest in Cargo.toml crates/*/Cargo.toml; do
     folder=$copy/$(dirname "$manifest")
     mkdir -p "$folder/src"
-    awk '/^\[/ { keep = !/^\[\[?(dev-dependencies|bench|test)/ } keep && !/^    "tests\//' "$manifest" >"$copy/$manifest"
+    awk '/^\[/ { keep = !/^\[\[?(dev-dependencies|bench|test)/ } keep && !/^    "(tests|lab)\//' "$manifest" >"$copy/$manifest"
     touch "$folder/src/lib.rs"
 done
 echo 'fn main() {}' >"$copy/src/main.rs"
