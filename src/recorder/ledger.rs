@@ -139,12 +139,14 @@ impl Ledger {
             return;
         }
         let index = self.device_index(&sample.gpu, sample.mig.as_deref(), at);
-        for ratio in self.devices[index].sample(sample, at) {
+        let was_known = self.devices[index].is_known();
+        let reached = self.devices[index].sample(sample, at);
+        for &ratio in reached.iter().filter(|_| was_known) {
             let mig_uuid = self.devices[index].mig_uuid().map(str::to_owned);
             self.note(at, index, EventKind::Reached { ratio, used_bytes: sample.used.unwrap_or_default(), mig_uuid });
-            if ratio >= FULL {
-                self.trigger(self.moment(Kind::NearLimit, at, index));
-            }
+        }
+        if reached.iter().any(|&ratio| ratio >= FULL) {
+            self.trigger(self.moment(Kind::NearLimit, at, index));
         }
     }
 

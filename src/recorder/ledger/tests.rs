@@ -456,7 +456,7 @@ fn unknown_memory_leaves_a_gap_and_no_incident_of_its_own() {
 #[test]
 fn a_request_records_the_fullest_gpu_and_events_say_what_happened() {
     let mut scene = Scene::new();
-    scene.hold(1, 127.0).pass(2_000).end(1).hold(2, 3.0).pass(3_000);
+    scene.hold(1, 3.0).pass(100).hold(1, 127.0).pass(2_000).end(1).hold(2, 3.0).pass(3_000);
     let now = scene.now();
     let trigger = scene.ledger.request(now.micros).unwrap();
     let incident = freeze(&scene.ledger, &trigger, now, None, true).unwrap();
@@ -471,6 +471,19 @@ fn a_request_records_the_fullest_gpu_and_events_say_what_happened() {
     let mut wanted = expected.clone();
     wanted.sort();
     assert_eq!(sorted, wanted);
+}
+
+#[test]
+fn a_level_that_was_reached_before_the_first_reading_is_no_event() {
+    let kinds_after = |first: f64| {
+        let mut scene = Scene::new();
+        scene.hold(1, first).pass(100).hold(1, 127.0).pass(2_000);
+        let now = scene.now();
+        let trigger = scene.ledger.request(now.micros).unwrap();
+        let incident = freeze(&scene.ledger, &trigger, now, None, true).unwrap();
+        incident.events.iter().any(|event| serde_json::to_value(event).unwrap()["kind"] == "reached")
+    };
+    assert!(!kinds_after(127.0) && kinds_after(3.0));
 }
 
 #[test]
