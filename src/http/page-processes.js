@@ -68,10 +68,13 @@ function processesThen() {
     const found = state.listed.processes.find((process) => process.uuid === uuid && process.pid === who.pid
       && Math.abs(process.started_at - startedAt) < 1 && (index == null || process.mig_index === index)) ?? { alive: true };
     const { alive, peak_bytes, peak_at, first_seen_at, ended_seconds, exit_status, signal } = found;
+    // A peak after the moment is one of another time.
+    const isThen = peak_at <= state.at;
     const ended = alive ? null : ended_seconds == null ? "yes" : dateAndClock(state.listed.at - ended_seconds);
     const mig = who.mig_uuid == null ? null : migName(who.mig_uuid);
     rows.push({ ...who, gpu, uuid, mig, mig_index: index, used_bytes: used, alive: true,
-      started_at: startedAt, peak_bytes, peak_at, first_seen_at, ended, ended_seconds, exit_status, signal });
+      started_at: startedAt, peak_bytes: isThen ? peak_bytes : null, peak_at: isThen ? peak_at : null,
+      first_seen_at, ended, ended_seconds, exit_status, signal });
   }
   return rows.sort((a, b) => b.used_bytes - a.used_bytes);
 }
