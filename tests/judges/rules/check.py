@@ -200,7 +200,7 @@ PAGE = f"{DEVICE}&span=1800 {NOW}"
 PAGES = {
     "GpuMemoryExhaustionPredicted": f"{DEVICE}&span=7200 {NOW}",
     "GpuProcessMemoryLeak": f"{DEVICE}&span=7200 {NOW}",
-    "GpuMemoryIncident": DEVICE + '&at={{ $value | printf "%.0f" }}',
+    "GpuMemoryIncident": DEVICE + '&at= {{- with query (printf `floor(vector(%f - 1))` $value) }}{{ . | first | value | printf "%.0f" }}{{ end }}',
     "GpuMissing": DEVICE + '&span=1800&at={{ $value | printf "%.0f" }}',
     "GpuLost": f"{DEVICE}&span=1800 {LOST}",
 }
