@@ -11,9 +11,13 @@ COPY crates/cgroup-owner/Cargo.toml crates/cgroup-owner/
 COPY crates/nvml-sim/Cargo.toml crates/nvml-sim/
 COPY crates/pod-resources/Cargo.toml crates/pod-resources/
 COPY crates/process-name/Cargo.toml crates/process-name/
+COPY crates/text-and-sizes/Cargo.toml crates/text-and-sizes/
+COPY crates/vram/Cargo.toml crates/vram/
+COPY crates/web-client/Cargo.toml crates/web-client/
 COPY crates/web-config/Cargo.toml crates/web-config/
 # These packages are not built, but the workspace and its lock file list them.
 COPY lab/bench/Cargo.toml lab/bench/
+COPY tests/command-files/Cargo.toml tests/command-files/
 COPY tests/exposition/Cargo.toml tests/exposition/
 COPY tests/judges/guard/Cargo.toml tests/judges/guard/
 COPY tests/properties/Cargo.toml tests/properties/
@@ -23,7 +27,7 @@ RUN for manifest in crates/*/Cargo.toml lab/*/Cargo.toml tests/*/Cargo.toml test
     done \
     && touch lab/bench/static_file.rs tests/judges/guard/src/bin/work.rs \
     && mkdir -p src benches tests/it tests/skips/tests \
-    && echo 'fn main() {}' > src/main.rs \
+    && echo 'fn main() {}' > src/main.rs && cp src/main.rs crates/vram/src/main.rs \
     && touch src/lib.rs benches/attribution.rs benches/exposition.rs tests/it/main.rs tests/skips/tests/total.rs \
     && cargo build --release --locked
 
@@ -43,7 +47,7 @@ LABEL org.opencontainers.image.title="vram-exporter" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
 
-COPY --from=build /src/target/release/vram-exporter /usr/bin/vram-exporter
+COPY --from=build /src/target/release/vram-exporter /src/target/release/vram /usr/bin/
 
 # Read by NVIDIA's container runtime: all GPUs, and only the parts of the driver that NVML needs.
 ENV NVIDIA_VISIBLE_DEVICES=all \

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Writes the contents of the release as CycloneDX 1.5 (JSON): every crate that is linked into the exporter or its simulator, or runs as a
-# procedural macro while they are built, but no crate that only tests use. The same commit gives identical output in any folder.
+# Writes the contents of the release as CycloneDX 1.5 (JSON): every crate that is linked into the exporter, the tool or the simulator, or
+# runs as a procedural macro while they are built, but no crate that only tests use. The same commit gives identical output in any folder.
 # Usage: deploy/sbom.sh [FILE]; without FILE it writes to standard output. SBOM_TARGET is the target that the exporter is compiled for,
 # x86_64-unknown-linux-gnu by default. Needs cargo-cyclonedx 0.5.9.
 set -euo pipefail
@@ -19,7 +19,7 @@ export SOURCE_DATE_EPOCH
 "$root/deploy/shipped-manifests.sh" --check "$work"
 # The tool lists everything in the lock file; `cargo tree` omits optional crates that are not built (toml_writer, at the time of writing).
 # The path of the temporary folder must not appear in the output.
-cargo tree --manifest-path "$work/Cargo.toml" --edges normal --target "$target" --prefix none --format '{p}' >"$work/tree"
+cargo tree --manifest-path "$work/Cargo.toml" --package vram-exporter --package vram --edges normal --target "$target" --prefix none --format '{p}' >"$work/tree"
 python3 - "$work" >"${1:-/dev/stdout}" <<'PYTHON'
 import json
 import sys
@@ -27,8 +27,19 @@ import sys
 work = sys.argv[1]
 with open(f"{work}/tree") as file:
     built = {tuple(line.split()[:2]) for line in file if line.strip()}
-with open(f"{work}/vram-exporter_bin.cdx.json") as file:
-    bill = json.loads(file.read().replace(f"path+file://{work}", "path+file://."))
+def read(name):
+    with open(f"{work}/{name}_bin.cdx.json") as file:
+        return json.loads(file.read().replace(f"path+file://{work}", "path+file://."))
+
+
+# The bill of the exporter, with what only the tool is made of: the tool itself, at least.
+bill, tool = read("vram-exporter"), read("crates/vram/vram")
+known = {(part["name"], part["version"]) for part in [bill["metadata"]["component"], *bill["components"]]}
+own = tool["metadata"]["component"]
+added = [part for part in [own, *tool["components"]] if (part["name"], part["version"]) not in known]
+bill["components"] += added
+references = {part["bom-ref"] for part in added}
+bill["dependencies"] += [edge for edge in tool["dependencies"] if edge["ref"] in references]
 absent = {part["bom-ref"] for part in bill["components"] if (part["name"], "v" + part["version"]) not in built}
 bill["components"] = [part for part in bill["components"] if part["bom-ref"] not in absent]
 bill["dependencies"] = [edge for edge in bill["dependencies"] if edge["ref"] not in absent]

@@ -20,5 +20,5 @@ for manifest in Cargo.toml crates/*/Cargo.toml; do
     awk '/^\[/ { keep = !/^\[\[?(dev-dependencies|bench|test)/ } keep && !/^    "(tests|lab)\//' "$manifest" >"$copy/$manifest"
     touch "$folder/src/lib.rs"
 done
-echo 'fn main() {}' >"$copy/src/main.rs"
+for package in . crates/vram; do echo 'fn main() {}' >"$copy/$package/src/main.rs"; done
 cp Cargo.lock "$copy/"

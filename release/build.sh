@@ -35,15 +35,16 @@ done
 native=$(dpkg --print-architecture)
 if [ -z "$programs" ]; then
     [[ " ${architectures[*]} " == *" $native "* ]] ||
-        fail "RELEASE_ARCHITECTURES is ${architectures[*]}; add $native, whose program prints the completions, or give it with --programs"
+        fail "RELEASE_ARCHITECTURES is ${architectures[*]}; add $native, whose programs print the completions, or give it with --programs"
 else
     for arch in "${architectures[@]}"; do
-        for file in "$programs/$arch"/{vram-exporter,libnvml_sim.so}; do
+        for file in "$programs/$arch"/{vram-exporter,vram,libnvml_sim.so}; do
             [ -f "$file" ] || fail "there is no $file; release/compile.sh $arch $programs/$arch makes it"
         done
     done
-    [ -x "$programs/$native/vram-exporter" ] ||
-        fail "there is no program $programs/$native/vram-exporter, which prints the completions; release/compile.sh $native $programs/$native makes it"
+    for file in "$programs/$native"/{vram-exporter,vram}; do
+        [ -x "$file" ] || fail "there is no program $file, which prints its completions; release/compile.sh $native $programs/$native makes it"
+    done
 fi
 
 [ -z "${RELEASE_PUBLISHER:-}" ] || { RELEASE_PUBLISHER=$(realpath "$RELEASE_PUBLISHER"); export RELEASE_PUBLISHER; }
@@ -79,7 +80,7 @@ if [ -z "$programs" ]; then
         say "compiled for $arch"
     done
 fi
-native=$programs/$native/vram-exporter
+native=$programs/$native
 
 release/licences.sh "$work/licences.md"
 say "licences"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Compiles a release: OUT/vram-exporter, with the demo, and OUT/libnvml_sim.so. The same commit gives the same bytes in any folder and from
+# Compiles a release: OUT/vram-exporter and OUT/vram, both with the demo, and OUT/libnvml_sim.so. The same commit gives the same bytes in any folder and from
 # either architecture's machine: the compiler is pinned, the environment is empty, and no path of the machine is in the files. The files
 # need no glibc newer than the one in versions.sh; this script checks that.
 # usage: release/compile.sh amd64|arm64 OUT
@@ -56,15 +56,15 @@ environment=(
     "SOURCE_DATE_EPOCH=$epoch"
     LC_ALL=C.UTF-8
 )
-env -i "${environment[@]}" cargo zigbuild --release --frozen --target "$triple.$GLIBC" --package vram-exporter
+env -i "${environment[@]}" cargo zigbuild --release --frozen --target "$triple.$GLIBC" --package vram-exporter --package vram
 
 built=$target/$triple/release
-install -m 0755 "$built/vram-exporter" "$out/vram-exporter"
+install -m 0755 "$built"/{vram-exporter,vram} "$out/"
 install -m 0644 "$built/deps/libnvml_sim.so" "$out/libnvml_sim.so"
-touch --date="@$epoch" "$out/vram-exporter" "$out/libnvml_sim.so"
+touch --date="@$epoch" "$out"/{vram-exporter,vram,libnvml_sim.so}
 
 refuse() { echo "compile.sh: $file: $*" >&2; exit 1; }
-for file in "$out/vram-exporter" "$out/libnvml_sim.so"; do
+for file in "$out"/{vram-exporter,vram,libnvml_sim.so}; do
     header=$(readelf --wide --file-header --program-headers "$file")
     dynamic=$(readelf --wide --dynamic "$file")
     versions=$(readelf --wide --version-info "$file" | grep -o 'GLIBC_[A-Z0-9.]*' | sort --version-sort --unique)
@@ -74,7 +74,7 @@ for file in "$out/vram-exporter" "$out/libnvml_sim.so"; do
     grep -qE '^ *Type: +DYN ' <<<"$header" || refuse "cannot be loaded at any address"
     grep -qE '^ *GNU_STACK .* RW +0' <<<"$header" || refuse "has an executable stack"
     grep -q 'GNU_RELRO' <<<"$header" || refuse "has no read-only relocations"
-    [ "$file" != "$out/vram-exporter" ] || grep -qF "program interpreter: $interpreter]" <<<"$header" || refuse "has another interpreter"
+    [ "$file" = "$out/libnvml_sim.so" ] || grep -qF "program interpreter: $interpreter]" <<<"$header" || refuse "has another interpreter"
     # A private version of glibc's symbols sorts last.
     [ "$(printf '%s\n' "$newest" "GLIBC_$GLIBC" | sort --version-sort | tail -n 1)" = "GLIBC_$GLIBC" ] || refuse "needs $newest"
     # Only what is part of glibc.

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Fills FOLDER with what the .tar.gz of one architecture contains. The packages and the image are made from the same folder.
-#   BUILT    the folder with the exporter and the simulator's library, compiled for ARCH (release/compile.sh)
-#   NATIVE   the exporter, compiled for this machine: it prints the completions and the example configuration
+#   BUILT    the folder with the exporter, the tool and the simulator's library, compiled for ARCH (release/compile.sh)
+#   NATIVE   the folder with both programs, compiled for this machine: they print the completions and the example configuration
 #   LICENCES the list of the crates' licences (release/licences.sh)
 # usage: release/content.sh VERSION ARCH BUILT NATIVE LICENCES FOLDER
 set -euo pipefail
@@ -17,26 +17,30 @@ case $arch in
     arm64) machine='AArch64' target=aarch64-unknown-linux-gnu ;;
     *) echo "unknown architecture $arch" >&2; exit 1 ;;
 esac
-for file in "$built/vram-exporter" "$built/libnvml_sim.so"; do
+for file in "$built"/{vram-exporter,vram,libnvml_sim.so}; do
     header=$(readelf --file-header "$file")
     [[ $header == *Machine:*"$machine"* ]] || { echo "$file is not compiled for $arch" >&2; exit 1; }
 done
 # No variable of this machine may change what the program prints.
-print() { env -i "$native" "$@"; }
-said=$(print --version)
-[ "${said%% (*}" = "vram-exporter $version" ] || { echo "$native is '$said', not $version" >&2; exit 1; }
+print() { env -i "$native/$1" "${@:2}"; }
+for program in vram-exporter vram; do
+    said=$(print "$program" --version)
+    [ "${said%% (*}" = "$program $version" ] || { echo "$native/$program is '$said', not $version" >&2; exit 1; }
+done
 
 mkdir -p "$folder"/{lib,man,completions,systemd,prometheus/rules}
-install -m 0755 "$built/vram-exporter" "$folder/vram-exporter"
+install -m 0755 "$built"/{vram-exporter,vram} "$folder/"
 install -m 0644 "$built/libnvml_sim.so" "$folder/lib/libnvml_sim.so"
 cp LICENSE "$folder/"
 cp "$licences" "$folder/THIRD-PARTY-LICENSES.md"
 SBOM_TARGET=$target deploy/sbom.sh "$folder/sbom.cdx.json"
-print --print-config >"$folder/config.example.toml"
+print vram-exporter --print-config >"$folder/config.example.toml"
 cp docs/man/*.1 "$folder/man/"
-print completions bash >"$folder/completions/vram-exporter.bash"
-print completions zsh >"$folder/completions/_vram-exporter"
-print completions fish >"$folder/completions/vram-exporter.fish"
+for program in vram-exporter vram; do
+    print "$program" completions bash >"$folder/completions/$program.bash"
+    print "$program" completions zsh >"$folder/completions/_$program"
+    print "$program" completions fish >"$folder/completions/$program.fish"
+done
 cp deploy/systemd/vram-exporter.{service,default} release/packages/vram-exporter.sysusers "$folder/systemd/"
 # The rules are in the folder next to it.
 sed 's|^scrape_configs:$|rule_files:\n  - rules/*.yml\n\n&|' deploy/prometheus/scrape.yml >"$folder/prometheus/scrape.yml"

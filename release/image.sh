@@ -28,7 +28,7 @@ mmtarfilter --path-exclude='/dev/*' --path-exclude='/etc/*' --path-include='/etc
     --path-exclude='/var/*' --path-include='/var/lib/dpkg/status.d*' <"$work/debian.tar" >"$work/base.tar"
 
 root=$work/program
-install -D -m 0755 "$folder/vram-exporter" "$root/usr/bin/vram-exporter"
+install -D -m 0755 --target-directory="$root/usr/bin" "$folder"/{vram-exporter,vram}
 install -d "$root/etc" "$root/usr/share/doc/vram-exporter"
 install -m 0644 "$folder"/{LICENSE,THIRD-PARTY-LICENSES.md,sbom.cdx.json} "$root/usr/share/doc/vram-exporter/"
 printf 'root:x:0:0:root:/:/usr/sbin/nologin\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n' >"$root/etc/passwd"

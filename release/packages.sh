@@ -12,8 +12,8 @@ umask 022
 work=$(mktemp -d)
 trap 'rm -rf -- "$work"' EXIT
 
-# The C library that the program needs becomes the packages' dependency: the newest version of a symbol, and libgcc if it is linked.
-dynamic=$(readelf --wide --dynamic --version-info "$folder/vram-exporter")
+# The C library that the programs need becomes the packages' dependency: the newest version of a symbol, and libgcc if it is linked.
+dynamic=$(readelf --wide --dynamic --version-info "$folder/vram-exporter" "$folder/vram")
 VRAM_GLIBC=$(grep -oP '\bGLIBC_\K[0-9.]+' <<<"$dynamic" | sort --version-sort --unique | tail -n 1)
 VRAM_LIBGCC_DEB='' VRAM_LIBGCC_RPM=''
 if grep -q 'NEEDED.*libgcc_s' <<<"$dynamic"; then
@@ -24,9 +24,9 @@ fi
 export VRAM_MAINTAINER=$MAINTAINER VRAM_HOMEPAGE=$REPOSITORY VRAM_VERSION=$version VRAM_ARCH=$arch VRAM_GLIBC VRAM_LIBGCC_DEB VRAM_LIBGCC_RPM
 
 files() { # FORMAT ZSH ENVIRONMENT: the files that both formats install, at their places in ROOT
-    local root=$work/$1/root zsh=$2 environment=$3 share documents page
+    local root=$work/$1/root zsh=$2 environment=$3 share documents page program
     share=$root/usr/share
-    install -D -m 0755 "$folder/vram-exporter" "$root/usr/bin/vram-exporter"
+    install -D -m 0755 --target-directory="$root/usr/bin" "$folder"/{vram-exporter,vram}
     # For other programs that use NVML; the exporter has its own copy built in.
     install -D -m 0644 "$folder/lib/libnvml_sim.so" "$root/usr/lib/vram-exporter/libnvml_sim.so"
     install -D -m 0644 "$folder/systemd/vram-exporter.default" "$root$environment"
@@ -37,9 +37,11 @@ files() { # FORMAT ZSH ENVIRONMENT: the files that both formats install, at thei
     sed -i "s|/etc/default/vram-exporter|$environment|" "$root$environment"
     install -d "$share/man/man1"
     for page in "$folder"/man/*.1; do gzip --no-name --best <"$page" >"$share/man/man1/${page##*/}.gz"; done
-    install -D -m 0644 "$folder/completions/vram-exporter.bash" "$share/bash-completion/completions/vram-exporter"
-    install -D -m 0644 "$folder/completions/_vram-exporter" "$root$zsh/_vram-exporter"
-    install -D -m 0644 "$folder/completions/vram-exporter.fish" "$share/fish/vendor_completions.d/vram-exporter.fish"
+    for program in vram-exporter vram; do
+        install -D -m 0644 "$folder/completions/$program.bash" "$share/bash-completion/completions/$program"
+        install -D -m 0644 "$folder/completions/_$program" "$root$zsh/_$program"
+        install -D -m 0644 "$folder/completions/$program.fish" "$share/fish/vendor_completions.d/$program.fish"
+    done
     documents=$share/doc/vram-exporter
     install -d "$share/vram-exporter/grafana" "$documents"/{examples,grafana}
     cp -R "$folder/prometheus" "$share/vram-exporter/"

@@ -21,5 +21,5 @@ mod web_guard;
 
 pub use check::{CheckError, Checked, check, check_places};
 pub use log_output::report;
-pub use once::{Answer, once};
+pub use once::{machine, once};
 pub use serve::serve;

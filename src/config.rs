@@ -24,7 +24,7 @@ mod yaml;
 
 pub use address::ListenAddress;
 pub(crate) use command::command;
-pub use command::{OnceFormat, words};
+pub use command::words;
 pub use load::{Command, load};
 pub use model::{
     Allocator, ApiServer, Config, Dcgm, DcgmNames, Kubernetes, Log, LogFormat, Memory, Metrics, Nvml, Otlp, OtlpNames,

@@ -19,7 +19,6 @@ mod landing;
 mod limits;
 mod listener;
 mod long;
-pub mod machine;
 mod origin;
 mod pool;
 mod request;

@@ -14,4 +14,3 @@ pub use crate::kubernetes::api::list_watch::{PodList, WatchEvent};
 pub use crate::kubernetes::api::pod::{ContainerName, Pod};
 pub use crate::lanes::manual::ManualLanes;
 pub use crate::metrics::label::LONGEST as LONGEST_LABEL;
-pub use crate::quantity::bytes as quantity_bytes;

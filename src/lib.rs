@@ -14,49 +14,42 @@
 //!  Slurm ──> slurm ──> snapshot (allocations)
 //! ```
 //!
-//! [`snapshot`] contains the types that the modules share. [`config`], [`faults`], [`backoff`], `blocking_read`,
-//! `format`, `peaks`, `quantity`, `regular_file`, `server_url`, `sizing`, `supervise`, `text` and `unix_socket` are
-//! leaves; `client` is the client of HTTP and HTTPS for [`otlp`], [`kubernetes`], [`report`] and [`advise`], and
-//! `subcommand` contains what all subcommands have in common. Only [`app`] connects all modules and passes each its settings. Some
-//! modules use other crates of the workspace: `cgroup_owner` reads cgroup paths for [`attribution`], `pod_resources`
-//! is the kubelet client of [`kubernetes`], `web_config` guards [`http`], and `nvml_sim` is the simulated driver of
-//! [`demo`]. [`run`] is a second program in addition to the exporter: it starts a command and measures its GPU
-//! memory. [`report`] prints what a running exporter reports about a job. [`advise`] advises how much memory
-//! workloads should request, from the history in a Prometheus server. [`command_line`] starts these three, and prints
-//! the demo's scenarios and the completion scripts for shells.
+//! [`snapshot`] contains the types that the modules share, and [`machine`] is the snapshot as the documents of the API.
+//! [`config`], [`faults`], [`backoff`], `blocking_read`, `peaks`, `supervise` and `unix_socket` are leaves. Only [`app`] connects
+//! all modules and passes each its settings. [`command_line`] prints the demo's scenarios and the completion scripts for
+//! shells, and [`subcommand`] is how every command at a terminal ends.
+//!
+//! Other crates of the workspace: `text_and_sizes` and `web_client` are used by every module under the names below;
+//! `cgroup_owner` reads cgroup paths for [`attribution`], `pod_resources` is the kubelet client of [`kubernetes`],
+//! `web_config` guards [`http`], and `nvml_sim` is the simulated driver of [`demo`]. The tool `vram` is a package of its own
+//! (`crates/vram`).
 
-pub mod advise;
 pub mod allocator;
 pub mod app;
 pub mod attribution;
 pub mod backoff;
 mod blocking_read;
-mod client;
 pub mod command_line;
 pub mod config;
 pub mod dcgm;
 pub mod demo;
 pub mod faults;
-mod format;
 pub mod http;
 #[doc(hidden)]
 pub mod internals;
 pub mod kubernetes;
 pub mod lanes;
+pub mod machine;
 pub mod metrics;
 pub mod nvml;
 pub mod otlp;
 mod peaks;
-mod quantity;
 pub mod recorder;
-mod regular_file;
-pub mod report;
-pub mod run;
-mod server_url;
-mod sizing;
 pub mod slurm;
 pub mod snapshot;
-mod subcommand;
+pub mod subcommand;
 mod supervise;
-mod text;
 mod unix_socket;
+
+use text_and_sizes::{format, quantity, sizing, text};
+use web_client::{self as client, regular_file, server_url};

@@ -19,20 +19,14 @@ fn main() -> ExitCode {
         Ok(command) => command,
         Err(error) => return refuse(&error),
     };
-    if let Command::Run(config) | Command::Once(config, _) = &command
+    if let Command::Run(config) | Command::Once(config) = &command
         && let Err(error) = app::check(config)
     {
         return refuse(&error);
     }
     let answer = match command {
         Command::Run(config) => app::serve(config),
-        Command::Once(config, format) => match app::once(config, format) {
-            Ok(answer) => match print(&answer.text) {
-                Ok(()) => return ExitCode::from(answer.status),
-                failed => failed,
-            },
-            Err(error) => Err(error),
-        },
+        Command::Once(config) => app::once(config).and_then(|scrape| print(&scrape)),
         Command::CheckConfig { summary, config } => match app::check_places(&config) {
             Ok(checked) => {
                 checked.warnings.iter().for_each(|warning| app::report(&format!("warning: {warning}")));

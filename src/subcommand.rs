@@ -1,4 +1,5 @@
-//! What all subcommands have in common: how they read a wrong command line, and how they end.
+//! What all commands at a terminal have in common, in this program and in the tool `vram`: how they read a wrong command line,
+//! and how they end. A `program` is a program or one of its subcommands, such as `vram run`; a message begins with it.
 
 use std::io::{self, Write};
 
@@ -8,50 +9,50 @@ use crate::config::EXIT_USAGE;
 use crate::text::untrusted;
 
 /// The longest message about the arguments, in characters.
-pub(crate) const MESSAGE: usize = 300;
-/// The exit status when something outside the command line failed.
-pub(crate) const FAILURE: u8 = 1;
+pub const MESSAGE: usize = 300;
+/// The exit status when something other than the command line is the reason.
+pub const FAILURE: u8 = 1;
 
-/// Why a subcommand ends before its work begins.
+/// Why a command ends before its work begins.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Ending {
-    /// `--help`: the text for standard output.
+pub enum Ending {
+    /// `--help` or `--version`: the text for standard output.
     Help(String),
     /// The arguments are wrong.
     Wrong(String),
 }
 
 impl Ending {
-    /// From what clap reports about the command line of a subcommand.
-    pub(crate) fn of(name: &str, error: &clap::Error) -> Self {
+    /// From what clap reports about the command line.
+    pub fn of(program: &str, error: &clap::Error) -> Self {
         let text = error.to_string();
-        if error.kind() == ErrorKind::DisplayHelp {
+        if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
             return Self::Help(text);
         }
         // Without what clap appends: the usage, and a second hint at the help.
         let told = ["\n\nUsage:", "\n\nFor more information"].iter().filter_map(|end| text.find(end)).min();
-        Self::wrong(name, text[..told.unwrap_or(text.len())].trim_start_matches("error: "))
+        Self::wrong(program, text[..told.unwrap_or(text.len())].trim_start_matches("error: "))
     }
 
     /// The arguments are wrong for a reason that the help explains.
-    pub(crate) fn wrong(name: &str, why: &str) -> Self {
-        Self::Wrong(format!("{}; see vram-exporter {name} --help", untrusted(why, MESSAGE)))
+    pub fn wrong(program: &str, why: &str) -> Self {
+        Self::Wrong(format!("{}; see {program} --help", untrusted(why, MESSAGE)))
     }
 
     /// Prints the help, or says what is wrong. Returns the exit status.
-    pub(crate) fn tell(self, name: &str) -> u8 {
+    pub fn tell(self, program: &str) -> u8 {
         match self {
-            Self::Help(text) => print(name, &text, 0),
-            Self::Wrong(why) => refuse(name, &why, EXIT_USAGE),
+            Self::Help(text) => print(program, &text, 0),
+            Self::Wrong(why) => refuse(program, &why, EXIT_USAGE),
         }
     }
 }
 
 /// Writes a text to standard output. Returns the exit status: `status`, unless the text could not be written.
-pub(crate) fn print(name: &str, text: &str, status: u8) -> u8 {
+pub fn print(program: &str, text: &str, status: u8) -> u8 {
     match write_out(text.as_bytes()) {
         Ok(()) => status,
-        Err(error) => refuse(name, &format!("standard output could not be written: {error}"), FAILURE),
+        Err(error) => refuse(program, &format!("standard output could not be written: {error}"), FAILURE),
     }
 }
 
@@ -67,15 +68,15 @@ pub fn write_out(text: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Writes a line about a subcommand to standard error.
-pub(crate) fn say(name: &str, text: &str) {
+/// Writes a line to standard error.
+pub fn say(program: &str, text: &str) {
     // If standard error is closed, nothing is left to write to.
-    let _ = writeln!(io::stderr().lock(), "vram-exporter {name}: {text}");
+    let _ = writeln!(io::stderr().lock(), "{program}: {text}");
 }
 
-/// Says why a subcommand fails. Returns the exit status.
-pub(crate) fn refuse(name: &str, why: &str, status: u8) -> u8 {
-    say(name, why);
+/// Says why the program fails. Returns the exit status.
+pub fn refuse(program: &str, why: &str, status: u8) -> u8 {
+    say(program, why);
     status
 }
 
@@ -94,7 +95,7 @@ mod tests {
         ] {
             let error = command().try_get_matches_from(["x", arg]).unwrap_err();
             let Ending::Wrong(why) = Ending::of("x", &error) else { panic!("{error}") };
-            assert!(why.starts_with(told) && why.ends_with("; see vram-exporter x --help"), "{why}");
+            assert!(why.starts_with(told) && why.ends_with("; see x --help"), "{why}");
             assert_eq!(why.matches("--help").count(), 1, "{why}");
         }
     }

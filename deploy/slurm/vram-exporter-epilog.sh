@@ -10,7 +10,7 @@
 PATH=/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/bin
 export PATH
 
-# The exporter on this node, and the program; empty: the program is searched for in PATH. If the exporter requires a password or TLS,
+# The exporter on this node, and the tool vram; empty: vram is searched for in PATH. If the exporter requires a password or TLS,
 # add --credentials-file= and --ca-file= below.
 URL=http://localhost:9836
 PROGRAM=
@@ -42,8 +42,8 @@ append() {
 if [ -z "$SLURM_JOB_UID" ] || [ -z "$SLURM_JOB_GID" ]; then
     give_up warning "SLURM_JOB_UID or SLURM_JOB_GID is not set, so the rights of the job's user are unknown"
 fi
-[ -n "$PROGRAM" ] || PROGRAM=$(command -v vram-exporter) ||
-    give_up warning "there is no vram-exporter in $PATH; set PROGRAM in $0"
+[ -n "$PROGRAM" ] || PROGRAM=$(command -v vram) ||
+    give_up warning "there is no vram in $PATH; set PROGRAM in $0"
 [ -x "$PROGRAM" ] || give_up warning "$PROGRAM cannot be executed; correct PROGRAM in $0"
 
 text=$(report 2>&1)

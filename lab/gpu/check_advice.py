@@ -60,7 +60,7 @@ def finished(child):
 
 def advised(setup, url, workload):
     """What `advise` says about the workload, and its exit status."""
-    command = [setup.exporter, "advise", f"--prometheus.url={url}", "--range=10m", "--min-samples=100", "--min-span=1s", "--format=json"]
+    command = [setup.tool, "advise", f"--prometheus.url={url}", "--range=10m", "--min-samples=100", "--min-span=1s", "--format=json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     with open(os.path.join(setup.out, "advice.json"), "w") as out:
         out.write(done.stdout)

@@ -1,4 +1,4 @@
-"""Checks of `vram-exporter run`: its peaks compared with PyTorch and NVML, its process tree, its exit status, its effect on a workload."""
+"""Checks of `vram run`: its peaks compared with PyTorch and NVML, its process tree, its exit status, its effect on a workload."""
 
 import json
 import os
@@ -36,11 +36,11 @@ print(json.dumps({"pid": os.getpid(), "allocated": torch.cuda.max_memory_allocat
 
 
 class Measured:
-    """A command under `vram-exporter run`, and its report."""
+    """A command under `vram run`, and its report."""
 
     def __init__(self, setup, name, *flags):
         self.report_file = os.path.join(setup.out, f"{name}.json")
-        self.prefix = [setup.exporter, "run", f"--nvml.library={setup.library}", "--format=json", f"--output={self.report_file}", *flags, "--"]
+        self.prefix = [setup.tool, "run", f"--nvml.library={setup.library}", "--format=json", f"--output={self.report_file}", *flags, "--"]
 
     def start(self, *command):
         return subprocess.Popen([*self.prefix, *map(str, command)])

@@ -82,6 +82,8 @@ class Setup:
 
     def __init__(self, options):
         self.exporter = os.path.abspath(options.exporter)
+        # Built beside the exporter.
+        self.tool = os.path.join(os.path.dirname(self.exporter), "vram")
         self.out = os.path.abspath(options.out)
         self.library = nvml_abi.library_file(options.nvml)
         self.nvitop = options.nvitop

@@ -1,6 +1,4 @@
-//! `--once`: one reading of everything, printed as an exposition, a table or JSON.
-
-mod table;
+//! One reading of everything: the scrape that `--once` prints, or the machine as plain values for the tool `vram`.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,9 +7,9 @@ use anyhow::{Context, Result};
 
 use super::exporter::Exporter;
 use super::{cluster, runtime};
-use crate::config::{Config, OnceFormat};
+use crate::config::Config;
 use crate::faults::Faults;
-use crate::http::machine;
+use crate::machine::{self, Document, Gpus};
 use crate::metrics::Parts;
 use crate::snapshot::{GpuMemory, GpuState, Lane, Snapshot};
 
@@ -24,34 +22,34 @@ const ONCE_PROFILING: Duration = Duration::from_millis(500);
 /// The longest wait for the names of users.
 const NAMES: Duration = Duration::from_secs(1);
 
-/// The exit status for a table or JSON when no driver can be opened.
-const NO_DRIVER: u8 = 2;
-/// The default log level, and the level that replaces it if a table or JSON is printed, because both of these show what
-/// the log would report.
+/// The default log level, and the level that replaces it for plain values, which say themselves what the log would.
 const LEVELS: (&str, &str) = ("info", "error");
 
-/// What `--once` prints, and the exit status.
-#[derive(Debug)]
-pub struct Answer {
-    /// For standard output.
-    pub text: Vec<u8>,
-    /// 0, or 2 if there is no driver. In the Prometheus format it is always 0, because a metric shows whether there is
-    /// a driver.
-    pub status: u8,
-}
-
-/// Reads everything once and returns it in the given format.
+/// Reads everything once and returns the scrape. It also says whether there is a driver.
 ///
 /// # Errors
-/// When the output cannot be built, or the simulator of the demo cannot be opened.
-pub fn once(mut config: Config, format: OnceFormat) -> Result<Answer> {
-    if format != OnceFormat::Prometheus && config.log.level == LEVELS.0 {
-        config.log.level = LEVELS.1.to_owned();
-    }
-    runtime::run(&config.log.clone(), read_once(config, format))
+/// When the exposition cannot be built, or the simulator of the demo cannot be opened.
+pub fn once(config: Config) -> Result<Vec<u8>> {
+    let scrape = |exporter: &Exporter| exporter.metrics.encode().context("the exposition could not be built");
+    runtime::run(&config.log.clone(), read_once(config, scrape))
 }
 
-async fn read_once(mut config: Config, format: OnceFormat) -> Result<Answer> {
+/// Reads everything once and returns the GPUs with their processes.
+///
+/// # Errors
+/// When the configuration names something that cannot be used, or the simulator of the demo cannot be opened.
+pub fn machine(mut config: Config) -> Result<Document<Gpus>> {
+    super::check(&config)?;
+    if config.log.level == LEVELS.0 {
+        config.log.level = LEVELS.1.to_owned();
+    }
+    let gpus = |exporter: &Exporter| {
+        Ok(machine::gpus_with_processes(&Parts::load(&exporter.snapshot), exporter.metrics.settings()))
+    };
+    runtime::run(&config.log.clone(), read_once(config, gpus))
+}
+
+async fn read_once<T>(mut config: Config, answer: impl FnOnce(&Exporter) -> Result<T>) -> Result<T> {
     config.process.interval = config.process.interval.min(ONCE_INTERVAL);
     config.profiling.interval = config.profiling.interval.min(ONCE_PROFILING);
     let profiling = config.profiling.enabled;
@@ -65,27 +63,9 @@ async fn read_once(mut config: Config, format: OnceFormat) -> Result<Answer> {
     }
     // A user name may arrive only after the process is first shown; a uid without a name never gets one.
     wait_until(NAMES, || has_names(&exporter.snapshot)).await;
-    let answer = answer(&exporter, format);
+    let answer = answer(&exporter);
     exporter.lanes.stop();
     answer
-}
-
-fn answer(exporter: &Exporter, format: OnceFormat) -> Result<Answer> {
-    let machine = || machine::gpus_with_processes(&Parts::load(&exporter.snapshot), exporter.metrics.settings());
-    let (text, up) = match format {
-        OnceFormat::Prometheus => (exporter.metrics.encode().context("the exposition could not be built")?, true),
-        OnceFormat::Table => {
-            let machine = machine();
-            (table::of(&machine, table::Style::of_standard_output()).into_bytes(), machine.driver.up)
-        }
-        OnceFormat::Json => {
-            let machine = machine();
-            let mut text = serde_json::to_vec_pretty(&machine).context("the JSON could not be built")?;
-            text.push(b'\n');
-            (text, machine.driver.up)
-        }
-    };
-    Ok(Answer { text, status: if up { 0 } else { NO_DRIVER } })
 }
 
 /// Waits until everything has been read once, but no longer than [`ONCE`]. Returns whether it has.

@@ -1,9 +1,9 @@
-//! The description of the whole command line: the exporter's flags and all subcommands.
+//! The description of the whole command line: the exporter's flags and its subcommands.
 
 use clap::{Arg, ArgAction, Command};
 
 use super::completions::SCRIPTS;
-use crate::{advise, config, report, run};
+use crate::config;
 
 /// The subcommand that lists the scenarios.
 pub(super) const SCENARIOS: &str = "scenarios";
@@ -24,9 +24,6 @@ pub fn description() -> Command {
         command.arg(Arg::new("help").short('h').long("help").action(ArgAction::Help).help("Print this help and exit."))
     };
     let subcommands = [
-        run::command().name(run::NAME),
-        report::command().name(report::NAME),
-        advise::command().name(advise::NAME),
         Command::new(SCENARIOS).about("Lists the simulated machines of --demo, with a sentence about each."),
         Command::new(COMPLETIONS).about("Prints the completion script for a shell.").arg(shell),
     ];

@@ -1,39 +1,42 @@
-//! Reads which subcommand a command line requests, and runs it.
+//! Runs the subcommand that a command line requests.
 
-use std::env::vars_os;
 use std::ffi::OsString;
+
+use clap::ArgMatches;
 
 use super::completions;
 use super::description::{COMPLETIONS, SCENARIOS, SHELL, description};
+use crate::demo;
 use crate::subcommand::{Ending, print};
-use crate::{advise, demo, report, run};
 
-/// Runs the subcommand that the command line requests, such as `vram-exporter run …`. `args` are those of
-/// [`std::env::args_os`]. Returns its exit status; `None` if the command line is the exporter's own.
+const PROGRAM: &str = "vram-exporter";
+
+/// Runs the subcommand that the command line requests, such as `vram-exporter scenarios`, or says that there is no such
+/// one. `args` are those of [`std::env::args_os`]. Returns the exit status; `None` if the first argument is a flag or there is
+/// none, so that the command line is the exporter's own.
 pub fn subcommand(args: &[OsString]) -> Option<u8> {
-    let name = args.get(1)?.to_str()?;
-    let own = args.iter().skip(1).cloned();
-    Some(match name {
-        run::NAME => run::main(own, vars_os()),
-        report::NAME => report::main(own),
-        advise::NAME => advise::main(own),
-        SCENARIOS | COMPLETIONS => match answer(name, args) {
-            Ok(text) => print(name, &text, 0),
-            Err(ending) => ending.tell(name),
-        },
-        _ => return None,
+    let first = args.get(1).filter(|arg| !arg.as_encoded_bytes().starts_with(b"-"))?;
+    let command = description();
+    let known = command.get_subcommands().map(|known| known.get_name()).find(|name| first == name);
+    let program = known.map_or_else(|| PROGRAM.to_owned(), |name| format!("{PROGRAM} {name}"));
+    Some(match command.try_get_matches_from(args) {
+        Ok(matches) => answer(&program, &matches),
+        Err(error) => Ending::of(&program, &error).tell(&program),
     })
 }
 
-/// The text for standard output.
-fn answer(name: &str, args: &[OsString]) -> Result<String, Ending> {
-    let matches = description().try_get_matches_from(args).map_err(|error| Ending::of(name, &error))?;
+/// Prints what the subcommand prints.
+fn answer(program: &str, matches: &ArgMatches) -> u8 {
     match matches.subcommand() {
         Some((COMPLETIONS, given)) => {
             let shell = given.get_one::<String>(SHELL).map(String::as_str).unwrap_or_default();
-            Ok(completions::script(shell).to_owned())
+            print(program, completions::script(shell), 0)
         }
-        _ => scenarios().map_err(|error| Ending::Wrong(error.to_string())),
+        Some((SCENARIOS, _)) => match scenarios() {
+            Ok(text) => print(program, &text, 0),
+            Err(error) => Ending::Wrong(error.to_string()).tell(program),
+        },
+        _ => Ending::wrong(program, "no subcommand is given").tell(program),
     }
 }
 

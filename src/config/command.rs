@@ -17,12 +17,6 @@ const DEFAULT_SCENARIO: &str = "demo";
 pub(super) const EXTRAS: &[Extra] = &[
     ("config.file", Some("FILE"), "Configuration file, .toml, .yaml or .yml. [env: VRAM_EXPORTER_CONFIG_FILE]"),
     ("once", None, "Print one scrape and exit."),
-    (
-        "format",
-        Some("FORMAT"),
-        "With --once: prometheus prints the scrape, table prints a table for people, and json prints the values as \
-         JSON. With table and json, the exit status is 2 if there is no driver. [default: prometheus]",
-    ),
     ("check-config", None, "Check the configuration, print what is wrong, and exit."),
     ("print-config", None, "Print the effective configuration with comments, and exit."),
     (
@@ -38,24 +32,6 @@ pub(super) const EXTRAS: &[Extra] = &[
 /// Flags under the names that other exporters use, each with its key.
 pub(super) const ALIASES: [(&str, &str); 1] = [("web.config.file", "web.config-file")];
 
-/// The format in which `--once` prints what it has read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum OnceFormat {
-    /// The exposition, as a scrape returns it.
-    #[default]
-    Prometheus,
-    /// A human-readable table.
-    Table,
-    /// One JSON object.
-    Json,
-}
-
-impl OnceFormat {
-    /// The formats with their names.
-    pub(super) const ALL: [(&'static str, Self); 3] =
-        [("prometheus", Self::Prometheus), ("table", Self::Table), ("json", Self::Json)];
-}
-
 /// The flags and the help, without the subcommands: those read the command line themselves.
 pub(crate) fn command() -> clap::Command {
     let simulated = if cfg!(feature = "demo") { " (simulated GPUs: built in)" } else { "" };
@@ -63,9 +39,6 @@ pub(crate) fn command() -> clap::Command {
         .about("Prometheus exporter for the memory of NVIDIA GPUs: true peaks and owners.")
         .override_usage(
             "vram-exporter [FLAGS]\n       \
-             vram-exporter run [FLAGS] -- COMMAND [ARGUMENTS]\n       \
-             vram-exporter report --job=ID | --workload=NAME [FLAGS]\n       \
-             vram-exporter advise --prometheus.url=URL [FLAGS]\n       \
              vram-exporter scenarios\n       \
              vram-exporter completions SHELL",
         )
@@ -73,11 +46,8 @@ pub(crate) fn command() -> clap::Command {
             "Every key is a flag, an environment variable and a key of the configuration file: --memory.rate=100, \
              VRAM_EXPORTER_MEMORY_RATE=100, or rate = 100 under [memory]. Flags win over the environment, the \
              environment over the file, and the file over the defaults.\n\n\
-             vram-exporter run runs a command and reports how much GPU memory its processes held: see vram-exporter run \
-             --help. vram-exporter report prints what a running exporter reports about a job: see vram-exporter report --help. \
-             vram-exporter advise advises how much memory workloads should request: see vram-exporter advise --help. \
              vram-exporter scenarios lists the simulated machines of --demo, and vram-exporter completions prints \
-             the completion script for bash, fish or zsh.",
+             the completion script for bash, fish or zsh. vram, a program of its own, shows the GPUs at a terminal: see vram --help.",
         )
         .version(format!("{}{simulated}", env!("CARGO_PKG_VERSION")))
         .bin_name("vram-exporter")
@@ -139,7 +109,6 @@ pub fn words(flag: &str) -> Vec<&'static str> {
     match Key::find(flag).map(|key| key.kind) {
         Some(Kind::Choice(words)) => words.to_vec(),
         Some(Kind::Switch) => vec!["true", "false"],
-        None if flag == "format" => OnceFormat::ALL.map(|(name, _)| name).to_vec(),
         _ => Vec::new(),
     }
 }

@@ -12,7 +12,7 @@ use super::problem::{Problem, nearest, preview};
 /// The variable that names the configuration file.
 pub(super) const CONFIG_FILE: &str = "VRAM_EXPORTER_CONFIG_FILE";
 /// The variables of the programs that are measured: those of the Python client, and the limit that a program declares.
-/// `vram-exporter run` passes them on, and a container image may set them for every program.
+/// `vram run` passes them on, and a container image may set them for every program.
 const OF_PROGRAMS: [&str; 4] =
     ["VRAM_EXPORTER_ARM", "VRAM_EXPORTER_GPU_MEMORY_LIMIT", "VRAM_EXPORTER_INTERVAL", "VRAM_EXPORTER_SOCKET"];
 

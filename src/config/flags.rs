@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::ArgMatches;
 use clap::error::ErrorKind;
 
-use super::command::{ALIASES, EXTRAS, OnceFormat, command};
+use super::command::{ALIASES, EXTRAS, command};
 use super::keys::{Key, LISTEN_ADDRESS, keys};
 use super::layers::Layer;
 use super::problem::{MESSAGE, Problem, nearest, preview};
@@ -23,8 +23,6 @@ pub(super) struct CommandLine {
     pub(super) config_file: Option<PathBuf>,
     /// One of [`ACTIONS`]; `None` means to run the exporter.
     pub(super) action: Option<&'static str>,
-    /// The format in which `--once` prints.
-    pub(super) format: OnceFormat,
     pub(super) demo: Option<String>,
     /// The text of `--help` or `--version`. If it is set, everything else is ignored.
     pub(super) explain: Option<String>,
@@ -48,7 +46,6 @@ pub(super) fn read(args: impl IntoIterator<Item = OsString>, problems: &mut Vec<
     let mut given = CommandLine {
         config_file: matches.get_one::<OsString>("config.file").map(PathBuf::from),
         action: action(&matches, problems),
-        format: format(&matches, problems),
         demo: demo(&matches, problems),
         ..CommandLine::default()
     };
@@ -81,22 +78,6 @@ fn action(matches: &ArgMatches, problems: &mut Vec<Problem>) -> Option<&'static 
         problems.push(Problem::Unreadable { origin: "command line".to_owned(), why });
     }
     given.first().copied()
-}
-
-fn format(matches: &ArgMatches, problems: &mut Vec<Problem>) -> OnceFormat {
-    let Some(value) = matches.get_one::<OsString>("format") else { return OnceFormat::default() };
-    let mut refuse = |why: String| {
-        problems.push(Problem::Unreadable { origin: "flag --format".to_owned(), why });
-        OnceFormat::default()
-    };
-    if !matches.get_flag("once") {
-        return refuse("is for --once; the exporter itself serves the Prometheus format only".to_owned());
-    }
-    let found = OnceFormat::ALL.into_iter().find(|(name, _)| value == name);
-    match found {
-        Some((_, format)) => format,
-        None => refuse(format!("{}: must be prometheus, table or json", preview(&value.to_string_lossy()))),
-    }
 }
 
 fn demo(matches: &ArgMatches, problems: &mut Vec<Problem>) -> Option<String> {

@@ -122,7 +122,7 @@ pub(super) fn is_glob(text: &str) -> bool {
 #[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use super::*;
-    use crate::server_url::tests::{REFUSED, SECRET};
+    use crate::server_url::samples::{REFUSED, SECRET};
 
     #[test]
     fn names_of_families_may_contain_wildcards() {

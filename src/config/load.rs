@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 
-use super::command::OnceFormat;
 use super::layers::Layer;
 use super::model::Config;
 use super::problem::Error;
@@ -13,8 +12,8 @@ use super::{check, environment, file, flags, show};
 pub enum Command {
     /// Serve until a signal ends the process.
     Run(Config),
-    /// Read everything once, print it in this format, and exit.
-    Once(Config, OnceFormat),
+    /// Read everything once, print the scrape, and exit.
+    Once(Config),
     /// The configuration is valid: print the summary and exit.
     CheckConfig {
         /// What was read, in one line.
@@ -59,7 +58,7 @@ pub fn load(
             Command::CheckConfig { summary, config: Box::new(config) }
         }
         Some("print-config") => Command::PrintConfig(show::toml(&effective)),
-        Some("once") => Command::Once(config, typed.format),
+        Some("once") => Command::Once(config),
         _ => Command::Run(config),
     })
 }

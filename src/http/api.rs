@@ -21,9 +21,9 @@ use self::listed::Listed;
 use self::parameters::Parameters;
 use super::allowance::{Admission, Allowance};
 use super::long::{self, Chunks};
-use super::machine;
 use super::response::overloaded;
 use super::state::HttpState;
+use crate::machine;
 use crate::metrics::Parts;
 use crate::recorder::{self, History, HistoryQuery, JobReport, Recorder, SeriesKind};
 

@@ -155,7 +155,7 @@ mod tests {
     #[test]
     fn an_endpoint_that_names_no_port_of_a_host_is_refused() {
         assert_eq!(url("http://[::1]:9090/otlp").unwrap().to_string(), "http://[::1]:9090/otlp/v1/metrics");
-        for endpoint in crate::server_url::tests::REFUSED {
+        for endpoint in crate::server_url::samples::REFUSED {
             let error = url(endpoint).unwrap_err().to_string();
             assert!(error.starts_with("otlp.endpoint must "), "{error}");
         }

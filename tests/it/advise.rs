@@ -1,4 +1,4 @@
-//! `vram-exporter advise` against a double of Prometheus' API. `tests/judges/advise` asks a real Prometheus.
+//! `vram advise` against a double of Prometheus' API. `tests/judges/advise` asks a real Prometheus.
 
 mod prometheus_double;
 
@@ -9,15 +9,15 @@ use std::net::TcpListener;
 use serde_json::{Value, json};
 
 use self::prometheus_double::{Double, Recorded, Reply};
-use crate::harness::{bare, finish};
+use crate::harness::{finish, tool};
 use crate::web_config::pki::Pki;
 
 const END: u64 = 1_764_000_000;
 const GIB: u64 = 1 << 30;
 
-/// `vram-exporter advise` with these flags: its exit status, standard output and standard error.
+/// `vram advise` with these flags: its exit status, standard output and standard error.
 fn advise(url: &str, flags: &[&str]) -> (i32, String, String) {
-    let mut command = bare(&["advise", &format!("--prometheus.url={url}")]);
+    let mut command = tool(&["advise", &format!("--prometheus.url={url}")]);
     if !flags.iter().any(|flag| flag.starts_with("--time=")) {
         command.arg(format!("--time={END}"));
     }
@@ -234,7 +234,7 @@ fn a_warning_of_the_server_is_shown() {
     let (_, out, said) = advise(&double.url(), &["--format=json"]);
     let advice: Value = serde_json::from_str(&out).unwrap();
     assert_eq!(advice["warnings"], json!(["the server says: partial response: store\\u{9b} is down"]));
-    assert_eq!(said, "vram-exporter advise: the server says: partial response: store\\u{9b} is down\n");
+    assert_eq!(said, "vram advise: the server says: partial response: store\\u{9b} is down\n");
 }
 
 #[test]
@@ -310,7 +310,7 @@ fn a_flood_of_series_is_refused_in_bounded_memory() {
     );
     assert!((59 << 20..64 << 20).contains(&body.len()));
     let double = Double::start(move |_| Reply::new(200, "application/json", &body));
-    let mut command = bare(&["advise", &format!("--prometheus.url={}", double.url()), "--timeout=10m"]);
+    let mut command = tool(&["advise", &format!("--prometheus.url={}", double.url()), "--timeout=10m"]);
     let mut child = command.stderr(std::process::Stdio::piped()).spawn().unwrap();
     let highest = highest_resident(&mut child);
     let output = child.wait_with_output().unwrap();
@@ -392,7 +392,7 @@ fn the_config_gives_headers_certificates_and_a_name() {
 fn wrong_arguments_are_status_64() {
     let (status, out, said) = advise("http://p:9090", &["--format=xml"]);
     assert!(status == 64 && out.is_empty() && said.contains("html") && said.lines().count() == 1, "{said}");
-    let output = finish(&mut bare(&["advise", "--help"]));
+    let output = finish(&mut tool(&["advise", "--help"]));
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success() && text.contains("--prometheus.url") && text.contains("exit status"), "{text}");
 }

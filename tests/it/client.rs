@@ -7,7 +7,7 @@ use std::process::Command;
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 
-use crate::harness::{Exporter, Machine, bare, eventually, finish};
+use crate::harness::{Exporter, Machine, bare, eventually, finish, tool};
 
 const SECRET: &str = "s3cr3t-t0ken";
 /// More than a server may make the exporter read, with the buffers of the system.
@@ -31,8 +31,11 @@ fn said(command: &mut Command) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8(both).unwrap())
 }
 
-fn program(args: &[String]) -> Command {
-    bare(&args.iter().map(String::as_str).collect::<Vec<_>>())
+/// The tool if the first argument is one of its subcommands, otherwise the exporter.
+fn program(args: &[impl AsRef<str>]) -> Command {
+    let args: Vec<_> = args.iter().map(AsRef::as_ref).collect();
+    let is_tool = args.first().is_some_and(|first| ["report", "advise", "run"].contains(first));
+    if is_tool { tool(&args) } else { bare(&args) }
 }
 
 #[test]
@@ -90,7 +93,7 @@ fn what_could_be_secret_in_a_url_is_refused_and_not_shown() {
         &["--log.level"],
         &["--otlp.endpont"],
     ] {
-        let (status, shown) = said(bare(args).arg(&url));
+        let (status, shown) = said(program(args).arg(&url));
         assert!(status == Some(64) && !shown.contains("s3cr3t"), "{args:?}: {shown}");
     }
 }
@@ -99,7 +102,7 @@ fn what_could_be_secret_in_a_url_is_refused_and_not_shown() {
 fn no_argument_changes_a_terminal_or_the_direction_of_text() {
     let hostile = "--fo\u{202e}o\u{61c}\u{1b}[31m\u{9b}\u{200b}";
     for args in [&[][..], &["report"], &["advise"], &["run"], &["scenarios"], &["completions"]] {
-        let (status, said) = said(bare(args).arg(hostile));
+        let (status, said) = said(program(args).arg(hostile));
         assert_eq!(status, Some(64), "{args:?}: {said}");
         let obeyed = ['\u{202e}', '\u{61c}', '\u{1b}', '\u{9b}', '\u{200b}'];
         assert!(!said.contains(obeyed) && said.contains("\\u{202e}"), "{args:?}: {said:?}");
@@ -197,7 +200,7 @@ fn a_server_s_own_certificate_is_trusted_if_it_is_named() {
     let exporter = Exporter::start(bare(&["--nvml.library=/nonexistent/x.so.1", &flag]));
     let ask = |host: &str, ca: &str| {
         let url = format!("--url=https://{host}:{}", exporter.address.port());
-        said(&mut bare(&["report", "--job=77", &url, &format!("--ca-file={}", at(ca).display())]))
+        said(&mut tool(&["report", "--job=77", &url, &format!("--ca-file={}", at(ca).display())]))
     };
     let (status, told) = ask("localhost", "server.crt");
     assert!(status == Some(2) && told.contains("no report about job 77"), "{told}");

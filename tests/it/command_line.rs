@@ -1,18 +1,25 @@
-//! The subcommands about the program itself, the completion scripts in the shells, and the manual pages.
-
-mod generated;
+//! The subcommands about the programs themselves, the completion scripts in the shells, and the manual pages.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use vram_exporter::config::keys::keys;
+use command_files::{Program, compare};
+use vram_exporter::command_line::description;
+use vram_exporter::config::keys::{Key, keys};
 use workspace_skips::missing;
 
-use crate::harness::bare;
+use crate::harness::{bare, tool};
 
 const SCRIPTS: &str = "src/command_line/completions";
+const TOOL_SCRIPTS: &str = "crates/vram/src/completions";
 const PAGES: &str = "docs/man";
+/// The meanings of the exporter's exit statuses.
+const STATUSES: [(&str, &str); 3] = [
+    ("0", "The exporter was stopped by a signal, or did what a flag or a subcommand requested."),
+    ("1", "The exporter could not start, or failed."),
+    ("64", "The command line, the environment or a configuration file is wrong."),
+];
 
 fn root(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
@@ -33,24 +40,43 @@ fn run(program: &str, args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Stri
     text(Command::new(program).args(args).output().unwrap())
 }
 
-#[test]
-fn the_generated_files_are_fresh() {
-    let scripts = generated::completions().map(|(name, content)| (root(SCRIPTS).join(name), content));
-    let pages = generated::manual().map(|(name, content)| (root(PAGES).join(name), content));
-    for (path, content) in scripts.into_iter().chain(pages) {
-        if std::env::var_os("UPDATE_GOLDEN").is_some_and(|value| value == "1") {
-            std::fs::write(&path, &content).unwrap();
-        }
-        let found = std::fs::read_to_string(&path).unwrap_or_default();
-        assert!(found == content, "{} is stale: run with UPDATE_GOLDEN=1 and look at the change", path.display());
+/// The exporter, with the environment variable of each key in its manual page.
+fn exporter() -> Program {
+    let words = |flag: &str| match flag {
+        "demo" => nvml_sim::scenarios().collect(),
+        flag => vram_exporter::config::words(flag),
+    };
+    Program {
+        name: "vram-exporter",
+        description: description(),
+        words,
+        pages: &[],
+        statuses: &STATUSES,
+        see_also: &["vram"],
     }
 }
 
 #[test]
-fn the_program_prints_the_scripts() {
-    for (shell, file) in [("bash", "vram-exporter.bash"), ("fish", "vram-exporter.fish"), ("zsh", "_vram-exporter")] {
-        let printed = text(bare(&["completions", shell]).output().unwrap());
-        assert_eq!(printed, std::fs::read_to_string(root(SCRIPTS).join(file)).unwrap());
+fn the_generated_files_are_fresh() {
+    compare(&root(SCRIPTS), exporter().completions());
+    let described = description().mut_args(|arg| {
+        let Some(key) = Key::find(arg.get_id().as_str()) else { return arg };
+        let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+        arg.help(format!("{help} [env: {}]", key.variable()))
+    });
+    compare(&root(PAGES), Program { description: described, ..exporter() }.manual());
+}
+
+#[test]
+fn the_programs_print_the_scripts() {
+    for (shell, file) in [("bash", "NAME.bash"), ("fish", "NAME.fish"), ("zsh", "_NAME")] {
+        for (folder, name, mut command) in [
+            (SCRIPTS, "vram-exporter", bare(&["completions", shell])),
+            (TOOL_SCRIPTS, "vram", tool(&["completions", shell])),
+        ] {
+            let script = root(folder).join(file.replace("NAME", name));
+            assert_eq!(text(command.output().unwrap()), std::fs::read_to_string(script).unwrap());
+        }
     }
 }
 
@@ -74,6 +100,8 @@ fn wrong_arguments_are_refused_in_one_line() {
         (&["completions", "bash", "zsh"], "zsh"),
         (&["scenarios", "idle-h200"], "idle-h200"),
         (&["scenarios", "--demo=\u{1b}[31m\n"], "--demo"),
+        // A typing error, also beside flags that only the command that was meant has.
+        (&["scenarois", "--job=1"], "'scenarios'"),
     ] {
         let output = bare(args).output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
@@ -87,21 +115,21 @@ fn wrong_arguments_are_refused_in_one_line() {
     assert!(text(bare(&["--help"]).output().unwrap()).contains("vram-exporter completions SHELL"));
 }
 
-/// What bash offers for the last of these words. Bash has divided them at the equals signs, as it does before it calls the
+/// What bash offers for the last of these words, of which the first is the program. Bash has divided them at the equals signs, as it does before it calls the
 /// function for completion.
 fn in_bash(words: &[&str]) -> Vec<String> {
     const ASK: &str = r#"
         source "$0"
-        registered=$(complete -p vram-exporter)
+        registered=$(complete -p "$1")
         [[ "$registered" =~ -F\ ([a-z_]+) ]]
         COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
         last="${COMP_WORDS[COMP_CWORD]}"
         [[ "$last" == "=" ]] && last=""
         compopt() { :; } # it fails outside a completion
-        "${BASH_REMATCH[1]}" vram-exporter "$last" "${COMP_WORDS[COMP_CWORD-1]}"
+        "${BASH_REMATCH[1]}" "$1" "$last" "${COMP_WORDS[COMP_CWORD-1]}"
         printf '%s\n' "${COMPREPLY[@]}"
     "#;
-    let script = root(SCRIPTS).join("vram-exporter.bash");
+    let script = root(if words[0] == "vram" { TOOL_SCRIPTS } else { SCRIPTS }).join(format!("{}.bash", words[0]));
     let args = ["--norc", "-c", ASK].map(OsStr::new).into_iter().chain([script.as_os_str()]);
     let offered = run("bash", args.chain(words.iter().map(OsStr::new)));
     offered.lines().map(|line| line.trim_end().to_owned()).collect()
@@ -120,11 +148,13 @@ fn bash_completes_flags_values_and_subcommands() {
     assert_eq!(in_bash(&[program, "--web.max-"]), ["--web.max-requests", "--web.max-connections"]);
     assert_eq!(in_bash(&[program, "s"]), ["scenarios"]);
     assert_eq!(in_bash(&[program, "completions", "z"]), ["zsh"]);
-    assert_eq!(in_bash(&[program, "run", "--f"]), ["--format"]);
-    assert_eq!(in_bash(&[program, "run", "--format", "j"]), ["json"]);
+    assert_eq!(in_bash(&["vram", "re"]), ["report"]);
+    assert_eq!(in_bash(&["vram", "--format", "="]), ["table", "json"]);
+    assert_eq!(in_bash(&["vram", "run", "--f"]), ["--format"]);
+    assert_eq!(in_bash(&["vram", "run", "--format", "j"]), ["json"]);
+    assert_eq!(in_bash(&["vram", "run", "--demo", "=", "mig"]), ["mig-a100", "mig-h100"]);
     assert_eq!(in_bash(&[program, "--log.format", ""]), ["logfmt", "json"]);
     assert_eq!(in_bash(&[program, "--log.format", "=", "j"]), ["json"]);
-    assert_eq!(in_bash(&[program, "--once", "--format", "="]), ["prometheus", "table", "json"]);
     assert_eq!(in_bash(&[program, "--process.series", "=", "f"]), ["false"]);
     assert_eq!(in_bash(&[program, "--demo", "=", "mig"]), ["mig-a100", "mig-h100"]);
     assert_eq!(in_bash(&[program, "--demo", "="]), nvml_sim::scenarios().collect::<Vec<_>>());
@@ -135,9 +165,10 @@ fn fish_completes_flags_values_and_subcommands() {
     if missing("fish", is_installed("fish")) {
         return;
     }
-    let script = root(SCRIPTS).join("vram-exporter.fish");
     let home = tempfile::tempdir().unwrap();
     let offered = |line: &str| {
+        let program = line.split(' ').next().unwrap();
+        let script = root(if program == "vram" { TOOL_SCRIPTS } else { SCRIPTS }).join(format!("{program}.fish"));
         let mut fish = Command::new("fish");
         fish.args(["--no-config", "-c", "source $argv[1]; complete -C $argv[2]"]).arg(&script).arg(line);
         let listed = text(fish.env("HOME", home.path()).current_dir(&home).output().unwrap());
@@ -151,8 +182,8 @@ fn fish_completes_flags_values_and_subcommands() {
     assert_eq!(offered("vram-exporter s"), ["scenarios"]);
     assert_eq!(offered("vram-exporter --log.format j"), ["json"]);
     assert_eq!(offered("vram-exporter --demo=mig"), ["--demo=mig-a100", "--demo=mig-h100"]);
-    assert_eq!(offered("vram-exporter run --ra"), ["--rate"]);
-    assert_eq!(offered("vram-exporter run --format j"), ["json"]);
+    assert_eq!(offered("vram run --ra"), ["--rate"]);
+    assert_eq!(offered("vram run --format j"), ["json"]);
 }
 
 #[test]
@@ -160,14 +191,16 @@ fn zsh_accepts_the_script() {
     if missing("zsh", is_installed("zsh")) {
         return;
     }
-    let script = root(SCRIPTS).join("_vram-exporter");
-    run("zsh", [OsStr::new("-n"), script.as_os_str()]);
-    // The function is defined and registered.
-    let ask =
-        "autoload -Uz compinit; compinit -D -u; source $1; print $_comps[vram-exporter] $+functions[_vram-exporter]";
-    let told = run("zsh", ["-f", "-c", ask, "zsh", script.to_str().unwrap()].map(OsStr::new));
-    assert_eq!(told.trim_end(), "_vram-exporter 1");
-    let script = std::fs::read_to_string(script).unwrap();
+    for (folder, name) in [(SCRIPTS, "vram-exporter"), (TOOL_SCRIPTS, "vram")] {
+        let script = root(folder).join(format!("_{name}"));
+        run("zsh", [OsStr::new("-n"), script.as_os_str()]);
+        // The function is defined and registered.
+        let ask =
+            format!("autoload -Uz compinit; compinit -D -u; source $1; print $_comps[{name}] $+functions[_{name}]");
+        let told = run("zsh", ["-f", "-c", &ask, "zsh", script.to_str().unwrap()].map(OsStr::new));
+        assert_eq!(told.trim_end(), format!("_{name} 1"));
+    }
+    let script = std::fs::read_to_string(root(SCRIPTS).join("_vram-exporter")).unwrap();
     for key in keys() {
         assert!(script.contains(&format!("'*--{}=", key.name)), "{}", key.name);
     }
@@ -194,9 +227,9 @@ fn the_manual_page_names_every_setting() {
     }
     let sections = ["SYNOPSIS", "DESCRIPTION", "COMMANDS", "STATUS", "scenarios", "completions", "--config.file"];
     assert!(sections.into_iter().all(has), "{words:?}");
-    let run = rendered("vram-exporter-run.1");
+    let run = rendered("vram-run.1");
     assert!(run.contains(&"--rate".to_owned()) && run.contains(&"--nvml.library".to_owned()), "{run:?}");
-    let report = rendered("vram-exporter-report.1");
+    let report = rendered("vram-report.1");
     assert!(report.contains(&"--job".to_owned()) && report.contains(&"--credentials-file".to_owned()), "{report:?}");
 }
 
@@ -205,7 +238,7 @@ fn the_manual_pages_are_free_of_errors() {
     if missing("mandoc", is_installed("mandoc")) {
         return;
     }
-    for name in ["vram-exporter.1", "vram-exporter-run.1", "vram-exporter-report.1", "vram-exporter-advise.1"] {
+    for name in ["vram-exporter.1", "vram.1", "vram-run.1", "vram-report.1", "vram-advise.1"] {
         let page = root(PAGES).join(name);
         // Warnings are about white space and the date, which the page does not have.
         run("mandoc", ["-T", "lint", "-W", "error"].map(OsStr::new).into_iter().chain([page.as_os_str()]));

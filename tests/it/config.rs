@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use vram_exporter::config::keys::{Key, keys};
 use vram_exporter::config::setting::Kind;
-use vram_exporter::config::{ApiServer, Command, Config, OnceFormat, load, reference};
+use vram_exporter::config::{ApiServer, Command, Config, load, reference};
 
 fn root(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
@@ -361,7 +361,7 @@ fn impossible_values_are_refused() {
         ("--log.level=inof", "must be a level"),
         ("--demo=", "flag --demo"),
         ("--once=yes", "command line"),
-        ("--format=table", "is for --once"),
+        ("--format=table", "unknown flag"),
         ("serve", "command line"),
         ("--memory.rate", "command line"),
     ] {
@@ -466,13 +466,7 @@ fn empty_files_set_nothing() {
 
 #[test]
 fn actions_and_the_demo() {
-    assert!(matches!(given(&["--once"], &[]), Ok(Command::Once(_, OnceFormat::Prometheus))));
-    for (name, format) in
-        [("table", OnceFormat::Table), ("json", OnceFormat::Json), ("prometheus", OnceFormat::Prometheus)]
-    {
-        assert!(matches!(given(&["--once", "--format", name], &[]), Ok(Command::Once(_, chosen)) if chosen == format));
-    }
-    assert!(refused(&["--once", "--format=xml"], &[]).contains("must be prometheus, table or json"));
+    assert!(matches!(given(&["--once"], &[]), Ok(Command::Once(_))));
     assert_eq!(config(&["--demo"], &[]).demo.as_deref(), Some("demo"));
     assert_eq!(config(&["--demo=leak"], &[]).demo.as_deref(), Some("leak"));
     // A bare --demo leaves the next argument alone.

@@ -287,7 +287,7 @@ fn a_demo_refuses_the_keys_that_its_machine_overrules() {
             assert!([key, origin, "--demo", "remove"].iter().all(|word| said.contains(word)), "{key}: {said}");
         }
     }
-    let run = bare(&["run", "--demo", "--path.passwd=/etc/passwd", "--", "true"]).output().unwrap();
+    let run = tool(&["run", "--demo", "--path.passwd=/etc/passwd", "--", "true"]).output().unwrap();
     assert_eq!(run.status.code(), Some(64), "{}", said(&run));
     assert!(said(&run).contains("path.passwd") && said(&run).contains("--demo"), "{}", said(&run));
 }

@@ -24,6 +24,19 @@ pub(crate) fn program() -> PathBuf {
     std::env::var_os("VRAM_EXPORTER_TEST_PROGRAM").map_or_else(built, PathBuf::from)
 }
 
+/// The tool `vram`, which `cargo test --workspace` builds beside the exporter, or which is beside the program that
+/// `VRAM_EXPORTER_TEST_PROGRAM` names.
+pub(crate) fn tool_program() -> PathBuf {
+    let path = program().with_file_name("vram");
+    assert!(path.is_file(), "{} is missing: build it with `cargo build --package vram`", path.display());
+    path
+}
+
+/// A command that runs the tool without a simulated machine.
+pub(crate) fn tool(flags: &[&str]) -> Command {
+    unset(Command::new(tool_program()), flags)
+}
+
 /// The simulator's library, which cargo builds as a dependency of the exporter.
 pub(crate) fn simulator() -> PathBuf {
     let library = program().parent().unwrap().join("deps").join("libnvml_sim.so");
@@ -119,9 +132,14 @@ impl Machine {
         self.equipped(bare(&[]), flags)
     }
 
-    /// `vram-exporter run` with a shell script, on this machine.
+    /// `vram` on this machine.
+    pub(crate) fn tool(&self, flags: &[&str]) -> Command {
+        self.equipped(tool(&[]), flags)
+    }
+
+    /// `vram run` with a shell script, on this machine.
     pub(crate) fn run(&self, flags: &[&str], script: &str) -> Command {
-        let mut command = self.equipped(bare(&["run"]), flags);
+        let mut command = self.equipped(tool(&["run"]), flags);
         command.args(["--", "sh", "-c", script]).env("PATH", "/usr/bin:/bin");
         command
     }
@@ -174,7 +192,11 @@ pub(crate) fn pid(child: &Child) -> nix::unistd::Pid {
 
 /// A command that runs the binary without a simulated machine.
 pub(crate) fn bare(flags: &[&str]) -> Command {
-    let mut command = Command::new(program());
+    unset(Command::new(program()), flags)
+}
+
+/// The command with these flags, without the environment of the tests.
+fn unset(mut command: Command, flags: &[&str]) -> Command {
     command.args(flags).env_clear().stdin(Stdio::null());
     command
 }

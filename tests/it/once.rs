@@ -1,15 +1,15 @@
-//! `--once --format=table` and `--format=json`: what a person reads at a terminal, or what a script reads.
+//! `vram` alone, as a table and as JSON: what a person reads at a terminal, or what a script reads.
 
 use std::process::Output;
 
 use serde_json::Value;
 
-use crate::harness::{Machine, finish};
+use crate::harness::{Machine, finish, tool};
 
 const NO_LIBRARY: &str = "--nvml.library=/nonexistent/libnvidia-ml.so.1";
 
 fn once(machine: &Machine, format: &str) -> Output {
-    finish(machine.command(&["--log.level=error"]).args(["--once", "--format", format]))
+    finish(&mut machine.tool(&["--format", format]))
 }
 
 fn table(scenario: &str) -> String {
@@ -95,18 +95,36 @@ fn a_value_that_is_unknown_is_absent() {
 }
 
 #[test]
-fn without_a_driver_the_status_is_2_except_for_prometheus() {
+fn without_a_driver_the_status_is_2_except_for_a_scrape() {
     let machine = Machine::built_in("idle-h200");
     // The flag cannot be added here, because it would then be given twice: the harness already names a library.
     let machine = machine.with_library(NO_LIBRARY.split_once('=').unwrap().1.into());
-    for (format, status, text) in [
-        ("table", 2, "no driver: no NVML library"),
-        ("json", 2, "\"up\": false"),
-        ("prometheus", 0, "vram_exporter_nvml_up 0"),
+    for (mut command, status, text) in [
+        (machine.tool(&[]), 2, "no driver: no NVML library"),
+        (machine.tool(&["--format=json"]), 2, "\"up\": false"),
+        (machine.command(&["--log.level=error", "--once"]), 0, "vram_exporter_nvml_up 0"),
     ] {
-        let output = once(&machine, format);
+        let output = finish(&mut command);
         let said = String::from_utf8(output.stdout).unwrap();
-        assert_eq!(output.status.code(), Some(status), "{format}: {said}");
-        assert!(said.contains(text), "{format}: {said}");
+        assert_eq!(output.status.code(), Some(status), "{command:?}: {said}");
+        assert!(said.contains(text), "{command:?}: {said}");
     }
+}
+
+#[test]
+fn a_typing_error_is_answered_with_what_was_meant() {
+    for (args, meant) in
+        [(&["reprot", "--job=1"][..], "'report'"), (&["--fromat=json"], "'--format'"), (&["rum"], "'run'")]
+    {
+        let output = finish(&mut tool(args));
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), said.lines().count()), (Some(64), 1), "{said}");
+        assert!(said.starts_with("vram: ") && said.contains(meant) && said.contains("see vram --help"), "{said}");
+    }
+    for args in [&["help", "run"][..], &["run", "--help"]] {
+        let output = finish(&mut tool(args));
+        assert!(output.status.success() && String::from_utf8(output.stdout).unwrap().contains("--rate"), "{args:?}");
+    }
+    let version = String::from_utf8(finish(&mut tool(&["--version"])).stdout).unwrap();
+    assert_eq!(version.trim_end(), concat!("vram ", env!("CARGO_PKG_VERSION")));
 }

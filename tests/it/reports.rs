@@ -1,4 +1,4 @@
-//! The reports about workloads, on a simulated machine: the API, the file, `vram-exporter report`, and the epilog for Slurm.
+//! The reports about workloads, on a simulated machine: the API, the file, `vram report`, and the epilog for Slurm.
 
 mod epilog;
 
@@ -10,7 +10,7 @@ use std::process::Stdio;
 
 use serde_json::Value;
 
-use crate::harness::{Exporter, Machine, Scrape, bare, eventually, eventually_or, finish, program};
+use crate::harness::{Exporter, Machine, Scrape, bare, eventually, eventually_or, finish, tool, tool_program};
 use crate::small_disk;
 use crate::web_config::pki::Pki;
 
@@ -55,9 +55,9 @@ fn is_in(state: &str) -> impl Fn(&Value) -> bool {
     move |report| report["state"] == state
 }
 
-/// `vram-exporter report` with these flags: its exit status, standard output and standard error.
+/// `vram report` with these flags: its exit status, standard output and standard error.
 fn ask(url: &str, flags: &[&str]) -> (i32, String, String) {
-    let output = finish(bare(&["report", &format!("--url={url}")]).args(flags));
+    let output = finish(tool(&["report", &format!("--url={url}")]).args(flags));
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
 }

@@ -1,4 +1,4 @@
-//! `vram-exporter run`: the command's input, output, signals and exit status, and what the report shows about its
+//! `vram run`: the command's input, output, signals and exit status, and what the report shows about its
 //! processes.
 //!
 //! The simulator reports a real process if the control file names its pid. A script waits until the simulated `/proc`
@@ -13,7 +13,7 @@ use std::process::{Child, Command, Output, Stdio};
 use nix::sys::signal::{Signal, kill};
 use serde_json::Value;
 
-use crate::harness::{Machine, bare, eventually, finish, pid};
+use crate::harness::{Machine, eventually, finish, pid, tool};
 
 mod allocators;
 
@@ -132,7 +132,7 @@ fn a_command_that_cannot_start_has_the_status_of_a_shell_and_no_report() {
     let file = folder.path().join("report");
     let output = format!("--output={}", file.display());
     for (command, status) in [("/nonexistent/train", 127), ("/etc/passwd", 126), ("/", 126)] {
-        let ended = finish(&mut bare(&["run", "--demo=idle-h200", &output, "--", command]));
+        let ended = finish(&mut tool(&["run", "--demo=idle-h200", &output, "--", command]));
         assert_eq!(ended.status.code(), Some(status), "{command}");
         assert!(text(&ended.stderr).contains("cannot be started"), "{}", text(&ended.stderr));
     }
@@ -152,15 +152,15 @@ fn wrong_arguments_are_refused_before_anything_starts() {
         &["--output=/nonexistent/report"],
         &["--output=/dev/null"],
     ] {
-        let mut command = bare(&["run"]);
+        let mut command = tool(&["run"]);
         let ended = finish(command.args(flags).args(["--", "sh", "-c", &script]).env("PATH", "/usr/bin:/bin"));
         let said = text(&ended.stderr);
         assert_eq!(ended.status.code(), Some(64), "{flags:?}: {said}");
-        assert!(said.starts_with("vram-exporter run: "), "{said}");
+        assert!(said.starts_with("vram run: "), "{said}");
     }
-    assert_eq!(finish(&mut bare(&["run"])).status.code(), Some(64));
+    assert_eq!(finish(&mut tool(&["run"])).status.code(), Some(64));
     assert!(!marker.exists());
-    let help = finish(&mut bare(&["run", "--help"]));
+    let help = finish(&mut tool(&["run", "--help"]));
     assert!(help.status.success() && text(&help.stdout).contains("--output"), "{help:?}");
 }
 
@@ -173,7 +173,7 @@ fn input_and_output_are_the_command_s_own() {
     let output = child.wait_with_output().unwrap();
     assert_eq!(text(&output.stdout), "hello");
     let said = text(&output.stderr);
-    assert!(said.starts_with("oops\nvram-exporter run: sh -c cat"), "{said}");
+    assert!(said.starts_with("oops\nvram run: sh -c cat"), "{said}");
 }
 
 #[test]
@@ -502,7 +502,7 @@ fn hostile_names_do_not_reach_the_terminal() {
 
 #[test]
 fn a_demo_says_that_the_gpus_are_simulated() {
-    let output = finish(&mut bare(&["run", "--demo", "--", "/bin/true"]));
+    let output = finish(&mut tool(&["run", "--demo", "--", "/bin/true"]));
     assert!(output.status.success());
     assert!(text(&output.stderr).contains("SIMULATED"), "{}", text(&output.stderr));
 }

@@ -19,7 +19,7 @@ impl Syslog {
         fs::write(bin.join("logger"), logger).unwrap();
         fs::set_permissions(bin.join("logger"), fs::Permissions::from_mode(0o755)).unwrap();
         for name in programs {
-            symlink(program(), bin.join(name)).unwrap();
+            symlink(tool_program(), bin.join(name)).unwrap();
         }
         Self(lines)
     }
@@ -49,14 +49,14 @@ fn epilog(folder: &Path, exporter_url: &str, replaced: &[(&str, String)]) -> Pat
     path
 }
 
-/// With `vram-exporter` in a folder of the PATH, as it is installed.
+/// With `vram` in a folder of the PATH, as it is installed.
 #[test]
 fn the_epilog_appends_the_report_or_says_why_not_and_never_fails() {
     let machine = Machine::new(&format!("{IDLE}{}", trainer(501, 0, &growing(10, 30))));
     let exporter = machine.export(&[]);
     report(&exporter, "the job", is_in("running"));
     let folder = tempfile::tempdir().unwrap();
-    let syslog = Syslog::new(folder.path(), &["vram-exporter"]);
+    let syslog = Syslog::new(folder.path(), &["vram"]);
     let own = fs::metadata(folder.path()).unwrap().uid();
     // As root, the output belongs to another user, who can reach it.
     let user = if own == 0 { 65_534 } else { own };
@@ -102,13 +102,9 @@ fn the_epilog_appends_the_report_or_says_why_not_and_never_fails() {
     untouched(run(&url(&exporter), "77", Some(&absent)), "warning", "not a regular file");
     assert!(!absent.exists());
     // The program is elsewhere, or is not there.
-    let elsewhere = [("PROGRAM=\n", "PROGRAM=/nonexistent/vram-exporter\n".to_owned())];
-    untouched(
-        run_edited(&url(&exporter), &elsewhere, &job),
-        "warning",
-        "/nonexistent/vram-exporter cannot be executed",
-    );
-    let name = [("command -v vram-exporter", "command -v vram-exporter-of-no-folder".to_owned())];
+    let elsewhere = [("PROGRAM=\n", "PROGRAM=/nonexistent/vram\n".to_owned())];
+    untouched(run_edited(&url(&exporter), &elsewhere, &job), "warning", "/nonexistent/vram cannot be executed");
+    let name = [("command -v vram", "command -v vram-of-no-folder".to_owned())];
     untouched(
         run_edited(&url(&exporter), &name, &job),
         "warning",

@@ -89,7 +89,7 @@ fn the_command_gets_a_private_socket_in_addition_to_the_one_it_would_report_to()
 #[test]
 fn the_folder_is_removed_when_the_command_cannot_start() {
     let machine = machine();
-    let mut command = bare(&["run", "--demo=idle-h200", "--", "/nonexistent/train"]);
+    let mut command = tool(&["run", "--demo=idle-h200", "--", "/nonexistent/train"]);
     let output = finish(command.env("TMPDIR", machine.folder.path()));
     assert_eq!(output.status.code(), Some(127));
     assert_eq!(left(&machine), [""; 0]);

@@ -15,7 +15,7 @@ trap 'rm -rf "$work"' EXIT
 deploy/sbom.sh "$work/first.json"
 deploy/sbom.sh >"$work/second.json"
 cmp "$work/first.json" "$work/second.json"
-cargo tree --locked --package vram-exporter --edges normal --target x86_64-unknown-linux-gnu --prefix none --format '{p}' >"$work/tree"
+cargo tree --locked --package vram-exporter --package vram --edges normal --target x86_64-unknown-linux-gnu --prefix none --format '{p}' >"$work/tree"
 
 python3 - "$work/first.json" "$work/tree" <<'PYTHON'
 import json

@@ -3,13 +3,13 @@
 # installing them: their names, architectures, dependencies, configuration files, scripts and modes, that the unit names the installed files,
 # that the installed pages have no dead link, that both architectures have the same files, and that building them again gives the same bytes.
 # Needs nfpm (release/packaging-tools.sh --checks), dpkg-deb and readelf.
-# usage: tests/judges/release/check_packages.sh PROGRAM SIMULATOR [FOLDER]
-#   PROGRAM SIMULATOR  compiled for this machine
-#   FOLDER             vram-exporter and libnvml_sim.so, compiled for the other architecture (release/compile.sh); without it, copies
-#                      of the files for this machine whose headers name the other architecture
+# usage: tests/judges/release/check_packages.sh PROGRAMS SIMULATOR [FOLDER]
+#   PROGRAMS SIMULATOR  the folder with vram-exporter and vram, and the simulator, compiled for this machine
+#   FOLDER              vram-exporter, vram and libnvml_sim.so, compiled for the other architecture (release/compile.sh); without it,
+#                       copies of the files for this machine whose headers name the other architecture
 set -euo pipefail
 
-program=$(realpath "${1:?usage: check_packages.sh PROGRAM SIMULATOR [FOLDER]}") simulator=$(realpath "${2:?}")
+programs=$(realpath "${1:?usage: check_packages.sh PROGRAMS SIMULATOR [FOLDER]}") simulator=$(realpath "${2:?}")
 other_folder=${3:+$(realpath "$3")}
 cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
 work=$(mktemp -d)
@@ -28,9 +28,9 @@ esac
 declare -A machine=([amd64]=x86_64 [arm64]=aarch64) elf=([amd64]=X86-64 [arm64]=AArch64)
 
 mkdir -p "$work"/{"$native","$other"}/built
-strip --strip-all -o "$work/$native/built/vram-exporter" "$program"
+for program in vram-exporter vram; do strip --strip-all -o "$work/$native/built/$program" "$programs/$program"; done
 cp "$simulator" "$work/$native/built/libnvml_sim.so"
-for file in vram-exporter libnvml_sim.so; do
+for file in vram-exporter vram libnvml_sim.so; do
     if [ -n "$other_folder" ]; then
         cp "$other_folder/$file" "$work/$other/built/$file"
     else
@@ -44,7 +44,7 @@ echo "not the licences" >"$licences"
 
 check() { # ARCH: the packages of one architecture, in WORK/ARCH
     local arch=$1 work=$work/$1 out file deb newest script writable unit named wanted page rpm
-    release/content.sh "$version" "$arch" "$work/built" "$program" "$licences" "$work/content"
+    release/content.sh "$version" "$arch" "$work/built" "$programs" "$licences" "$work/content"
     for out in first second; do
         mkdir "$work/$out"
         release/packages.sh "$version" "$arch" "$work/content" "$work/$out"
@@ -58,14 +58,14 @@ check() { # ARCH: the packages of one architecture, in WORK/ARCH
     deb=$work/first/vram-exporter_$version-1_$arch.deb
     [ "$(dpkg-deb --field "$deb" Version)" = "$version-1" ] || fail "wrong version"
     [ "$(dpkg-deb --field "$deb" Architecture)" = "$arch" ] || fail "the .deb for $arch has Architecture: $(dpkg-deb --field "$deb" Architecture)"
-    newest=$(readelf --wide --version-info "$work/built/vram-exporter" | grep -o 'GLIBC_[0-9.]*' | sort --version-sort --unique | tail -n 1)
+    newest=$(readelf --wide --version-info "$work/built"/{vram-exporter,vram} | grep -o 'GLIBC_[0-9.]*' | sort --version-sort --unique | tail -n 1)
     [[ "$(dpkg-deb --field "$deb" Depends)" == *"libc6 (>= ${newest#GLIBC_})"* ]] || fail "the dependency on the C library is not $newest"
     dpkg-deb --raw-extract "$deb" "$work/deb"
     [ "$(cat "$work/deb/DEBIAN/conffiles")" = /etc/default/vram-exporter ] || fail "the configuration files are $(cat "$work/deb/DEBIAN/conffiles")"
     for script in postinst prerm postrm; do sh -n "$work/deb/DEBIAN/$script"; done
     writable=$(find "$work/deb" -perm /022 ! -type l)
     [ -z "$writable" ] || fail "can be written to: $writable"
-    for file in usr/bin/vram-exporter usr/lib/vram-exporter/libnvml_sim.so; do
+    for file in usr/bin/vram-exporter usr/bin/vram usr/lib/vram-exporter/libnvml_sim.so; do
         [[ "$(readelf --file-header "$work/deb/$file")" == *Machine:*"${elf[$arch]}"* ]] || fail "the .deb for $arch has a $file for another architecture"
     done
     (cd "$work/deb" && find usr etc | sort) >"$work/files"
@@ -76,8 +76,8 @@ check() { # ARCH: the packages of one architecture, in WORK/ARCH
         [ "$named" = /bin/sh ] || [ -f "$work/deb$named" ] || fail "the unit names $named, which is not in the package"
     done < <(sed -n -e 's/^Exec[A-Za-z]*=//p' -e 's/^EnvironmentFile=-//p' "$unit")
     [ "$(grep -c '^Exec[A-Za-z]*=/usr/bin/vram-exporter' "$unit")" -eq 2 ] || fail "the unit does not start and check /usr/bin/vram-exporter"
-    for wanted in usr/lib/sysusers.d/vram-exporter.conf usr/lib/vram-exporter/libnvml_sim.so usr/share/man/man1/vram-exporter{,-run}.1.gz \
-        usr/share/bash-completion/completions/vram-exporter usr/share/vram-exporter/prometheus/rules/memory.yml \
+    for wanted in usr/lib/sysusers.d/vram-exporter.conf usr/lib/vram-exporter/libnvml_sim.so usr/share/man/man1/{vram-exporter,vram,vram-run}.1.gz \
+        usr/share/bash-completion/completions/{vram-exporter,vram} usr/share/vram-exporter/prometheus/rules/memory.yml \
         usr/share/vram-exporter/grafana/dashboards/fleet.json usr/share/doc/vram-exporter/{copyright,changelog.gz,sbom.cdx.json}; do
         [ -s "$work/deb/$wanted" ] || fail "no $wanted"
     done
@@ -95,7 +95,9 @@ check() { # ARCH: the packages of one architecture, in WORK/ARCH
         mkdir "$work/rpm"
         rpm2archive --nocompression - <"$rpm" | tar -x -C "$work/rpm"
         grep -qx 'EnvironmentFile=-/etc/sysconfig/vram-exporter' "$work/rpm/usr/lib/systemd/system/vram-exporter.service" || fail "the .rpm's unit"
-        cmp "$work/rpm/usr/bin/vram-exporter" "$work/deb/usr/bin/vram-exporter" || fail "the .rpm for $arch has another program than the .deb"
+        for file in vram-exporter vram; do
+            cmp "$work/rpm/usr/bin/$file" "$work/deb/usr/bin/$file" || fail "the .rpm for $arch has another $file than the .deb"
+        done
         tests/judges/release/check_links.py "$work/rpm/usr/share/doc/vram-exporter"
     else
         echo "SKIPPED: rpm is not installed"

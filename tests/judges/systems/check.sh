@@ -4,7 +4,7 @@
 # with it: its scrapes of the simulated machines must equal the golden ones, and the demo must serve.
 #
 # usage: tests/judges/systems/check.sh BUILT [ROOT]
-#   BUILT  the folder with vram-exporter and libnvml_sim.so
+#   BUILT  the folder with vram-exporter, vram and libnvml_sim.so
 #   ROOT   a system for the same architecture; needs root
 # Needs promtool, Python with prometheus-client and curl; for another architecture qemu-user-static and, without ROOT, that architecture's C
 # library (libc6-arm64-cross); to compare the structs of NVML for another architecture, NVML_H and release/tools.sh.
@@ -29,7 +29,7 @@ esac
 work=$(mktemp -d /tmp/vram-exporter-systems.XXXXXX)
 trap 'rm -rf -- "$work"' EXIT
 mkdir "$work/deps"
-cp "$built/vram-exporter" "$work/program"
+for name in vram-exporter vram; do cp "$built/$name" "$work/program-$name"; done
 cp "$built/libnvml_sim.so" "$work/deps/"
 run=()
 if [ -n "$root" ]; then
@@ -46,8 +46,10 @@ if [ "$arch" != "$(uname -m)" ]; then
     run+=("$work/emulator")
     [ -n "$root" ] || run+=(-L "/usr/$arch-linux-gnu")
 fi
-printf '#!/bin/sh\nexec %s "$@"\n' "${run[*]@Q} $work/program" >"$work/vram-exporter"
-chmod +x "$work/vram-exporter"
+for name in vram-exporter vram; do
+    printf '#!/bin/sh\nexec %s "$@"\n' "${run[*]@Q} $work/program-$name" >"$work/$name"
+    chmod +x "$work/$name"
+done
 
 if [ -n "$root" ]; then
     glibc=$("${run[@]}" /usr/bin/getconf GNU_LIBC_VERSION)
@@ -60,7 +62,7 @@ fi
 echo "==> $arch on $system: $("$work/vram-exporter" --version)"
 
 exported() { readelf --wide --dyn-syms "$1" | grep -cE ' nvml[A-Za-z0-9_]+$' || true; }
-[ "$(exported "$work/program")" -eq 0 ] || fail "the program exports functions of a driver"
+[ "$(exported "$work/program-vram-exporter")" -eq 0 ] || fail "the program exports functions of a driver"
 [ "$(exported "$work/deps/libnvml_sim.so")" -gt 100 ] || fail "the simulator exports no functions"
 
 tests=(golden:: once:: config::)

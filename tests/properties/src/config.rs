@@ -113,7 +113,7 @@ fn assert_explained(error: &Error) {
 
 /// A valid configuration is within its bounds, and the output of `--print-config` reads back as the same configuration.
 fn assert_valid(command: Command, given: &Given) {
-    let (Command::Run(config) | Command::Once(config, _)) = command else { return };
+    let (Command::Run(config) | Command::Once(config)) = command else { return };
     assert_bounded(&config);
     let printed = given.load(&["--print-config"]);
     // `--once` and `--print-config` are mutually exclusive.

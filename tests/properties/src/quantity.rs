@@ -1,7 +1,7 @@
 //! An amount of memory in the notation of Kubernetes: it has the value that a second implementation computes, or it is
 //! refused in one short line.
 
-use vram_exporter::internals::quantity_bytes;
+use text_and_sizes::quantity;
 
 use crate::choices::{Choose, Unstructured, choices};
 
@@ -29,7 +29,7 @@ pub fn quantity(data: &[u8]) -> bool {
     let made = choices(data).map(|mut u| text(&mut u));
     let text = made.unwrap_or_else(|| String::from_utf8_lossy(data).into_owned());
     let expected = reference(&text);
-    match quantity_bytes(&text) {
+    match quantity::bytes(&text) {
         Ok(bytes) => {
             let expected = expected.expect("the second implementation refuses it");
             // The reference is not exact; amounts are rounded up.

@@ -1,0 +1,248 @@
+//! The notes of the report: sentences that a reader needs to understand the numbers. They state what was not measured
+//! and why, and what happened at the end.
+
+use nix::sys::signal::Signal;
+
+use super::facts::{Facts, Followed};
+use super::record::{Membership, PlaceRecord};
+use super::sampler::{LIST_INTERVAL, State};
+use text_and_sizes::format;
+
+/// The notes. `labels`: the names of the devices, in the order of their records.
+pub(super) fn of(facts: &Facts, state: &State, labels: &[String]) -> Vec<String> {
+    let mut notes = Vec::new();
+    let mut note = |text: String| notes.push(text);
+    match (&state.problem, &state.machine) {
+        (Some(problem), None) => note(format!("no GPU memory was measured: {problem}")),
+        (Some(problem), Some(_)) => note(format!("the measurement ended early: {problem}")),
+        (None, None) => {
+            note("no GPU memory was measured: the driver was not open when the command had ended".to_owned())
+        }
+        (None, Some(machine)) if machine.places.is_empty() => {
+            note("no GPU memory was measured: the driver shows no GPU".to_owned());
+        }
+        (None, Some(_)) if state.record.rounds == 0 => note("no GPU memory was measured".to_owned()),
+        (None, Some(_)) => {}
+    }
+    if let Some(limit) = facts.hangs {
+        let (on, at) = match state.calling.and_then(|(place, at)| Some((labels.get(place)?, at))) {
+            Some((label, at)) => {
+                (format!("{label}: "), format!(" that began at {}", format::seconds(at.as_secs_f64())))
+            }
+            None => (String::new(), String::new()),
+        };
+        note(format!(
+            "{on}a driver call{at} had not returned {} after the end of the command: what happened after the call began was \
+             not measured, on any GPU",
+            format::seconds(limit.as_secs_f64())
+        ));
+    }
+    if let Some(first) = state.record.first.filter(|first| *first > LIST_INTERVAL) {
+        let before = if first < facts.duration { "before that" } else { "while the command ran" };
+        note(format!(
+            "the driver was not open until {} after the start of the command: nothing was measured {before}",
+            format::seconds(first.as_secs_f64())
+        ));
+    }
+    if state.record.together_is_at_least() {
+        let known = if state.record.together.is_some() { "may have been higher" } else { "is unknown" };
+        note(format!("memory changed while the processes of several GPUs were listed: their highest sum {known}"));
+    }
+    for index in state.machine.iter().flat_map(|machine| &machine.unreachable) {
+        note(format!("GPU {index} cannot be opened: nothing was measured on it"));
+    }
+    let measured = state.record.lists > 0 && !labels.is_empty();
+    let mut processes = state.record.places.iter().flat_map(|place| place.processes.iter().flatten());
+    let found = processes.any(|(_, process)| process.membership == Membership::Tree);
+    if measured && !found {
+        note("no process of the command was listed on a GPU".to_owned());
+    }
+    if measured && facts.sees_host == Some(false) {
+        note(
+            "this pid namespace is not the machine's: the driver shows only the processes of this namespace, or none; \
+             the memory of a GPU as a whole is correct; to see all processes, share the machine's pid namespace \
+             (docker run --pid=host, hostPID: true)"
+                .to_owned(),
+        );
+    }
+    for (label, record) in labels.iter().zip(&state.record.places) {
+        notes.extend(on_device(label, record, state));
+    }
+    notes.extend(on_end(facts));
+    notes
+}
+
+fn on_device(label: &str, record: &PlaceRecord, state: &State) -> Vec<String> {
+    let mut notes = Vec::new();
+    let was_tried = record.failures > 0 || state.record.rounds == 0;
+    if record.has_no_memory {
+        notes.push(format!("{label}: the driver does not report the memory of the GPU as a whole"));
+    } else if record.own_peak.is_none() && !was_tried {
+        notes.push(format!("{label}: the memory of the GPU as a whole was not read"));
+    }
+    if record.processes.is_none() && !was_tried {
+        notes.push(format!("{label}: its processes were not listed"));
+    }
+    if let Some(peak) = record.spike() {
+        let (bytes, at) = (format::bytes(peak.bytes), format::seconds(peak.at.as_secs_f64()));
+        notes.push(match record.last_list {
+            Some(last) if last > peak.at => format!(
+                "{label}: its own peak of {bytes} at {at} was too short for a list of its processes; they were listed at \
+                 least every {}",
+                format::seconds(record.longest_list_gap.as_secs_f64()),
+            ),
+            _ => format!("{label}: its processes were not listed after its own peak of {bytes} at {at}"),
+        });
+    }
+    if record.unknown_memory {
+        notes.push(format!("{label}: at times the driver did not report the memory of a process of the command"));
+    }
+    let processes = record.processes.iter().flatten();
+    let unidentified = processes.filter(|(_, process)| process.membership == Membership::Unidentified).count();
+    let simulated = state.machine.as_ref().is_some_and(|machine| machine.simulated);
+    match unidentified {
+        // Simulated processes have a simulated `/proc`, and do not belong to the command.
+        _ if simulated => {}
+        0 => {}
+        count => notes.push(format!(
+            "{label}: /proc did not show {count} of the listed processes; whether they belong to the command is unknown"
+        )),
+    }
+    if record.left_out {
+        notes.push(format!("{label}: there were more processes than are listed here; the others are only in the sums"));
+    }
+    if let Some(first) = &record.first_failure {
+        notes.push(format!("{label}: {} driver calls failed, the first: {first}", record.failures));
+    }
+    notes
+}
+
+fn on_end(facts: &Facts) -> Vec<String> {
+    let mut notes = Vec::new();
+    if let Some(Followed { time, processes, until }) = &facts.followed {
+        let (time, until) = (format::seconds(time.as_secs_f64()), until.map(Signal::as_str));
+        notes.push(match until {
+            None => {
+                format!("{processes} of its processes outlived the command and were followed until they ended, {time}")
+            }
+            Some(signal) => format!(
+                "{processes} of its processes outlived the command and were followed for {time}, until {signal}"
+            ),
+        });
+    }
+    if facts.left {
+        notes.push("processes of the command still run: what they do from now on is not measured".to_owned());
+    }
+    notes
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::{Duration, Instant, SystemTime};
+
+    use super::super::child::Ended;
+    use super::super::places::{Machine, Place};
+    use super::super::record::{Entry, Level, Pass, Record};
+    use super::super::reported::Reported;
+    use super::*;
+    use vram_exporter::snapshot::ProcessId;
+
+    fn facts(sees_host: Option<bool>) -> Facts {
+        Facts {
+            command: Vec::new(),
+            begun: SystemTime::UNIX_EPOCH,
+            start: Instant::now(),
+            ended: Ended::Exited(0),
+            duration: Duration::from_secs(1),
+            followed: None,
+            left: false,
+            hangs: None,
+            sees_host,
+            reported: Reported::default(),
+        }
+    }
+
+    /// One GPU with one process.
+    fn state(membership: Membership) -> State {
+        let places = vec![Place { gpu: Arc::default(), mig: None }];
+        let machine = Machine { simulated: false, driver_version: None, places, unreachable: Vec::new() };
+        let mut record = Record::new(1);
+        record.begin_round(Duration::ZERO);
+        record.sample(0, Duration::ZERO, Level { used: 100 << 20, allocatable: 1 << 40 });
+        let key = ProcessId { pid: 7, start_ticks: None };
+        record.list(0, Duration::ZERO, &[Entry { key, membership, used: Some(90 << 20) }], Some(100 << 20));
+        record.end_lists(Duration::ZERO, Pass::OneMoment);
+        let mut state = State::default();
+        (state.machine, state.record) = (Some(machine), record);
+        state
+    }
+
+    fn notes(facts: &Facts, state: &State) -> String {
+        of(facts, state, &["GPU 0".to_owned()]).join("\n")
+    }
+
+    #[test]
+    fn a_complete_measurement_needs_no_note() {
+        assert_eq!(notes(&facts(Some(true)), &state(Membership::Tree)), "");
+        assert_eq!(notes(&facts(None), &state(Membership::Tree)), "");
+    }
+
+    #[test]
+    fn a_container_is_told_what_it_cannot_see_and_how_it_could() {
+        let hidden = notes(&facts(Some(false)), &state(Membership::Unidentified));
+        assert!(hidden.contains("no process of the command was listed"), "{hidden}");
+        assert!(hidden.contains("--pid=host"), "{hidden}");
+        assert!(hidden.contains("GPU 0: /proc did not show 1 of the listed processes"), "{hidden}");
+    }
+
+    #[test]
+    fn a_spike_without_a_list_is_named() {
+        let mut state = state(Membership::Tree);
+        state.record.sample(0, Duration::from_millis(1234), Level { used: 9 << 30, allocatable: 1 << 40 });
+        let spike = notes(&facts(None), &state);
+        assert!(
+            spike.contains("GPU 0: its processes were not listed after its own peak of 9.00 GiB at 1.2 s"),
+            "{spike}"
+        );
+        state.record.list(0, Duration::from_millis(1300), &[], Some(0));
+        let spike = notes(&facts(None), &state);
+        assert!(spike.contains("GPU 0: its own peak of 9.00 GiB at 1.2 s was too short"), "{spike}");
+        assert!(spike.contains("at least every 1.3 s"), "{spike}");
+    }
+
+    #[test]
+    fn what_a_call_that_hangs_kept_from_being_read_is_not_blamed_on_the_driver() {
+        let (places, gpu) = (|gpu: &Arc<_>| Place { gpu: Arc::clone(gpu), mig: None }, Arc::default());
+        let mut state = state(Membership::Tree);
+        state.machine = state.machine.map(|machine| Machine { places: vec![places(&gpu), places(&gpu)], ..machine });
+        state.record.places.push(Default::default());
+        state.calling = Some((1, Duration::from_millis(2500)));
+        let facts = Facts { hangs: Some(Duration::from_secs(2)), ..facts(None) };
+        let said = of(&facts, &state, &["GPU 0".to_owned(), "GPU 1".to_owned()]).join("\n");
+        assert!(said.contains("GPU 1: a driver call that began at 2.5 s had not returned 2.0 s after"), "{said}");
+        assert!(said.contains("GPU 1: the memory of the GPU as a whole was not read"), "{said}");
+        assert!(said.contains("GPU 1: its processes were not listed"), "{said}");
+        assert!(!said.contains("does not report") && !said.contains("GPU 0"), "{said}");
+    }
+
+    #[test]
+    fn a_driver_that_opened_late_is_said() {
+        let mut late = state(Membership::Tree);
+        late.record.first = Some(Duration::from_millis(700));
+        assert!(
+            notes(&facts(None), &late).contains("after the start of the command: nothing was measured before that")
+        );
+        late.record.first = Some(Duration::from_millis(1500));
+        assert!(notes(&facts(None), &late).contains("nothing was measured while the command ran"));
+    }
+
+    #[test]
+    fn a_measurement_that_did_not_begin_is_said_to_be_none() {
+        let mut state = state(Membership::Tree);
+        state.record = Record::new(1);
+        assert_eq!(notes(&facts(None), &state), "no GPU memory was measured");
+        state.machine = None;
+        assert!(notes(&facts(None), &state).contains("the driver was not open"));
+    }
+}

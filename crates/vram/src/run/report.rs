@@ -1,0 +1,317 @@
+//! The report, as plain values: the JSON form is this struct, and the text form is generated from it. `docs/run.md`
+//! describes every field.
+//!
+//! Invariant: a value that was not measured is absent. Times are seconds since the start of the command.
+
+use std::time::UNIX_EPOCH;
+
+use serde::Serialize;
+
+use super::allocators::{self, AllocatorUse};
+use super::child::Ended;
+use super::facts::Facts;
+use super::names::Owners;
+use super::notes;
+use super::places::Place;
+use super::record::{Extreme, Membership, PlaceRecord, ProcessRecord};
+use super::sampler::State;
+use text_and_sizes::sizing::boards::{self, Size};
+use vram_exporter::snapshot::ProcessId;
+
+/// The version of the JSON form. It is incremented when the meaning of a field changes or a field is removed.
+const VERSION: u8 = 1;
+/// Bytes that a CUDA context uses in addition to those that the driver attributes to its process, as measured on an
+/// H200.
+const CONTEXT_OVERHEAD: u64 = 8 << 20;
+
+/// The report.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    version: u8,
+    pub(super) simulated: bool,
+    pub(super) command: Vec<String>,
+    pub(super) exit_status: u8,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) signal: Option<&'static str>,
+    start_time_seconds: f64,
+    pub(super) duration_seconds: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    followed_seconds: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    driver_version: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) sampling: Option<Sampling>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) together: Option<Together>,
+    pub(super) gpus: Vec<Gpu>,
+    /// What the command's processes reported about their memory allocators.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) allocators: Vec<AllocatorUse>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) fits_in: Option<Fits>,
+    pub(super) notes: Vec<String>,
+}
+
+/// How often samples were taken and lists were read.
+#[derive(Debug, Serialize)]
+pub(super) struct Sampling {
+    pub(super) samples: u64,
+    pub(super) longest_gap_seconds: f64,
+    pub(super) lists: u64,
+    pub(super) longest_list_gap_seconds: f64,
+}
+
+/// The highest sum of the command's processes, over all GPUs or on one.
+#[derive(Debug, Serialize)]
+pub(super) struct Together {
+    pub(super) peak_bytes: u64,
+    pub(super) peak_seconds: f64,
+    /// Whether more may have been held, because the memory changed while the lists of several GPUs were read.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) at_least: bool,
+    /// The number of the command's processes at the moment of the peak; present only for a single GPU.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    processes: Option<usize>,
+}
+
+/// A GPU or MIG device.
+#[derive(Debug, Serialize)]
+pub(super) struct Gpu {
+    pub(super) gpu: u32,
+    pub(super) uuid: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) mig: Option<Mig>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) allocatable_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) used_peak_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) used_peak_seconds: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    listed_peak_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) least_free_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) least_free_seconds: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) nearly_full_seconds: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) together: Option<Together>,
+    /// The command's processes, the largest first. `None` if no list could be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) processes: Option<Vec<Process>>,
+    /// The other processes that were seen on the GPU, the largest first. `None` if no list could be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) others: Option<Vec<Process>>,
+}
+
+/// A MIG device of the GPU.
+#[derive(Debug, Serialize)]
+pub(super) struct Mig {
+    index: u32,
+    uuid: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    profile: Option<String>,
+}
+
+/// A process on one GPU.
+#[derive(Debug, Serialize)]
+pub(super) struct Process {
+    #[serde(skip)]
+    pub(super) key: ProcessId,
+    pub(super) pid: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) user: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    workload: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) peak_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) peak_seconds: Option<f64>,
+}
+
+/// The smallest board and MIG profile on which the command would have fitted.
+#[derive(Debug, Serialize)]
+pub(super) struct Fits {
+    /// Bytes needed on the GPU on which the command held the most memory.
+    pub(super) needed_bytes: u64,
+    /// Whether more may have been needed, because a spike was too short for the processes to be listed.
+    pub(super) at_least: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) board: Option<Board>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) mig_profile: Option<Board>,
+}
+
+/// A board or MIG profile.
+#[derive(Debug, Serialize)]
+pub(super) struct Board {
+    pub(super) name: &'static str,
+    pub(super) allocatable_bytes: u64,
+}
+
+impl Gpu {
+    /// `GPU 0`, `GPU 0 MIG 1 (1g.10gb)`.
+    pub(super) fn label(&self) -> String {
+        match &self.mig {
+            None => format!("GPU {}", self.gpu),
+            Some(Mig { index, profile: None, .. }) => format!("GPU {} MIG {index}", self.gpu),
+            Some(Mig { index, profile: Some(profile), .. }) => format!("GPU {} MIG {index} ({profile})", self.gpu),
+        }
+    }
+
+    /// The UUID of the GPU, or of the MIG device.
+    pub(super) fn device(&self) -> &str {
+        self.mig.as_ref().map_or(&self.uuid, |mig| &mig.uuid)
+    }
+}
+
+impl Report {
+    /// Builds the report from what was measured.
+    pub(super) fn of(facts: &Facts, state: &State, owners: &Owners) -> Self {
+        let places = state.machine.as_ref().map_or(&[][..], |machine| &machine.places);
+        let records = &state.record.places;
+        let gpus: Vec<Gpu> = places.iter().zip(records).map(|(place, record)| gpu(place, record, owners)).collect();
+        let record = &state.record;
+        let sampling = (record.rounds > 0).then_some(Sampling {
+            samples: record.rounds,
+            longest_gap_seconds: record.longest_gap.as_secs_f64(),
+            lists: record.lists,
+            longest_list_gap_seconds: record.longest_list_gap.as_secs_f64(),
+        });
+        let allocators = allocators::of(facts, places, owners);
+        let mut notes = notes::of(facts, state, &gpus.iter().map(Gpu::label).collect::<Vec<_>>());
+        notes.extend(allocators::notes(facts, &allocators));
+        let signal = match facts.ended {
+            Ended::Killed(signal) => Some(signal.as_str()),
+            Ended::Exited(_) => None,
+        };
+        Self {
+            version: VERSION,
+            simulated: state.machine.as_ref().is_some_and(|machine| machine.simulated),
+            command: facts.command.iter().map(|part| part.to_string_lossy().into_owned()).collect(),
+            exit_status: facts.ended.status(),
+            signal,
+            start_time_seconds: facts.begun.duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64()),
+            duration_seconds: facts.duration.as_secs_f64(),
+            followed_seconds: facts.followed.as_ref().map(|followed| followed.time.as_secs_f64()),
+            driver_version: state.machine.as_ref().and_then(|machine| machine.driver_version.clone()),
+            sampling,
+            together: record
+                .together
+                .map(|peak| Together { at_least: record.together_is_at_least(), ..together(peak, None) }),
+            fits_in: fits(records),
+            allocators,
+            notes,
+            gpus,
+        }
+    }
+}
+
+fn together(peak: Extreme, processes: Option<usize>) -> Together {
+    Together { peak_bytes: peak.bytes, peak_seconds: peak.at.as_secs_f64(), at_least: false, processes }
+}
+
+fn gpu(place: &Place, record: &PlaceRecord, owners: &Owners) -> Gpu {
+    let of = |wanted: fn(Membership) -> bool| {
+        let listed = record.processes.as_ref()?.iter().filter(move |(_, process)| wanted(process.membership));
+        let mut listed: Vec<_> = listed.map(|(key, process)| describe(key, process, owners)).collect();
+        listed.sort_by_key(|process| std::cmp::Reverse(process.peak_bytes));
+        Some(listed)
+    };
+    let mig =
+        place.mig.as_ref().map(|mig| Mig { index: mig.index, uuid: mig.uuid.clone(), profile: mig.profile.clone() });
+    Gpu {
+        gpu: place.gpu.index,
+        uuid: place.gpu.uuid.clone(),
+        name: place.gpu.name.clone(),
+        mig,
+        allocatable_bytes: record.allocatable,
+        used_peak_bytes: record.own_peak.map(|peak| peak.bytes),
+        used_peak_seconds: record.own_peak.map(|peak| peak.at.as_secs_f64()),
+        listed_peak_bytes: record.listed_peak,
+        least_free_bytes: record.least_free.map(|least| least.bytes),
+        least_free_seconds: record.least_free.map(|least| least.at.as_secs_f64()),
+        nearly_full_seconds: record.own_peak.map(|_| record.nearly_full.as_secs_f64()),
+        together: record.tree_peak.map(|peak| together(peak, Some(record.tree_processes))),
+        processes: of(|membership| membership == Membership::Tree),
+        others: of(|membership| membership != Membership::Tree),
+    }
+}
+
+fn describe(key: &ProcessId, process: &ProcessRecord, owners: &Owners) -> Process {
+    let owner = owners.get(key);
+    Process {
+        key: *key,
+        pid: key.pid,
+        name: owner.and_then(|owner| owner.name.clone()),
+        user: owner.and_then(|owner| owner.user.clone()),
+        workload: owner.and_then(|owner| Some(owner.workload.as_ref()?.name.clone())),
+        peak_bytes: process.peak.map(|peak| peak.bytes),
+        peak_seconds: process.peak.map(|peak| peak.at.as_secs_f64()),
+    }
+}
+
+/// `None` if the command held no GPU memory.
+fn fits(records: &[PlaceRecord]) -> Option<Fits> {
+    let needed = |record: &PlaceRecord| {
+        let peak = record.tree_peak?.bytes;
+        Some(peak.saturating_add(CONTEXT_OVERHEAD.saturating_mul(record.tree_processes as u64)))
+    };
+    let needed_bytes = records.iter().filter_map(needed).max()?;
+    let board = |size: &'static Size| Board { name: size.name, allocatable_bytes: size.allocatable() };
+    let on = records.iter().filter(|record| record.tree_peak.is_some());
+    Some(Fits {
+        needed_bytes,
+        at_least: on.clone().any(|record| record.spike().is_some() || record.unknown_memory),
+        board: boards::board(needed_bytes).map(board),
+        mig_profile: boards::profile(needed_bytes).map(board),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::record::{Entry, Level, Pass, Record};
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn record(spike: u64) -> Record {
+        let mut record = Record::new(1);
+        let level = |used| Level { used: used * MIB, allocatable: 40_000 * MIB };
+        let key = ProcessId { pid: 7, start_ticks: Some(1) };
+        let entry = Entry { key, membership: Membership::Tree, used: Some(4_800 * MIB) };
+        record.sample(0, Duration::ZERO, level(4_810));
+        record.list(0, Duration::ZERO, &[entry], Some(4_810 * MIB));
+        record.end_lists(Duration::ZERO, Pass::OneMoment);
+        record.sample(0, Duration::from_millis(7), level(spike));
+        record
+    }
+
+    #[test]
+    fn the_overhead_of_the_context_is_part_of_what_must_fit() {
+        let fits = fits(&record(4_810).places).unwrap();
+        assert_eq!((fits.needed_bytes, fits.at_least), (4_808 * MIB, false));
+        assert_eq!(fits.board.unwrap().name, "T4");
+        assert_eq!(fits.mig_profile.unwrap().name, "1g.5gb of an A100 40GB");
+    }
+
+    #[test]
+    fn a_spike_without_a_list_makes_the_need_a_lower_bound() {
+        assert_eq!(record(4_842).places[0].spike(), None);
+        let record = record(9_000);
+        assert_eq!(record.places[0].spike().map(|peak| peak.bytes), Some(9_000 * MIB));
+        assert!(fits(&record.places).unwrap().at_least);
+    }
+
+    #[test]
+    fn a_command_without_gpu_memory_has_no_need() {
+        assert!(fits(&Record::new(2).places).is_none());
+    }
+}
