@@ -1,16 +1,18 @@
 //! Builds, connects and stops all parts of the exporter. The only module that depends on all the others.
 
+mod allocator_socket;
 mod check;
 mod cluster;
-mod dcgm;
+mod collectors;
 mod descriptors;
 mod exporter;
 mod heap;
+mod listeners;
 mod log_output;
 mod logging;
 mod once;
-mod otlp;
-mod reports;
+mod resource;
+mod running;
 mod runtime;
 mod selection;
 mod serve;

@@ -55,9 +55,9 @@ pub struct Checked {
 /// When one of them is invalid.
 pub fn check(config: &Config) -> Result<Checked, CheckError> {
     config.demo.as_deref().map(demo::check).transpose()?;
-    let warnings = super::dcgm::warnings(config)?;
+    let warnings = super::collectors::warnings(config)?;
     selection::check(config)?;
-    super::otlp::settings(config)?.as_ref().map(otlp::check).transpose()?;
+    super::settings::otlp(config)?.as_ref().map(otlp::check).transpose()?;
     let guarded = config.web.config_file.as_deref().map(Guard::check).transpose()?;
     let web_config = guarded.map(|summary| format!("; web-config: {summary}")).unwrap_or_default();
     Ok(Checked { web_config, warnings })

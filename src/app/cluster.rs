@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 
-use crate::config::{ApiServer, Config, Kubernetes};
+use super::settings;
+use crate::config::{Config, Kubernetes};
 use crate::demo::{SimulatedAllocators, SimulatedCluster};
 use crate::faults::{Faults, Reason, Source};
 use crate::kubernetes::{api, kubelet};
@@ -23,29 +24,20 @@ const REPORTS: Duration = Duration::from_millis(200);
 /// Follows the API server, the kubelet and the allocations of Slurm's jobs until the set is dropped. Requires a runtime.
 pub(super) fn follow(config: &Config, snapshot: &Arc<Snapshot>, faults: &Arc<Faults>) -> JoinSet<()> {
     let mut followers = JoinSet::new();
-    if let Some(folder) = config.slurm.allocations.clone() {
-        let (snapshot, faults) = (snapshot.clone(), faults.clone());
+    let (snapshot, faults) = (snapshot.clone(), faults.clone());
+    if let Some(settings) = settings::slurm(config) {
         let panicked = panicked(Source::Slurm, &snapshot, &faults);
-        let start = move || slurm::follow(slurm::Settings { folder: folder.clone() }, snapshot.clone(), faults.clone());
+        let (snapshot, faults) = (snapshot.clone(), faults.clone());
+        let start = move || slurm::follow(settings.clone(), snapshot.clone(), faults.clone());
         followers.spawn(supervise(start, panicked, PAUSE));
     }
-    let config = &config.kubernetes;
-    if let (Some(server), Some(node)) = (&config.api_server, &config.node_name) {
-        let server = match server.clone() {
-            ApiServer::InCluster => api::Server::InCluster,
-            ApiServer::At { url, token_file, ca_file } => api::Server::At { url, token_file, ca_file },
-        };
-        let settings =
-            api::Settings { server, node: node.clone(), timeout: config.timeout, list_again: api::LIST_AGAIN };
-        let (snapshot, faults) = (snapshot.clone(), faults.clone());
+    if let Some(settings) = settings::api_server(config) {
         let panicked = panicked(Source::KubernetesApi, &snapshot, &faults);
+        let (snapshot, faults) = (snapshot.clone(), faults.clone());
         let start = move || api::follow(settings.clone(), snapshot.clone(), faults.clone());
         followers.spawn(supervise(start, panicked, PAUSE));
     }
-    if let Some(socket) = config.pod_resources.clone() {
-        let interval = config.pod_resources_interval;
-        let settings = kubelet::Settings { socket, interval, timeout: config.timeout };
-        let (snapshot, faults) = (snapshot.clone(), faults.clone());
+    if let Some(settings) = settings::kubelet(config) {
         let panicked = panicked(Source::PodResources, &snapshot, &faults);
         let start = move || kubelet::follow(settings.clone(), snapshot.clone(), faults.clone());
         followers.spawn(supervise(start, panicked, PAUSE));

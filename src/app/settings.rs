@@ -1,17 +1,19 @@
 //! Translates the configuration into the settings of each module. The modules themselves do not use [`Config`].
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use super::descriptors;
-use crate::config::{Config, DcgmNames, Recorder, Web};
+use super::{collectors, descriptors, resource};
+use crate::config::{ApiServer, Config, DcgmNames, OtlpNames, Recorder, Web};
 use crate::dcgm::{self, Collectors, Naming};
 use crate::faults::Source;
 use crate::http::Limits;
+use crate::kubernetes::{api, kubelet};
 use crate::lanes::{self, MemorySettings, ProcessSettings, TelemetrySettings};
 use crate::nvml::Library;
+use crate::otlp::{self, Names};
 use crate::recorder::{self, ReportFileSettings, ReportSettings, StoreSettings};
 use crate::snapshot::Feed;
-use crate::{allocator, attribution, metrics};
+use crate::{allocator, attribution, metrics, slurm};
 
 /// The settings of the lanes, with the library to open.
 pub fn lanes(config: &Config, library: Library) -> lanes::Settings {
@@ -114,20 +116,19 @@ pub(super) fn allocator(config: &Config) -> allocator::Settings {
 /// The settings of the recorder; `None` if it is switched off. A demo writes its incidents to the same path as any
 /// other run.
 pub(super) fn recorder(config: &Config) -> Option<recorder::Settings> {
-    let Recorder { max_memory_mib, path, max_files, max_disk_mib, .. } = config.recorder.clone();
-    let Recorder { reports_path, reports_max_mib, report_linger, log_ended_processes, .. } = config.recorder.clone();
-    let store = path.map(|path| StoreSettings { path, max_files, max_bytes: (max_disk_mib as u64) << 20 });
-    let report_file = |path| ReportFileSettings { path, max_bytes: (reports_max_mib as u64) << 20 };
-    (max_memory_mib > 0).then(|| recorder::Settings {
-        memory_limit: max_memory_mib << 20,
-        store,
+    let of: &Recorder = &config.recorder;
+    let store = |path| StoreSettings { path, max_files: of.max_files, max_bytes: (of.max_disk_mib as u64) << 20 };
+    let report_file = |path| ReportFileSettings { path, max_bytes: (of.reports_max_mib as u64) << 20 };
+    (of.max_memory_mib > 0).then(|| recorder::Settings {
+        memory_limit: of.max_memory_mib << 20,
+        store: of.path.clone().map(store),
         reports: ReportSettings {
-            linger: report_linger,
+            linger: of.report_linger,
             list_interval: config.process.interval,
             activity_interval: config.telemetry.interval,
         },
-        report_file: reports_path.map(report_file),
-        log_ended: log_ended_processes,
+        report_file: of.reports_path.clone().map(report_file),
+        log_ended: of.log_ended_processes,
         host: host(config),
     })
 }
@@ -139,7 +140,7 @@ pub(super) fn host(config: &Config) -> Option<String> {
 }
 
 /// The feed from the lanes to the recorder, with room for twice the samples that sixteen GPUs produce between two
-/// rounds of the recorder.
+/// rounds of the recorder. With more GPUs there is room for less time; samples that find none are counted as lost.
 pub(super) fn feed(config: &Config) -> Feed {
     const GPUS: f64 = 16.0;
     if config.recorder.max_memory_mib == 0 {
@@ -148,18 +149,70 @@ pub(super) fn feed(config: &Config) -> Feed {
     Feed::with_room((2.0 * recorder::PERIOD.as_secs_f64() * config.memory.rate * GPUS).ceil() as usize)
 }
 
-/// The settings of dcgm-exporter's families.
+/// The settings of the follower of the API server; `None` without a server or a node.
+pub(super) fn api_server(config: &Config) -> Option<api::Settings> {
+    let server = match config.kubernetes.api_server.clone()? {
+        ApiServer::InCluster => api::Server::InCluster,
+        ApiServer::At { url, token_file, ca_file } => api::Server::At { url, token_file, ca_file },
+    };
+    let node = config.kubernetes.node_name.clone()?;
+    Some(api::Settings { server, node, timeout: config.kubernetes.timeout, list_again: api::LIST_AGAIN })
+}
+
+/// The settings of the follower of the kubelet; `None` without its socket.
+pub(super) fn kubelet(config: &Config) -> Option<kubelet::Settings> {
+    let of = &config.kubernetes;
+    let socket = of.pod_resources.clone()?;
+    Some(kubelet::Settings { socket, interval: of.pod_resources_interval, timeout: of.timeout })
+}
+
+/// The settings of the follower of Slurm's allocations; `None` without their folder.
+pub(super) fn slurm(config: &Config) -> Option<slurm::Settings> {
+    config.slurm.allocations.clone().map(|folder| slurm::Settings { folder })
+}
+
+/// The settings of the pushes over OTLP; `None` if nothing is pushed.
+///
+/// # Errors
+/// When a variable is not UTF-8.
+pub(super) fn otlp(config: &Config) -> Result<Option<otlp::Settings>, otlp::Error> {
+    let Some(endpoint) = config.otlp.endpoint.clone() else { return Ok(None) };
+    Ok(Some(otlp::Settings {
+        endpoint,
+        interval: config.otlp.interval,
+        timeout: config.otlp.timeout,
+        gzip: config.otlp.gzip,
+        headers_file: config.otlp.headers_file.clone(),
+        headers: resource::variable("OTEL_EXPORTER_OTLP_HEADERS")?,
+        ca_file: config.otlp.ca_file.clone(),
+        names: match config.otlp.names {
+            OtlpNames::Both => Names::Both,
+            OtlpNames::Scrape => Names::Scrape,
+            OtlpNames::SemanticConventions => Names::SemanticConventions,
+        },
+        resource: resource::attributes(host(config), config.kubernetes.node_name.clone()),
+        resource_attributes: resource::variable("OTEL_RESOURCE_ATTRIBUTES")?,
+        service_name: resource::variable("OTEL_SERVICE_NAME")?,
+        started: SystemTime::now(),
+    }))
+}
+
+/// The settings of the families of dcgm-exporter; `None` if they are not served. Logs what is not served and why.
 ///
 /// # Errors
 /// When the collectors file is refused.
-pub(super) fn dcgm(config: &Config) -> Result<dcgm::Settings, dcgm::Error> {
+pub(super) fn dcgm(config: &Config) -> Result<Option<dcgm::Settings>, dcgm::Error> {
+    if config.dcgm.listen_addresses.is_empty() {
+        return Ok(None);
+    }
     let naming = naming(config.dcgm.names);
-    let collectors = match &config.dcgm.collectors_file {
+    let list = match &config.dcgm.collectors_file {
         Some(path) => Collectors::from_file(path)?,
         None => Collectors::by_default(naming),
     };
+    collectors::log(config, &list);
     let hostname = host(config);
-    Ok(dcgm::Settings { naming, collectors, virtual_gpus: config.dcgm.virtual_gpus, hostname })
+    Ok(Some(dcgm::Settings { naming, collectors: list, virtual_gpus: config.dcgm.virtual_gpus, hostname }))
 }
 
 fn naming(names: DcgmNames) -> Naming {

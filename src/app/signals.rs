@@ -15,36 +15,43 @@ use web_config::Guard;
 use super::service;
 use crate::lanes::DriverLease;
 
-/// Installs the handlers for SIGTERM and SIGINT; the future is ready when one of them arrives. Call it within a
-/// runtime.
-///
-/// # Errors
-/// When the system refuses to install them.
-pub(super) fn stop_signal() -> Result<impl Future<Output = ()>> {
-    let mut terminate = signal(SignalKind::terminate()).context("SIGTERM cannot be handled")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("SIGINT cannot be handled")?;
-    Ok(async move {
-        tokio::select! {
-            _ = terminate.recv() => tracing::info!(signal = "SIGTERM", "exporter stops"),
-            _ = interrupt.recv() => tracing::info!(signal = "SIGINT", "exporter stops"),
-        }
-    })
+/// The signals for which the exporter has handlers.
+pub(super) struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    /// SIGHUP.
+    reread: Signal,
+    /// SIGUSR1.
+    release: Signal,
 }
 
-/// Installs the handler for SIGUSR1. Call it within a runtime.
-///
-/// # Errors
-/// When the system refuses to install it.
-pub(super) fn release_signal() -> Result<Signal> {
-    signal(SignalKind::user_defined1()).context("SIGUSR1 cannot be handled")
-}
+impl Signals {
+    /// Installs the handlers. Call it within a runtime.
+    ///
+    /// # Errors
+    /// When the system refuses to install them.
+    pub(super) fn install() -> Result<Self> {
+        let install = |kind, name: &str| signal(kind).with_context(|| format!("{name} cannot be handled"));
+        Ok(Self {
+            terminate: install(SignalKind::terminate(), "SIGTERM")?,
+            interrupt: install(SignalKind::interrupt(), "SIGINT")?,
+            reread: install(SignalKind::hangup(), "SIGHUP")?,
+            release: install(SignalKind::user_defined1(), "SIGUSR1")?,
+        })
+    }
 
-/// Installs the handler for SIGHUP. Call it within a runtime.
-///
-/// # Errors
-/// When the system refuses to install it.
-pub(super) fn reread_signal() -> Result<Signal> {
-    signal(SignalKind::hangup()).context("SIGHUP cannot be handled")
+    /// What each signal is for: the future is ready when one that ends the exporter arrives; then follow the one that asks to read
+    /// files again, and the one that asks to release the driver.
+    pub(super) fn split(self) -> (impl Future<Output = ()>, Signal, Signal) {
+        let Self { mut terminate, mut interrupt, reread, release } = self;
+        let stop = async move {
+            tokio::select! {
+                _ = terminate.recv() => tracing::info!(signal = "SIGTERM", "exporter stops"),
+                _ = interrupt.recv() => tracing::info!(signal = "SIGINT", "exporter stops"),
+            }
+        };
+        (stop, reread, release)
+    }
 }
 
 /// Reads the web-config file again on each SIGHUP, forever. The configuration itself is read once, at startup.

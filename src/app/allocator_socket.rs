@@ -10,7 +10,7 @@ use crate::config::Allocator;
 ///
 /// # Errors
 /// When the group is unknown, or the socket cannot be bound.
-pub(super) async fn listen(config: &Allocator) -> Result<Option<Listener>> {
+pub(super) async fn bind(config: &Allocator) -> Result<Option<Listener>> {
     let Some(path) = &config.socket else { return Ok(None) };
     let group = config.socket_group.as_deref().map(group).transpose()?;
     let listener = Listener::bind(path, config.socket_mode, group).await.with_context(|| {
@@ -47,7 +47,7 @@ mod tests {
 
     #[tokio::test]
     async fn without_a_path_there_is_no_socket() {
-        assert!(listen(&Allocator::default()).await.unwrap().is_none());
+        assert!(bind(&Allocator::default()).await.unwrap().is_none());
     }
 
     #[tokio::test]
@@ -56,7 +56,7 @@ mod tests {
         let path = folder.path().join("s");
         std::fs::write(&path, "").unwrap();
         let config = Allocator { socket: Some(path.clone()), socket_mode: 0o666, socket_group: None };
-        let error = format!("{:#}", listen(&config).await.unwrap_err());
+        let error = format!("{:#}", bind(&config).await.unwrap_err());
         assert!(error.contains(path.to_str().unwrap()) && error.contains("--allocator.socket"), "{error}");
         assert!(error.contains("remove it"), "{error}");
     }

@@ -1,29 +1,17 @@
-//! The listener that serves dcgm-exporter's families.
+//! What a list of the fields of dcgm-exporter would not serve, and why.
 
-use std::sync::Arc;
-
-use super::exporter::Exporter;
-use super::settings;
 use crate::config::Config;
-use crate::dcgm::{self, Collectors, Families};
+use crate::dcgm::{self, Collectors};
 
 /// How many names of fields are logged.
 const NAMED: usize = 50;
 
-/// The settings of the families; `None` if they are not served. Logs once what is not served and why.
-///
-/// # Errors
-/// When the collectors file is refused.
-pub(super) fn settings(config: &Config) -> Result<Option<dcgm::Settings>, dcgm::Error> {
-    if config.dcgm.listen_addresses.is_empty() {
-        return Ok(None);
-    }
-    let settings = settings::dcgm(config)?;
-    for warning in warnings_about(config, &settings.collectors) {
+/// Logs how many fields are served, and what is not served and why.
+pub(super) fn log(config: &Config, list: &Collectors) {
+    for warning in warnings_about(config, list) {
         tracing::warn!("{warning}");
     }
-    tracing::info!(fields = settings.collectors.len(), "serving the families of dcgm-exporter");
-    Ok(Some(settings))
+    tracing::info!(fields = list.len(), "serving the families of dcgm-exporter");
 }
 
 /// What a list would not serve; empty without a list of the user's own.
@@ -67,9 +55,4 @@ fn missing_key(config: &Config, name: &str) -> Option<&'static str> {
         return Some("it needs telemetry.energy=true");
     }
     (name.starts_with("DCGM_FI_PROF_") && !config.profiling.enabled).then_some("it needs profiling.enabled=true")
-}
-
-/// The families that the exporter serves.
-pub(super) fn families(settings: dcgm::Settings, exporter: &Exporter) -> Arc<Families> {
-    Families::new(exporter.snapshot.clone(), exporter.metrics.settings().clone(), settings)
 }
