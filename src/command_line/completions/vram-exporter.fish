@@ -80,7 +80,7 @@ dcgm-4.6\t''"
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l dcgm.collectors-file -d 'A CSV file of dcgm-exporter that lists the fields to serve, with their types and help texts' -r -F
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l dcgm.virtual-gpus -d 'Serve one series for each container that shares a GPU (time-slicing, MPS), like KUBERNETES_VIRTUAL_GPUS of dcgm-exporter' -r -f -a "true\t''
 false\t''"
-complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l allocator.socket -d 'A Unix socket on which processes report statistics of their memory allocators (docs/allocator-protocol.md)' -r -F
+complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l allocator.socket -d 'A Unix socket on which processes report statistics of their memory allocators (docs/allocators.md)' -r -F
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l allocator.socket-mode -d 'Permissions of allocator.socket' -r -f
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l allocator.socket-group -d 'Group of allocator.socket, as a name or a number; for use with a mode such as 0660' -r -f
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l recorder.max-memory-mib -d 'Memory for the recent past (two hours, or as much as fits) and for the incidents, in MiB' -r -f
