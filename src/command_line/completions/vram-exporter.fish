@@ -40,7 +40,7 @@ complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l web.max-con
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l web.read-timeout -d 'Maximum time for a client to send a request, from connecting or from the request\'s first byte' -r -f
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l web.write-timeout -d 'Maximum time to send a response, until the client has received all of it' -r -f
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l web.idle-timeout -d 'Maximum time that a connection may be idle between two requests' -r -f
-complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l metrics.include -d 'Serve only the families with these names, and no others (docs/choosing-families.md)' -r -f
+complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l metrics.include -d 'Serve only the families with these names, and no others (docs/configuration.md#choosing-families)' -r -f
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l metrics.exclude -d 'Leave out the families with these names, written as in metrics.include' -r -f
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l nvml.library -d 'The driver\'s library, libnvidia-ml.so.1' -r -F
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l nvml.call-timeout -d 'A driver call that takes longer marks its GPU as stalled' -r -f
