@@ -92,7 +92,7 @@ false\t''"
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l recorder.reports-path -d 'An existing folder for the reports about jobs and other workloads: reports.jsonl, one JSON object on each line, and reports.1.jsonl, the file before it' -r -f -a "(__fish_complete_directories)"
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l recorder.reports-max-mib -d 'Maximum size of both files in recorder.reports-path together, in MiB' -r -f
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l recorder.report-linger -d 'How long after its last process a workload is expected to return to the GPUs, and its report is not final' -r -f
-complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l otlp.endpoint -d 'URL of an OTLP/HTTP receiver to which the metrics are pushed (docs/otlp.md), such as "http://localhost:4318" or "https://prometheus:9090/api/v1/otlp"' -r -f
+complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l otlp.endpoint -d 'URL of an OTLP/HTTP receiver to which the metrics are pushed (docs/collectors.md), such as "http://localhost:4318" or "https://prometheus:9090/api/v1/otlp"' -r -f
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l otlp.interval -d 'Time between two pushes; at most memory.peak-window' -r -f
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l otlp.timeout -d 'Maximum time for one attempt, from connecting to the end of the response' -r -f
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l otlp.compression -d 'Compression of the requests' -r -f -a "gzip\t''
