@@ -1,5 +1,5 @@
 //! What the memory allocators of frameworks such as PyTorch report about themselves, over a Unix socket
-//! (docs/allocator-protocol.md).
+//! (docs/allocators.md).
 //!
 //! ```text
 //!  process ── lines ──> connection ── messages ──> table ── at most ten times a second ──> snapshot

@@ -105,7 +105,7 @@ ON_GPU = [
     p.series(
         "Memory and activity",
         "Memory used and needed as a share of the allocatable memory; needed memory is only known if a process reports "
-        "about its allocator (docs/needed.md), and contains all memory of the others. Utilization: share of time in which any kernel "
+        "about its allocator (docs/allocators.md), and contains all memory of the others. Utilization: share of time in which any kernel "
         "ran, as in nvidia-smi. SMs, tensor cores, memory bandwidth: how much of them was active. All are means over the selected "
         "GPUs, or the selected MIG device, that report the value. High utilization with little activity: the GPU is mostly waiting.",
         [

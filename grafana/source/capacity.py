@@ -96,7 +96,7 @@ PANELS = [
         "GPUs that are not partitioned, by model. Held: GPUs on which a workload held memory in the selected time range. "
         "Needed: no fewer GPUs would have held the peaks of all workloads, as a lower bound: the sum of the peaks by the "
         "size of a GPU, or the number of workloads that need more than half of a GPU. Peaks that did not coincide count as "
-        "if they had. `vram-exporter advise` packs the workloads. Spare: GPUs that answer, that are not allocated and not held. Fit: "
+        "if they had. `vram advise` packs the workloads. Spare: GPUs that answer, that are not allocated and not held. Fit: "
         "GPUs on which a job of `Job size` fits now.",
         [
             boards(MODELS),

@@ -240,7 +240,7 @@ UNUSED = [
     t.ranking(
         "Slack by GPU",
         "Memory of each GPU that allocators reserved and do not use, of the processes that report it. A job that does not "
-        "fit may fit if these processes start with a lower limit (docs/needed.md).",
+        "fit may fit if these processes start with a lower limit (docs/allocators.md).",
         q.linked(f"topk({t.rows(7)}, max by ({GPU_KEY}) ({SLACK}))"),
         t.device_columns(),
         size=(8, 7),

@@ -55,7 +55,7 @@ OVERVIEW = [
     p.stat(
         "Needed",
         "Needed memory of the selected GPUs as a share of their allocatable memory, where a process reports about its "
-        "allocator (docs/needed.md). Used memory above it could be given back. Not known for a single MIG device.",
+        "allocator (docs/allocators.md). Used memory above it could be given back. Not known for a single MIG device.",
         f"max(gpu_memory_needed_bytes{{{GPU}}} / {q.usable(GPU)})",
         unit=p.RATIO,
         thresholds=p.FILL,

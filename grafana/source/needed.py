@@ -18,7 +18,7 @@ ON_GPU = [
         "Used and needed",
         "Needed: used memory without what allocators reserved and do not use; memory of processes that do not report counts as "
         "needed. Reserved and allocated: the sums over the "
-        "processes that report about their allocators (docs/needed.md). Without such a process there is only used memory.",
+        "processes that report about their allocators (docs/allocators.md). Without such a process there is only used memory.",
         [
             p.ranged(rest("used"), "used"),
             p.ranged(q.total(q.needed(GPU)), "needed"),

@@ -112,7 +112,7 @@ LADDER = p.bars(
     "Ladder",
     "From the device to what was needed, for the selected workload with the highest peak, on the device where it is highest: "
     "allocatable memory of the device, lowest budget, peak: the highest use in the time range, used: the highest use at a scrape, then the "
-    "highest of what its allocators reserved and of what they had allocated, if they report it (docs/needed.md).",
+    "highest of what its allocators reserved and of what they had allocated, if they report it (docs/allocators.md).",
     [
         p.instant(f"max({CAPACITY} and on ({PLACE}) {ITS_DEVICES})", "allocatable"),
         p.instant(rung(budgets.lowest(RUN, "$__range")), "budget"),

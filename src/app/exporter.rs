@@ -50,7 +50,7 @@ impl Exporter {
         if left_out > 0 {
             tracing::info!(
                 families = left_out,
-                "metrics.include and metrics.exclude leave out families; docs/choosing-families.md lists those that alerts need"
+                "metrics.include and metrics.exclude leave out families; docs/configuration.md lists those that alerts need"
             );
         }
         let attribution = Attribution::new(settings::attribution(&config), snapshot.clone(), faults.clone());

@@ -231,7 +231,7 @@ const OTHERS: &[Key] = &[
         kind: Kind::Path("SOCKET"),
         set: |c, s| c.allocator.socket = s.path(),
         help: "A Unix socket on which processes report statistics of their memory allocators \
-               (docs/allocator-protocol.md). The Python client looks for /run/vram-exporter/allocator.sock. Not set: no \
+               (docs/allocators.md). The Python client looks for /run/vram-exporter/allocator.sock. Not set: no \
                socket.",
     },
     Key {

@@ -61,7 +61,7 @@ fn write_page(out: &mut String, parts: &Parts, state: &HttpState) -> fmt::Result
         out.push_str("<p class=\"card note\">The driver reports no GPU.</p>\n");
     }
     out.push_str(
-        "</div>\n</main>\n<footer class=\"soft\"><code>docs/metrics.md</code> describes every metric, <code>docs/page.md</code> this page, \
+        "</div>\n</main>\n<footer class=\"soft\"><code>docs/metrics.md</code> describes every metric, <code>docs/incidents.md</code> this page, \
          <code>README.md</code> how to install and configure the exporter.</footer>\n</body>\n</html>\n",
     );
     Ok(())

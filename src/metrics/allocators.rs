@@ -119,7 +119,7 @@ static READINGS: &[Row<AllocatorFigures, u64>] = &[
 
 pub(super) static SECTION: Section = Section {
     title: "Allocators",
-    intro: "What a client in the process reports over `allocator.socket` ([allocator-protocol.md](allocator-protocol.md)); without a \
+    intro: "What a client in the process reports over `allocator.socket` ([allocators.md](allocators.md)); without a \
             client, all of these families are absent. A process reports about itself only, and is shown only on a GPU or MIG device on \
             which the driver lists it. `framework` is `pytorch`, `jax`, `tensorflow` or another name. Absent after the process has been \
             silent for 5 s or has closed its connection, and while it reports over 64 MiB more reserved memory than the driver reports \

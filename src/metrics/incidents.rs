@@ -53,7 +53,7 @@ pub(super) static SECTION: Section = Section {
     title: "Incidents",
     intro: "Absent if the recorder is switched off (`recorder.max-memory-mib` is 0). `kind` of an incident is `ended_at_peak` (a process ended within \
             5 s of its own highest memory, with its GPU or MIG device at least 95 % full, after growth by more than was left), `out_of_memory` (a process reported a failed allocation), `near_limit` (98 % reached), `gpu_lost`, `memory_xid` \
-            or `on_demand`; [recorder.md](recorder.md) explains them. The two families about the recorder itself are left out with \
+            or `on_demand`; [incidents.md](incidents.md) explains them. The two families about the recorder itself are left out with \
             `web.disable-exporter-metrics`.",
     families: &[&INCIDENTS, &LAST, &SHORTAGE, &BYTES, &DROPPED],
 };

@@ -1,6 +1,7 @@
 //! Which families OpenTelemetry's semantic conventions for hardware name, and under which names and attributes.
 //!
-//! The names are those of the conventions' version 1.44. `docs/otlp.md` has the same table, which a test compares.
+//! The names are those of the conventions' version 1.44. `docs/collectors.md` has the same table, which a test
+//! compares.
 
 /// How the values of a metric behave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -136,7 +137,7 @@ mod tests {
 
     #[test]
     fn the_page_lists_every_rule() {
-        let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/otlp.md");
+        let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/collectors.md");
         let page = std::fs::read_to_string(page).unwrap();
         let rows: Vec<_> = page.lines().filter(|line| line.starts_with("| `hw.")).collect();
         assert_eq!(rows.len(), RULES.len() + 1, "{rows:?}");

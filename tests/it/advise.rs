@@ -79,7 +79,7 @@ fn the_number_of_requests_is_fixed() {
 
     let requests = double.requests();
     let promised: usize = {
-        let text = include_str!("../../docs/advise.md").replace('\n', " ");
+        let text = include_str!("../../docs/sizing.md").replace('\n', " ");
         let numbers = text.split("at most ").filter_map(|text| text.split_once(" requests")?.0.parse().ok());
         numbers.max().unwrap()
     };

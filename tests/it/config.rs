@@ -9,6 +9,8 @@ use vram_exporter::config::keys::{Key, keys};
 use vram_exporter::config::setting::Kind;
 use vram_exporter::config::{ApiServer, Command, Config, load, reference};
 
+use crate::selection::table_of_alerts;
+
 fn root(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
@@ -503,9 +505,17 @@ fn help_and_version_explain() {
     }
 }
 
+/// The page has the reference, a part that is written by hand, and a table made from the shipped alerts.
 #[test]
-fn the_reference_is_fresh() {
-    golden(&root("docs/configuration.md"), &reference());
+fn the_reference_is_fresh_and_names_the_families_that_alerts_need() {
+    const WRITTEN: &str = "\n<!-- Written by hand up to the next comment. -->\n";
+    const TABLE: &str =
+        "<!-- Generated from deploy/prometheus/rules: `UPDATE_GOLDEN=1 cargo test --test it config` -->\n\n";
+    let path = root("docs/configuration.md");
+    let page = std::fs::read_to_string(&path).unwrap();
+    let (_, rest) = page.split_once(WRITTEN).expect("the comment before the part that is written by hand");
+    let (written, _) = rest.split_once(TABLE).expect("the comment before the table");
+    golden(&path, &format!("{}{WRITTEN}{written}{TABLE}{}", reference(), table_of_alerts()));
 }
 
 #[test]

@@ -47,7 +47,7 @@ fn the_page_about_the_recorder_lists_the_codes_that_concern_memory() {
     let (last, others) = all.split_last().unwrap();
     let listed =
         format!("| `memory_xid` | the driver reported an Xid that concerns memory: {} or {last} |", others.join(", "));
-    assert!(page("docs/recorder.md").contains(&listed), "docs/recorder.md lacks: {listed}");
+    assert!(page("docs/incidents.md").contains(&listed), "docs/incidents.md lacks: {listed}");
 }
 
 #[test]

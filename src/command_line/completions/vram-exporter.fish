@@ -40,7 +40,7 @@ complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l web.max-con
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l web.read-timeout -d 'Maximum time for a client to send a request, from connecting or from the request\'s first byte' -r -f
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l web.write-timeout -d 'Maximum time to send a response, until the client has received all of it' -r -f
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l web.idle-timeout -d 'Maximum time that a connection may be idle between two requests' -r -f
-complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l metrics.include -d 'Serve only the families with these names, and no others (docs/choosing-families.md)' -r -f
+complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l metrics.include -d 'Serve only the families with these names, and no others (docs/configuration.md#choosing-families)' -r -f
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l metrics.exclude -d 'Leave out the families with these names, written as in metrics.include' -r -f
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l nvml.library -d 'The driver\'s library, libnvidia-ml.so.1' -r -F
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l nvml.call-timeout -d 'A driver call that takes longer marks its GPU as stalled' -r -f
@@ -80,7 +80,7 @@ dcgm-4.6\t''"
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l dcgm.collectors-file -d 'A CSV file of dcgm-exporter that lists the fields to serve, with their types and help texts' -r -F
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l dcgm.virtual-gpus -d 'Serve one series for each container that shares a GPU (time-slicing, MPS), like KUBERNETES_VIRTUAL_GPUS of dcgm-exporter' -r -f -a "true\t''
 false\t''"
-complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l allocator.socket -d 'A Unix socket on which processes report statistics of their memory allocators (docs/allocator-protocol.md)' -r -F
+complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l allocator.socket -d 'A Unix socket on which processes report statistics of their memory allocators (docs/allocators.md)' -r -F
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l allocator.socket-mode -d 'Permissions of allocator.socket' -r -f
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l allocator.socket-group -d 'Group of allocator.socket, as a name or a number; for use with a mode such as 0660' -r -f
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l recorder.max-memory-mib -d 'Memory for the recent past (two hours, or as much as fits) and for the incidents, in MiB' -r -f
@@ -92,7 +92,7 @@ false\t''"
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l recorder.reports-path -d 'An existing folder for the reports about jobs and other workloads: reports.jsonl, one JSON object on each line, and reports.1.jsonl, the file before it' -r -f -a "(__fish_complete_directories)"
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l recorder.reports-max-mib -d 'Maximum size of both files in recorder.reports-path together, in MiB' -r -f
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l recorder.report-linger -d 'How long after its last process a workload is expected to return to the GPUs, and its report is not final' -r -f
-complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l otlp.endpoint -d 'URL of an OTLP/HTTP receiver to which the metrics are pushed (docs/otlp.md), such as "http://localhost:4318" or "https://prometheus:9090/api/v1/otlp"' -r -f
+complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l otlp.endpoint -d 'URL of an OTLP/HTTP receiver to which the metrics are pushed (docs/collectors.md), such as "http://localhost:4318" or "https://prometheus:9090/api/v1/otlp"' -r -f
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l otlp.interval -d 'Time between two pushes; at most memory.peak-window' -r -f
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l otlp.timeout -d 'Maximum time for one attempt, from connecting to the end of the response' -r -f
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l otlp.compression -d 'Compression of the requests' -r -f -a "gzip\t''

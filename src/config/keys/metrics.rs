@@ -10,9 +10,10 @@ pub(super) const METRICS: &[Key] = &[
         default: None,
         kind: Kind::Globs,
         set: |c, s| c.metrics.include = s.list(),
-        help: "Serve only the families with these names, and no others (docs/choosing-families.md). A name may contain * (any \
-               characters), ? (one character) and [ab] (one of these). Give several names as a list in a file, a repeated \
-               flag, or comma-separated text. Not set: all families.",
+        help: "Serve only the families with these names, and no others \
+               (docs/configuration.md#choosing-families). A name may contain * (any characters), ? (one character) \
+               and [ab] (one of these). Give several names as a list in a file, a repeated flag, or comma-separated \
+               text. Not set: all families.",
     },
     Key {
         name: "metrics.exclude",

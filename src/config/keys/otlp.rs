@@ -13,7 +13,7 @@ pub(super) const OTLP: &[Key] = &[
         default: None,
         kind: Kind::OtlpEndpoint,
         set: |c, s| c.otlp.endpoint = s.text(),
-        help: "URL of an OTLP/HTTP receiver to which the metrics are pushed (docs/otlp.md), such as \
+        help: "URL of an OTLP/HTTP receiver to which the metrics are pushed (docs/collectors.md), such as \
                \"http://localhost:4318\" or \"https://prometheus:9090/api/v1/otlp\". /v1/metrics is appended unless the URL \
                ends with it. Not set: nothing is pushed.",
     },

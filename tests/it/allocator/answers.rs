@@ -1,4 +1,4 @@
-//! What the API shows of reports: the breakdown of used memory (`docs/needed.md`), and the event and the incident of a
+//! What the API shows of reports: the breakdown of used memory (`docs/allocators.md`), and the event and the incident of a
 //! failed allocation.
 
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! What is shown: the breakdown of used memory (`docs/needed.md`), peaks, workloads, and when values disappear.
+//! What is shown: the breakdown of used memory (`docs/allocators.md`), peaks, workloads, and when values disappear.
 
 use super::*;
 

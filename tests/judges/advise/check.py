@@ -45,9 +45,9 @@ RAW, RECORDED = "gpu_workload_memory_window_peak_bytes", "device:gpu_workload_me
 
 def bound():
     """The number of requests that the documentation promises."""
-    found = re.search(r"at most (\d+) requests", (ROOT / "docs/advise.md").read_text().replace("\n", " "))
+    found = re.search(r"at most (\d+) requests", (ROOT / "docs/sizing.md").read_text().replace("\n", " "))
     if not found:
-        raise SystemExit("docs/advise.md does not say: at most N requests")
+        raise SystemExit("docs/sizing.md does not say: at most N requests")
     return int(found[1])
 
 

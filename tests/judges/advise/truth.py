@@ -1,4 +1,4 @@
-"""What docs/advise.md promises about the made history, computed from the samples themselves, without PromQL.
+"""What docs/sizing.md promises about the made history, computed from the samples themselves, without PromQL.
 
 `answer` builds the object that `vram-exporter advise --format=json` must print, except for `prometheus`, `queries` and `warnings`.
 """

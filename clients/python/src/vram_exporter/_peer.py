@@ -25,7 +25,7 @@ Region = Tuple[str, str, str]
 
 
 class Peer:
-    """An exporter, or `vram-exporter run`. Two threads must not call its methods at once, except `measured` and `urgent.append`."""
+    """An exporter, or `vram run`. Two threads must not call its methods at once, except `measured` and `urgent.append`."""
 
     def __init__(self, path: str) -> None:
         self._path = path

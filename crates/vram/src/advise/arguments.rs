@@ -144,7 +144,7 @@ pub(crate) fn command() -> clap::Command {
         .override_usage("vram advise --prometheus.url=URL [FLAGS]")
         .after_help(
             "The exit status is 0 if nothing should change, 2 if a workload could be given less or needs more, 1 if the server \
-             cannot be asked or has no sample, and 64 if the arguments are wrong. Nothing is changed. See docs/advise.md.",
+             cannot be asked or has no sample, and 64 if the arguments are wrong. Nothing is changed. See docs/sizing.md.",
         )
         .max_term_width(100)
         .arg(flag("prometheus.url", "URL", "The Prometheus server, or another one with its API.").required(true))

@@ -1,4 +1,4 @@
-//! What is printed, as plain values: the JSON form is these structs. `docs/advise.md` describes every field.
+//! What is printed, as plain values: the JSON form is these structs. `docs/sizing.md` describes every field.
 //!
 //! Invariant: a value that is not known is absent. All memory is in bytes, all times are seconds.
 

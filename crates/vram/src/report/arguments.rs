@@ -78,7 +78,7 @@ pub(crate) fn command() -> clap::Command {
         .override_usage("vram report --job=ID | --workload=NAME [FLAGS]")
         .after_help(
             "The exit status is 0 if a report is printed, 2 if the exporter has none, 1 if the exporter cannot be asked, and \
-             64 if the arguments are wrong. See docs/reports.md.",
+             64 if the arguments are wrong. See docs/sizing.md.",
         )
         .max_term_width(100)
         .arg(
