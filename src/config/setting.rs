@@ -248,7 +248,11 @@ fn hosts<'a>(texts: impl Iterator<Item = &'a str>) -> Result<Setting, String> {
         }
         Ok(text.trim_end_matches('.').to_ascii_lowercase())
     };
-    Ok(Setting::Text(texts.map(host).collect::<Result<Vec<_>, _>>()?.join(",")))
+    let hosts = texts.map(host).collect::<Result<Vec<_>, _>>()?;
+    if hosts.is_empty() {
+        return Err(format!("must be {}", Kind::Hosts.allowed()));
+    }
+    Ok(Setting::Text(hosts.join(",")))
 }
 
 fn addresses<'a>(texts: impl Iterator<Item = &'a str>) -> Result<Setting, String> {

@@ -426,6 +426,10 @@ fn hostile_files_are_refused() {
         ("a.yaml", b"memory:\n  rate: .nan\n".to_vec(), "line 2"),
         ("a.toml", b"memory.rate = inf".to_vec(), "from 1 to 1000"),
         ("a.toml", b"[path]\nprocfs = \"/\\u0000\"".to_vec(), "must be a path"),
+        ("a.toml", b"web.allowed-hosts = []".to_vec(), "must be one or more names or IP addresses without ports"),
+        ("a.yaml", b"metrics:\n  include: []\n".to_vec(), "must be one or more names, which may contain"),
+        ("a.toml", b"path.passwd = []".to_vec(), "must be a path"),
+        ("a.toml", b"web.listen-address = [\":1\", 2]".to_vec(), "must be a list of strings such as \":9836\""),
     ] {
         let message = from_text(name, &text).expect_err(why);
         assert!(message.contains(why) && message.lines().count() == 1 && message.len() < 500, "{name}: {message}");

@@ -160,6 +160,7 @@ fn assert_bounded(config: &Config) {
     within(web.read_timeout, 100, 600);
     within(web.write_timeout, 100, 600);
     within(web.idle_timeout, 100, 86_400);
+    assert!(web.allowed_hosts.iter().all(|host| !host.is_empty()), "{web:?}");
     let names = metrics.include.iter().chain(&metrics.exclude);
     let is_plain = |name: &String| name.chars().all(|c| c.is_ascii_alphanumeric() || "_*?[]!-".contains(c));
     assert!(names.clone().all(|name| !name.is_empty() && is_plain(name)), "{metrics:?}");
