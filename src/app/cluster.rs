@@ -33,7 +33,9 @@ pub(super) fn follow(config: &Config, snapshot: &Arc<Snapshot>, faults: &Arc<Fau
     if let (Some(server), Some(node)) = (&config.api_server, &config.node_name) {
         let server = match server.clone() {
             ApiServer::InCluster => api::Server::InCluster,
-            ApiServer::At { url, token_file, ca_file } => api::Server::At { url, token_file, ca_file },
+            ApiServer::At(url) => {
+                api::Server::At { url, token_file: config.token_file.clone(), ca_file: config.ca_file.clone() }
+            }
         };
         let settings =
             api::Settings { server, node: node.clone(), timeout: config.timeout, list_again: api::LIST_AGAIN };

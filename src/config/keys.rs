@@ -184,14 +184,14 @@ const OTHERS: &[Key] = &[
         name: "kubernetes.token-file",
         default: None,
         kind: Kind::Path("FILE"),
-        set: |c, s| c.kubernetes.set_token_file(s.path()),
+        set: |c, s| c.kubernetes.token_file = s.path(),
         help: "A bearer token for the API server, read again when it changes. Not with \"in-cluster\".",
     },
     Key {
         name: "kubernetes.ca-file",
         default: None,
         kind: Kind::Path("FILE"),
-        set: |c, s| c.kubernetes.set_ca_file(s.path()),
+        set: |c, s| c.kubernetes.ca_file = s.path(),
         help: "The certificates to trust for the API server, in PEM. Not with \"in-cluster\".",
     },
     Key {

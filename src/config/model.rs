@@ -183,8 +183,12 @@ pub struct Profiling {
 pub struct Kubernetes {
     /// `kubernetes.node-name`; set if `api_server` is.
     pub node_name: Option<String>,
-    /// `kubernetes.api-server`, with `token-file` and `ca-file`.
+    /// `kubernetes.api-server`
     pub api_server: Option<ApiServer>,
+    /// `kubernetes.token-file`; only with an API server at a URL.
+    pub token_file: Option<PathBuf>,
+    /// `kubernetes.ca-file`; only with an API server at a URL.
+    pub ca_file: Option<PathBuf>,
     /// `kubernetes.pod-resources`: the kubelet's socket.
     pub pod_resources: Option<PathBuf>,
     /// `kubernetes.pod-resources-interval`
@@ -205,39 +209,16 @@ pub struct Slurm {
 pub enum ApiServer {
     /// The server of the cluster that the exporter's pod runs in, accessed with the pod's service account.
     InCluster,
-    /// A server at a URL.
-    At {
-        /// `https://host:port`, or `http://` on this machine.
-        url: String,
-        /// `kubernetes.token-file`
-        token_file: Option<PathBuf>,
-        /// `kubernetes.ca-file`
-        ca_file: Option<PathBuf>,
-    },
-}
-
-impl Kubernetes {
-    /// Sets `kubernetes.token-file`, which only an API server at a URL has.
-    pub(super) fn set_token_file(&mut self, path: Option<PathBuf>) {
-        if let Some(ApiServer::At { token_file, .. }) = &mut self.api_server {
-            *token_file = path;
-        }
-    }
-
-    /// Sets `kubernetes.ca-file`, which only an API server at a URL has.
-    pub(super) fn set_ca_file(&mut self, path: Option<PathBuf>) {
-        if let Some(ApiServer::At { ca_file, .. }) = &mut self.api_server {
-            *ca_file = path;
-        }
-    }
+    /// A server at a URL: `https://host:port`, or `http://` on this machine.
+    At(String),
 }
 
 impl ApiServer {
-    /// The server that `kubernetes.api-server` names, without a token file or a CA file.
+    /// The server that `kubernetes.api-server` names.
     pub(super) fn of(text: String) -> Self {
         match text.as_str() {
             IN_CLUSTER => Self::InCluster,
-            _ => Self::At { url: text, token_file: None, ca_file: None },
+            _ => Self::At(text),
         }
     }
 }
