@@ -26,9 +26,9 @@ pub(super) fn fit(config: &Config, effective: &Layer, problems: &[Problem]) -> V
     let mut found = Vec::new();
     let mut require = |key: &'static str, other: &str, fits: bool, must_be: String| {
         if !fits && !bad(key) && !bad(other) {
-            let (setting, origin) = effective.get(key);
+            let (value, origin) = effective.get(key);
             let why = format!("must be {must_be} ({})", effective.get(other).1);
-            let value = setting.to_toml().unwrap_or_default();
+            let value = value.unwrap_or_default().to_owned();
             found.push(Problem::Together { key, value, origin: origin.to_owned(), why });
         }
     };
@@ -98,9 +98,9 @@ pub(super) fn fit(config: &Config, effective: &Layer, problems: &[Problem]) -> V
 /// The keys that are set although they would have no effect beside `--demo`.
 fn overruled_by_demo(effective: &Layer) -> impl Iterator<Item = Problem> {
     OVERRULED_BY_DEMO.into_iter().filter_map(|(key, own)| {
-        let (setting, origin) = effective.get(key);
+        let (value, origin) = effective.get(key);
         let why = format!("has no effect with --demo, whose machine has {own} of its own: remove one of the two");
-        let value = setting.to_toml().unwrap_or_default();
+        let value = value.unwrap_or_default().to_owned();
         (origin != DEFAULT).then(|| Problem::Together { key, value, origin: origin.to_owned(), why })
     })
 }

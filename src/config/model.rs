@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::address::ListenAddress;
-use super::forms::IN_CLUSTER;
 pub use otlp::{Otlp, OtlpNames};
 
 /// The checked configuration. It does not change while the exporter runs.
@@ -213,16 +212,6 @@ pub enum ApiServer {
     At(String),
 }
 
-impl ApiServer {
-    /// The server that `kubernetes.api-server` names.
-    pub(super) fn of(text: String) -> Self {
-        match text.as_str() {
-            IN_CLUSTER => Self::InCluster,
-            _ => Self::At(text),
-        }
-    }
-}
-
 /// The listener that serves dcgm-exporter's families.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Dcgm {
@@ -246,20 +235,6 @@ pub enum DcgmNames {
     ExporterMain,
     /// `dcgm-4.6`: the field names of DCGM 4.6.
     Dcgm46,
-}
-
-impl DcgmNames {
-    /// The values of the key.
-    pub const WORDS: [&'static str; 3] = ["exporter-4.8", "exporter-main", "dcgm-4.6"];
-
-    /// The names that a value of the key selects; the default for any other text.
-    pub(super) fn of(word: Option<&str>) -> Self {
-        match word {
-            Some("exporter-main") => Self::ExporterMain,
-            Some("dcgm-4.6") => Self::Dcgm46,
-            _ => Self::Exporter48,
-        }
-    }
 }
 
 /// The socket on which processes report the state of their memory allocators.

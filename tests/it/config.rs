@@ -145,7 +145,7 @@ fn company(key: &Key) -> Vec<&'static Key> {
 fn changed_in_file(key: &Key) -> String {
     let text = changed(key);
     // Permissions are text, because in a number a leading zero is ignored or is an error.
-    let bare = ["true", "false"].contains(&text) || (text.parse::<f64>().is_ok() && key.kind != Kind::Mode);
+    let bare = ["true", "false"].contains(&text) || (text.parse::<f64>().is_ok() && !matches!(key.kind, Kind::Mode(_)));
     if bare { text.to_owned() } else { format!("{text:?}") }
 }
 
