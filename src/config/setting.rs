@@ -312,10 +312,11 @@ fn host(text: &str) -> Result<String, String> {
         return Ok(format!("[{}]", bare.to_ascii_lowercase()));
     }
     let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
-    if text.is_empty() || !text.bytes().all(is_name) {
+    let name = text.trim_end_matches('.');
+    if name.is_empty() || !name.bytes().all(is_name) {
         return Err(format!("{} is not a name or an IP address without a port", preview(text)));
     }
-    Ok(text.trim_end_matches('.').to_ascii_lowercase())
+    Ok(name.to_ascii_lowercase())
 }
 
 /// A TOML basic string. No setting contains a control character, so only quotes and backslashes are escaped.

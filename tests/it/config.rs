@@ -358,6 +358,7 @@ fn impossible_values_are_refused() {
         ("--process.command-line=yes", "true or false"),
         ("--web.listen-address=gpu-1:1", "names are not resolved"),
         ("--web.telemetry-path=/healthz", "one of the exporter's other paths"),
+        ("--web.allowed-hosts=gpu1,.", "\".\" is not a name or an IP address without a port"),
         ("--log.level=inof", "must be a level"),
         ("--demo=", "flag --demo"),
         ("--once=yes", "command line"),
