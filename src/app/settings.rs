@@ -151,12 +151,12 @@ pub(super) fn feed(config: &Config) -> Feed {
 
 /// The settings of the follower of the API server; `None` without a server or a node.
 pub(super) fn api_server(config: &Config) -> Option<api::Settings> {
-    let server = match config.kubernetes.api_server.clone()? {
+    let of = &config.kubernetes;
+    let server = match of.api_server.clone()? {
         ApiServer::InCluster => api::Server::InCluster,
-        ApiServer::At { url, token_file, ca_file } => api::Server::At { url, token_file, ca_file },
+        ApiServer::At(url) => api::Server::At { url, token_file: of.token_file.clone(), ca_file: of.ca_file.clone() },
     };
-    let node = config.kubernetes.node_name.clone()?;
-    Some(api::Settings { server, node, timeout: config.kubernetes.timeout, list_again: api::LIST_AGAIN })
+    Some(api::Settings { server, node: of.node_name.clone()?, timeout: of.timeout, list_again: api::LIST_AGAIN })
 }
 
 /// The settings of the follower of the kubelet; `None` without its socket.

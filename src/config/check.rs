@@ -3,11 +3,9 @@
 use std::time::Duration;
 
 use super::address::ListenAddress;
-use super::forms::IN_CLUSTER;
 use super::layers::{DEFAULT, Layer};
-use super::model::Config;
+use super::model::{ApiServer, Config};
 use super::problem::Problem;
-use super::setting::Setting;
 use super::units::format_duration;
 
 /// A GPU may miss one idle sample before it counts as stale.
@@ -28,9 +26,9 @@ pub(super) fn fit(config: &Config, effective: &Layer, problems: &[Problem]) -> V
     let mut found = Vec::new();
     let mut require = |key: &'static str, other: &str, fits: bool, must_be: String| {
         if !fits && !bad(key) && !bad(other) {
-            let (setting, origin) = effective.get(key);
+            let (value, origin) = effective.get(key);
             let why = format!("must be {must_be} ({})", effective.get(other).1);
-            let value = setting.to_toml().unwrap_or_default();
+            let value = value.unwrap_or_default().to_owned();
             found.push(Problem::Together { key, value, origin: origin.to_owned(), why });
         }
     };
@@ -77,19 +75,19 @@ pub(super) fn fit(config: &Config, effective: &Layer, problems: &[Problem]) -> V
     let fits = config.otlp.endpoint.is_none() || interval <= window;
     let must_be = format!("at most memory.peak-window = {}, or peaks are lost", format_duration(window));
     require("otlp.interval", "memory.peak-window", fits, must_be);
-    for file in ["otlp.headers-file", "otlp.ca-file"] {
-        let fits = config.otlp.endpoint.is_some() || *effective.get(file).0 == Setting::Unset;
-        require(file, "otlp.endpoint", fits, "given together with otlp.endpoint".to_owned());
+    for (key, file) in [("otlp.headers-file", &config.otlp.headers_file), ("otlp.ca-file", &config.otlp.ca_file)] {
+        let fits = config.otlp.endpoint.is_some() || file.is_none();
+        require(key, "otlp.endpoint", fits, "given together with otlp.endpoint".to_owned());
     }
 
-    let server = effective.get("kubernetes.api-server").0.text();
-    let named = server.is_none() || config.kubernetes.node_name.is_some();
+    let cluster = &config.kubernetes;
+    let named = cluster.api_server.is_none() || cluster.node_name.is_some();
     let must_be = "given together with kubernetes.node-name, since only this node's pods are requested".to_owned();
     require("kubernetes.api-server", "kubernetes.node-name", named, must_be);
-    let has_url = server.is_some_and(|server| server != IN_CLUSTER);
-    for file in ["kubernetes.token-file", "kubernetes.ca-file"] {
-        let fits = has_url || *effective.get(file).0 == Setting::Unset;
-        require(file, "kubernetes.api-server", fits, "given together with a URL as kubernetes.api-server".to_owned());
+    let has_url = matches!(cluster.api_server, Some(ApiServer::At(_)));
+    for (key, file) in [("kubernetes.token-file", &cluster.token_file), ("kubernetes.ca-file", &cluster.ca_file)] {
+        let fits = has_url || file.is_none();
+        require(key, "kubernetes.api-server", fits, "given together with a URL as kubernetes.api-server".to_owned());
     }
     if config.demo.is_some() {
         found.extend(overruled_by_demo(effective));
@@ -100,9 +98,9 @@ pub(super) fn fit(config: &Config, effective: &Layer, problems: &[Problem]) -> V
 /// The keys that are set although they would have no effect beside `--demo`.
 fn overruled_by_demo(effective: &Layer) -> impl Iterator<Item = Problem> {
     OVERRULED_BY_DEMO.into_iter().filter_map(|(key, own)| {
-        let (setting, origin) = effective.get(key);
+        let (value, origin) = effective.get(key);
         let why = format!("has no effect with --demo, whose machine has {own} of its own: remove one of the two");
-        let value = setting.to_toml().unwrap_or_default();
+        let value = value.unwrap_or_default().to_owned();
         (origin != DEFAULT).then(|| Problem::Together { key, value, origin: origin.to_owned(), why })
     })
 }

@@ -74,12 +74,12 @@ fn key_flag(key: &'static Key) -> Arg {
         .allow_negative_numbers(true)
         .value_parser(value_parser!(OsString));
     let arg = match key.kind {
-        Kind::Path("DIR") => arg.value_hint(ValueHint::DirPath),
-        Kind::Path(_) => arg.value_hint(ValueHint::FilePath),
+        Kind::Path("DIR", _) | Kind::Folder(_) => arg.value_hint(ValueHint::DirPath),
+        Kind::Path(..) => arg.value_hint(ValueHint::FilePath),
         _ => arg.value_hint(ValueHint::Other),
     };
     match key.kind {
-        Kind::Switch => arg.num_args(0..=1).require_equals(true).default_missing_value("true"),
+        Kind::Switch(_) => arg.num_args(0..=1).require_equals(true).default_missing_value("true"),
         _ => arg.num_args(1),
     }
 }
@@ -106,9 +106,5 @@ fn extra_flag(&(name, value_name, help): &Extra) -> Arg {
 
 /// The words from which the value of a flag is chosen; none if the value can be something else too.
 pub fn words(flag: &str) -> Vec<&'static str> {
-    match Key::find(flag).map(|key| key.kind) {
-        Some(Kind::Choice(words)) => words.to_vec(),
-        Some(Kind::Switch) => vec!["true", "false"],
-        _ => Vec::new(),
-    }
+    Key::find(flag).map(|key| key.kind.words()).unwrap_or_default()
 }

@@ -17,7 +17,7 @@ const OF_PROGRAMS: [&str; 4] =
     ["VRAM_EXPORTER_ARM", "VRAM_EXPORTER_GPU_MEMORY_LIMIT", "VRAM_EXPORTER_INTERVAL", "VRAM_EXPORTER_SOCKET"];
 
 /// The settings from the environment.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Environment {
     pub(super) layer: Layer,
     /// [`CONFIG_FILE`]; absent if it is empty.

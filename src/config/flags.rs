@@ -10,14 +10,13 @@ use super::command::{ALIASES, EXTRAS, command};
 use super::keys::{Key, LISTEN_ADDRESS, keys};
 use super::layers::Layer;
 use super::problem::{MESSAGE, Problem, nearest, preview};
-use super::setting::Kind;
 use crate::text::untrusted;
 
 /// What to do with the configuration instead of running. At most one may be given.
 const ACTIONS: [&str; 3] = ["once", "check-config", "print-config"];
 
 /// The settings from the command line.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct CommandLine {
     pub(super) layer: Layer,
     pub(super) config_file: Option<PathBuf>,
@@ -63,10 +62,7 @@ fn read_key(key: &'static Key, matches: &ArgMatches, layer: &mut Layer, problems
     let read = match texts.as_deref() {
         None => Err("is not UTF-8 text".to_owned()),
         Some([one]) => key.read_text(one),
-        Some(several) if [Kind::Addresses, Kind::Globs, Kind::Hosts].contains(&key.kind) => {
-            key.read_text(&several.join(","))
-        }
-        Some(_) => Err("is given more than once; give it once".to_owned()),
+        Some(several) => key.kind.read_repeated(several).map(Some),
     };
     layer.take(key, read, &format!("flag --{}", key.name), shown.join(", "), problems);
 }

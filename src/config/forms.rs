@@ -5,10 +5,11 @@ use std::net::IpAddr;
 
 use tracing_subscriber::filter::LevelFilter;
 
+use super::model::ApiServer;
 use crate::server_url::ServerUrl;
 
 /// The value of `kubernetes.api-server` inside a pod that has a service account.
-pub(super) const IN_CLUSTER: &str = "in-cluster";
+const IN_CLUSTER: &str = "in-cluster";
 
 /// The longest node name that Kubernetes allows.
 const LONGEST_NODE_NAME: usize = 253;
@@ -86,11 +87,10 @@ pub(super) fn is_group(text: &str) -> bool {
     !text.is_empty() && text.len() <= LONGEST_NODE_NAME && !text.starts_with('-') && text.chars().all(plain)
 }
 
-/// Whether `text` is [`IN_CLUSTER`] or the URL of an API server. A token is sent only over TLS, or within
-/// this machine.
-pub(super) fn check_api_server(text: &str) -> Result<(), String> {
+/// Reads [`IN_CLUSTER`] or the URL of an API server. A token is sent only over TLS, or within this machine.
+pub(super) fn api_server(text: &str) -> Result<ApiServer, String> {
     if text == IN_CLUSTER {
-        return Ok(());
+        return Ok(ApiServer::InCluster);
     }
     let example = "https://10.0.0.1:6443";
     let url = ServerUrl::parse(text, example, "kubernetes.token-file")
@@ -101,7 +101,7 @@ pub(super) fn check_api_server(text: &str) -> Result<(), String> {
     let is_local =
         || url.host() == "localhost" || url.host().parse().is_ok_and(|address: IpAddr| address.is_loopback());
     if url.is_https() || is_local() {
-        return Ok(());
+        return Ok(ApiServer::At(text.to_owned()));
     }
     Err("http:// is for a proxy on this machine only; give an https:// URL".to_owned())
 }
@@ -109,6 +109,11 @@ pub(super) fn check_api_server(text: &str) -> Result<(), String> {
 /// Whether `text` can be the URL of an OTLP/HTTP receiver. A secret belongs in a header, because the URL is shown in logs.
 pub(super) fn check_otlp_endpoint(text: &str) -> Result<(), String> {
     ServerUrl::parse(text, "http://localhost:4318", "otlp.headers-file").map(drop)
+}
+
+/// Whether `text` can be a path in the file system.
+pub(super) fn is_path(text: &str) -> bool {
+    !text.is_empty() && !text.contains(char::is_control)
 }
 
 /// Whether the text is the name of a metric family, possibly with wildcards.
@@ -224,11 +229,12 @@ mod tests {
         for good in
             ["in-cluster", "https://10.0.0.1:6443", "https://[fd00::1]", "https://k8s.example", "http://127.0.0.1:8001"]
         {
-            assert_eq!(check_api_server(good), Ok(()), "{good}");
+            let server = if good == IN_CLUSTER { ApiServer::InCluster } else { ApiServer::At(good.to_owned()) };
+            assert_eq!(api_server(good), Ok(server), "{good}");
         }
         let others = ["http://10.0.0.1:8080", "http://[fd00::1]:80", "https://a/b", "http://127.0.0.1.example"];
         for bad in REFUSED.into_iter().chain(SECRET).chain(others) {
-            let why = check_api_server(bad).unwrap_err();
+            let why = api_server(bad).unwrap_err();
             assert!(why.contains("https://") || why.contains(IN_CLUSTER), "{bad:?}: {why}");
             assert!(!why.contains("s3"), "{why}");
         }

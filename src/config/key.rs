@@ -2,7 +2,6 @@
 
 use ::config::ValueKind;
 
-use super::model::Config;
 use super::setting::{Kind, Setting};
 
 /// The sections in order: the first part of a key's name, and a heading.
@@ -34,15 +33,24 @@ pub struct Key {
     pub name: &'static str,
     /// The default as text, absent if the key is not set by default.
     pub default: Option<&'static str>,
-    /// The kind of the value.
+    /// The kind of the value, with the field of the configuration that it is for.
     pub kind: Kind,
-    /// Sets the key's field in the configuration.
-    pub(super) set: fn(&mut Config, &Setting),
     /// The help, with units.
     pub help: &'static str,
 }
 
 impl Key {
+    /// A key without a help.
+    pub(super) const fn new(name: &'static str, default: Option<&'static str>, kind: Kind) -> Self {
+        Self { name, default, kind, help: "" }
+    }
+
+    /// Adds the help, without which no key may be in the table.
+    pub(super) const fn help(mut self, help: &'static str) -> Self {
+        self.help = help;
+        self
+    }
+
     /// The section, and the name within it.
     pub fn parts(&self) -> (&'static str, &'static str) {
         self.name.split_once('.').expect("every key in the table has a section; a test checks this")
@@ -56,32 +64,29 @@ impl Key {
     /// The help, with the allowed values if the help does not name them.
     pub(super) fn full_help(&self) -> String {
         match self.kind {
-            Kind::Duration { .. } | Kind::Number { .. } | Kind::Count { .. } | Kind::Choice(_) => {
+            Kind::Duration(..) | Kind::Hertz(..) | Kind::Count(..) | Kind::Choice(_) => {
                 format!("{} Value: {}.", self.help, self.kind.allowed())
             }
             _ => self.help.to_owned(),
         }
     }
 
-    /// The default as a setting.
-    pub(super) fn default_setting(&self) -> Setting {
-        match self.default {
-            None => Setting::Unset,
-            Some(text) => self.kind.read_text(text).expect("every default is valid; a test checks this"),
-        }
+    /// The default as a setting; `None` if the key is not set by default.
+    pub(super) fn default_setting(&self) -> Option<Setting> {
+        self.default.map(|text| self.kind.read_text(text).expect("every default is valid; a test checks this"))
     }
 
-    /// Reads the text of a flag or a variable. Empty text unsets a key that has no default.
-    pub(super) fn read_text(&self, text: &str) -> Result<Setting, String> {
-        if text.is_empty() && self.default.is_none() { Ok(Setting::Unset) } else { self.kind.read_text(text) }
+    /// Reads the text of a flag or a variable. Empty text unsets a key that has no default: the result is `None`.
+    pub(super) fn read_text(&self, text: &str) -> Result<Option<Setting>, String> {
+        if text.is_empty() && self.default.is_none() { Ok(None) } else { self.kind.read_text(text).map(Some) }
     }
 
-    /// Reads a value from a file. Empty text, or YAML's null, unsets a key that has no default.
-    pub(super) fn read_value(&self, value: &ValueKind) -> Result<Setting, String> {
+    /// Reads a value from a file. Empty text, or YAML's null, unsets a key that has no default: the result is `None`.
+    pub(super) fn read_value(&self, value: &ValueKind) -> Result<Option<Setting>, String> {
         match value {
-            ValueKind::Nil if self.default.is_none() => Ok(Setting::Unset),
+            ValueKind::Nil if self.default.is_none() => Ok(None),
             ValueKind::String(text) if text.is_empty() => self.read_text(text),
-            other => self.kind.read_value(other),
+            other => self.kind.read_value(other).map(Some),
         }
     }
 }

@@ -12,10 +12,11 @@ use super::setting::Setting;
 /// The origin of a setting that no source gives.
 pub(super) const DEFAULT: &str = "default";
 
-/// Settings by the names of their keys, each with its origin: those of one source, or all effective ones.
-#[derive(Debug, Clone, Default)]
+/// Settings by the names of their keys, each with its origin: those of one source, or all effective ones. `None` is the
+/// setting of a key that is deliberately without a value.
+#[derive(Default)]
 pub(super) struct Layer {
-    settings: BTreeMap<&'static str, (Setting, String)>,
+    settings: BTreeMap<&'static str, (Option<Setting>, String)>,
 }
 
 impl Layer {
@@ -30,13 +31,15 @@ impl Layer {
     pub(super) fn take(
         &mut self,
         key: &'static Key,
-        read: Result<Setting, String>,
+        read: Result<Option<Setting>, String>,
         origin: &str,
         shown: String,
         problems: &mut Vec<Problem>,
     ) {
         match read {
-            Ok(setting) => drop(self.settings.insert(key.name, (setting, origin.to_owned()))),
+            Ok(setting) => {
+                self.settings.insert(key.name, (setting, origin.to_owned()));
+            }
             Err(why) => problems.push(Problem::Value { origin: origin.to_owned(), key: key.name, value: shown, why }),
         }
     }
@@ -52,18 +55,19 @@ impl Layer {
         self
     }
 
-    /// The setting of a key of the table, and its origin. Only for layers that begin with the defaults.
-    pub(super) fn get(&self, name: &str) -> (&Setting, &str) {
+    /// The value of a key of the table in TOML, if it has one, and its origin. Only for layers that begin with the
+    /// defaults.
+    pub(super) fn get(&self, name: &str) -> (Option<&str>, &str) {
         let (setting, origin) =
             self.settings.get(name).expect("the defaults have a setting for every key of the table");
-        (setting, origin)
+        (setting.as_ref().map(|setting| setting.toml.as_str()), origin)
     }
 
     /// The configuration with these settings. Only for layers that begin with the defaults.
     pub(super) fn config(&self) -> Config {
         let mut config = Config::unset();
-        for key in keys() {
-            (key.set)(&mut config, self.get(key.name).0);
+        for setting in self.settings.values().filter_map(|(setting, _)| setting.as_ref()) {
+            (setting.put)(&mut config);
         }
         config
     }

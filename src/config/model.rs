@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::address::ListenAddress;
-use super::forms::IN_CLUSTER;
 pub use otlp::{Otlp, OtlpNames};
 
 /// The checked configuration. It does not change while the exporter runs.
@@ -183,8 +182,12 @@ pub struct Profiling {
 pub struct Kubernetes {
     /// `kubernetes.node-name`; set if `api_server` is.
     pub node_name: Option<String>,
-    /// `kubernetes.api-server`, with `token-file` and `ca-file`.
+    /// `kubernetes.api-server`
     pub api_server: Option<ApiServer>,
+    /// `kubernetes.token-file`; only with an API server at a URL.
+    pub token_file: Option<PathBuf>,
+    /// `kubernetes.ca-file`; only with an API server at a URL.
+    pub ca_file: Option<PathBuf>,
     /// `kubernetes.pod-resources`: the kubelet's socket.
     pub pod_resources: Option<PathBuf>,
     /// `kubernetes.pod-resources-interval`
@@ -205,41 +208,8 @@ pub struct Slurm {
 pub enum ApiServer {
     /// The server of the cluster that the exporter's pod runs in, accessed with the pod's service account.
     InCluster,
-    /// A server at a URL.
-    At {
-        /// `https://host:port`, or `http://` on this machine.
-        url: String,
-        /// `kubernetes.token-file`
-        token_file: Option<PathBuf>,
-        /// `kubernetes.ca-file`
-        ca_file: Option<PathBuf>,
-    },
-}
-
-impl Kubernetes {
-    /// Sets `kubernetes.token-file`, which only an API server at a URL has.
-    pub(super) fn set_token_file(&mut self, path: Option<PathBuf>) {
-        if let Some(ApiServer::At { token_file, .. }) = &mut self.api_server {
-            *token_file = path;
-        }
-    }
-
-    /// Sets `kubernetes.ca-file`, which only an API server at a URL has.
-    pub(super) fn set_ca_file(&mut self, path: Option<PathBuf>) {
-        if let Some(ApiServer::At { ca_file, .. }) = &mut self.api_server {
-            *ca_file = path;
-        }
-    }
-}
-
-impl ApiServer {
-    /// The server that `kubernetes.api-server` names, without a token file or a CA file.
-    pub(super) fn of(text: String) -> Self {
-        match text.as_str() {
-            IN_CLUSTER => Self::InCluster,
-            _ => Self::At { url: text, token_file: None, ca_file: None },
-        }
-    }
+    /// A server at a URL: `https://host:port`, or `http://` on this machine.
+    At(String),
 }
 
 /// The listener that serves dcgm-exporter's families.
@@ -265,20 +235,6 @@ pub enum DcgmNames {
     ExporterMain,
     /// `dcgm-4.6`: the field names of DCGM 4.6.
     Dcgm46,
-}
-
-impl DcgmNames {
-    /// The values of the key.
-    pub const WORDS: [&'static str; 3] = ["exporter-4.8", "exporter-main", "dcgm-4.6"];
-
-    /// The names that a value of the key selects; the default for any other text.
-    pub(super) fn of(word: Option<&str>) -> Self {
-        match word {
-            Some("exporter-main") => Self::ExporterMain,
-            Some("dcgm-4.6") => Self::Dcgm46,
-            _ => Self::Exporter48,
-        }
-    }
 }
 
 /// The socket on which processes report the state of their memory allocators.

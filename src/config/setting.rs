@@ -1,6 +1,10 @@
 //! The kinds of values, and one checked value. Everything that concerns a single key is checked here; what concerns
 //! several keys is checked in `check`.
+//!
+//! Invariant: each kind contains a field of the type that it reads, so a value cannot reach a field of another type.
 
+use std::net::Ipv6Addr;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -8,109 +12,123 @@ use ::config::ValueKind;
 
 use super::address::ListenAddress;
 use super::forms::{
-    check_api_server, check_node_name, check_otlp_endpoint, check_url_path, is_glob, is_group, log_filter, octal,
+    api_server, check_node_name, check_otlp_endpoint, check_url_path, is_glob, is_group, is_path, log_filter, octal,
 };
+use super::model::{ApiServer, Config};
 use super::problem::preview;
 use super::units::{format_duration, parse_duration, with_unit};
 use crate::server_url::without_secrets;
 
-/// The kind of a key's value.
-#[derive(Debug, Clone, Copy, PartialEq)]
+/// A field of the configuration.
+pub type Field<T> = fn(&mut Config) -> &mut T;
+
+/// A word of a choice, with the function that sets what the word stands for.
+pub type Word = (&'static str, fn(&mut Config));
+
+/// The kind of a key's value, with the field that the value is for.
+#[derive(Debug)]
 pub enum Kind {
     /// Addresses to listen on: a list in a file, repeated as a flag, separated by commas elsewhere.
-    Addresses,
+    Addresses(Field<Vec<ListenAddress>>),
     /// Names with wildcards: a list in a file, repeated as a flag, separated by commas elsewhere.
-    Globs,
-    /// Names of hosts and IP addresses, without ports: a list in a file, repeated as a flag, separated by commas elsewhere.
-    Hosts,
+    Globs(Field<Vec<String>>),
+    /// Names of hosts and IP addresses, without ports: a list in a file, repeated as a flag, separated by commas
+    /// elsewhere.
+    Hosts(Field<Vec<String>>),
     /// A path on the web server.
-    UrlPath,
+    UrlPath(Field<String>),
     /// A path in the file system. The text is the placeholder that the help shows.
-    Path(&'static str),
-    /// A time span with its unit; both bounds are inclusive.
-    Duration {
-        /// The shortest.
-        min: Duration,
-        /// The longest.
-        max: Duration,
-    },
-    /// A number with or without a fraction, in hertz; both bounds are inclusive.
-    Number {
-        /// The least.
-        min: f64,
-        /// The greatest.
-        max: f64,
-    },
-    /// A whole number; both bounds are inclusive.
-    Count {
-        /// The least.
-        min: u64,
-        /// The greatest.
-        max: u64,
-    },
+    Path(&'static str, Field<Option<PathBuf>>),
+    /// The path of a folder that is always set.
+    Folder(Field<PathBuf>),
+    /// A time span with its unit, within these bounds.
+    Duration(RangeInclusive<Duration>, Field<Duration>),
+    /// A number with or without a fraction, in hertz, within these bounds.
+    Hertz(RangeInclusive<f64>, Field<f64>),
+    /// A whole number within these bounds.
+    Count(RangeInclusive<usize>, Field<usize>),
     /// `true` or `false`.
-    Switch,
+    Switch(Field<bool>),
     /// One of a few words.
-    Choice(&'static [&'static str]),
+    Choice(&'static [Word]),
     /// A log level or levels by target.
-    LogFilter,
+    LogFilter(Field<String>),
     /// The name of a Kubernetes node.
-    NodeName,
+    NodeName(Field<Option<String>>),
     /// `in-cluster`, or the URL of an API server.
-    ApiServer,
+    ApiServer(Field<Option<ApiServer>>),
     /// The URL of an OTLP/HTTP receiver.
-    OtlpEndpoint,
+    OtlpEndpoint(Field<Option<String>>),
     /// Permissions of a file, in octal.
-    Mode,
+    Mode(Field<u32>),
     /// A group, as a name or a number.
-    Group,
+    Group(Field<Option<String>>),
 }
 
-/// One value, checked against its key's [`Kind`].
-#[derive(Debug, Clone, PartialEq)]
-pub enum Setting {
-    /// Deliberately without a value; only for keys without a default.
-    Unset,
-    /// A path, a word or a filter.
-    Text(String),
-    /// At least one, all different.
-    Addresses(Vec<ListenAddress>),
-    /// A time span.
-    Duration(Duration),
-    /// A finite number.
-    Number(f64),
-    /// A whole number.
-    Count(u64),
-    /// On or off.
-    Switch(bool),
+/// One checked value.
+pub(super) struct Setting {
+    /// The value in TOML.
+    pub(super) toml: String,
+    /// Puts the value into its field of the configuration.
+    pub(super) put: Box<dyn Fn(&mut Config)>,
+}
+
+impl Setting {
+    fn new<T: Clone + 'static>(field: &Field<T>, value: T, toml: String) -> Self {
+        let field = *field;
+        Self { toml, put: Box::new(move |config: &mut Config| *field(config) = value.clone()) }
+    }
+
+    /// A value that TOML writes as this text.
+    fn text<T: Clone + 'static>(field: &Field<T>, value: T, text: &str) -> Self {
+        Self::new(field, value, toml_string(text))
+    }
+
+    /// A number within its bounds; `None` for any other, and for NaN, with which every comparison is false.
+    fn within<T>(allowed: &RangeInclusive<T>, field: &Field<T>, number: Option<T>) -> Option<Self>
+    where
+        T: PartialOrd + Copy + ToString + 'static,
+    {
+        let number = number.filter(|number| allowed.contains(number))?;
+        Some(Self::new(field, number, number.to_string()))
+    }
 }
 
 impl Kind {
     /// The name of the value in the help.
     pub(super) fn value_name(&self) -> &'static str {
         match self {
-            Self::Addresses => "ADDRESS",
-            Self::Globs => "NAME",
-            Self::Hosts => "HOST",
-            Self::UrlPath => "PATH",
-            Self::Path(name) => name,
-            Self::Duration { .. } => "DURATION",
-            Self::Number { .. } => "HZ",
-            Self::Count { .. } => "COUNT",
-            Self::Switch => "BOOL",
+            Self::Addresses(_) => "ADDRESS",
+            Self::Globs(_) | Self::NodeName(_) => "NAME",
+            Self::Hosts(_) => "HOST",
+            Self::UrlPath(_) => "PATH",
+            Self::Path(name, _) => name,
+            Self::Folder(_) => "DIR",
+            Self::Duration(..) => "DURATION",
+            Self::Hertz(..) => "HZ",
+            Self::Count(..) => "COUNT",
+            Self::Switch(_) => "BOOL",
             Self::Choice(_) => "FORMAT",
-            Self::LogFilter => "LEVEL",
-            Self::NodeName => "NAME",
-            Self::ApiServer | Self::OtlpEndpoint => "URL",
-            Self::Mode => "MODE",
-            Self::Group => "GROUP",
+            Self::LogFilter(_) => "LEVEL",
+            Self::ApiServer(_) | Self::OtlpEndpoint(_) => "URL",
+            Self::Mode(_) => "MODE",
+            Self::Group(_) => "GROUP",
+        }
+    }
+
+    /// The words from which the value is chosen; none if the value can be something else too.
+    pub(super) fn words(&self) -> Vec<&'static str> {
+        match self {
+            Self::Choice(words) => words.iter().map(|(word, _)| *word).collect(),
+            Self::Switch(_) => vec!["true", "false"],
+            _ => Vec::new(),
         }
     }
 
     /// A refused value as a message shows it, without what could be secret.
     pub(super) fn shown(&self, text: &str) -> String {
         match self {
-            Self::ApiServer | Self::OtlpEndpoint => preview(&without_secrets(text)),
+            Self::ApiServer(_) | Self::OtlpEndpoint(_) => preview(&without_secrets(text)),
             _ => preview(text),
         }
     }
@@ -118,100 +136,133 @@ impl Kind {
     /// The allowed values, for use after "must be" and in the documentation.
     pub(super) fn allowed(&self) -> String {
         match self {
-            Self::Addresses => "one or more addresses".to_owned(),
-            Self::Globs => "one or more names, which may contain *, ? and [ab]".to_owned(),
-            Self::Hosts => "one or more names or IP addresses without ports".to_owned(),
-            Self::UrlPath => "a path that begins with /".to_owned(),
-            Self::Path(_) => "a path".to_owned(),
-            Self::Duration { min, max } => {
-                format!("a duration from {} to {}", format_duration(*min), format_duration(*max))
+            Self::Addresses(_) => "one or more addresses".to_owned(),
+            Self::Globs(_) => "one or more names, which may contain *, ? and [ab]".to_owned(),
+            Self::Hosts(_) => "one or more names or IP addresses without ports".to_owned(),
+            Self::UrlPath(_) => "a path that begins with /".to_owned(),
+            Self::Path(..) | Self::Folder(_) => "a path".to_owned(),
+            Self::Duration(allowed, _) => {
+                let [least, most] = [allowed.start(), allowed.end()].map(|bound| format_duration(*bound));
+                format!("a duration from {least} to {most}")
             }
-            Self::Number { min, max } => format!("a number from {min} to {max}"),
-            Self::Count { min, max } => format!("a whole number from {min} to {max}"),
-            Self::Switch => "true or false".to_owned(),
-            Self::Choice(words) => words.join(" or "),
-            Self::LogFilter => "a log level or levels by target".to_owned(),
-            Self::NodeName => "a node's name".to_owned(),
-            Self::ApiServer => "\"in-cluster\" or a URL".to_owned(),
-            Self::OtlpEndpoint => "a URL".to_owned(),
-            Self::Mode => "permissions in octal, \"0000\" to \"0777\"".to_owned(),
-            Self::Group => "a group's name or number".to_owned(),
+            Self::Hertz(allowed, _) => format!("a number from {} to {}", allowed.start(), allowed.end()),
+            Self::Count(allowed, _) => format!("a whole number from {} to {}", allowed.start(), allowed.end()),
+            Self::Switch(_) | Self::Choice(_) => self.words().join(" or "),
+            Self::LogFilter(_) => "a log level or levels by target".to_owned(),
+            Self::NodeName(_) => "a node's name".to_owned(),
+            Self::ApiServer(_) => "\"in-cluster\" or a URL".to_owned(),
+            Self::OtlpEndpoint(_) => "a URL".to_owned(),
+            Self::Mode(_) => "permissions in octal, \"0000\" to \"0777\"".to_owned(),
+            Self::Group(_) => "a group's name or number".to_owned(),
         }
+    }
+
+    fn refusal(&self) -> String {
+        format!("must be {}", self.allowed())
     }
 
     /// Reads the text of a flag or an environment variable; the error names the allowed values.
     pub(super) fn read_text(&self, text: &str) -> Result<Setting, String> {
-        let read = match self {
-            Self::Addresses => return addresses(text.split(',').map(str::trim)),
-            Self::Globs => return globs(text.split(',').map(str::trim)),
-            Self::Hosts => return hosts(text.split(',').map(str::trim)),
-            Self::UrlPath => return check_url_path(text).map(|()| Setting::Text(text.to_owned())),
-            Self::LogFilter => return log_filter(text).map(Setting::Text),
-            Self::NodeName => return check_node_name(text).map(|()| Setting::Text(text.to_owned())),
-            Self::ApiServer => return check_api_server(text).map(|()| Setting::Text(text.to_owned())),
-            Self::OtlpEndpoint => return check_otlp_endpoint(text).map(|()| Setting::Text(text.to_owned())),
-            Self::Path(_) => {
-                (!text.is_empty() && !text.contains(char::is_control)).then(|| Setting::Text(text.to_owned()))
+        let owned = || text.to_owned();
+        let refused = || self.refusal();
+        match self {
+            Self::Addresses(_) | Self::Globs(_) | Self::Hosts(_) => self.read_list(&entries(&[text])),
+            Self::UrlPath(field) => check_url_path(text).map(|()| Setting::text(field, owned(), text)),
+            Self::LogFilter(field) => log_filter(text).map(|filter| Setting::text(field, filter.clone(), &filter)),
+            Self::NodeName(field) => check_node_name(text).map(|()| Setting::text(field, Some(owned()), text)),
+            Self::ApiServer(field) => api_server(text).map(|server| Setting::text(field, Some(server), text)),
+            Self::OtlpEndpoint(field) => check_otlp_endpoint(text).map(|()| Setting::text(field, Some(owned()), text)),
+            Self::Path(_, field) if is_path(text) => Ok(Setting::text(field, Some(PathBuf::from(text)), text)),
+            Self::Folder(field) if is_path(text) => Ok(Setting::text(field, PathBuf::from(text), text)),
+            Self::Group(field) if is_group(text) => Ok(Setting::text(field, Some(owned()), text)),
+            Self::Path(..) | Self::Folder(_) | Self::Group(_) => Err(refused()),
+            Self::Mode(field) => octal(text).map(|mode| Setting::text(field, mode, text)).ok_or_else(refused),
+            Self::Choice(words) => {
+                let word = words.iter().find(|(word, _)| *word == text).ok_or_else(refused);
+                word.map(|(word, put)| Setting { toml: toml_string(word), put: Box::new(*put) })
             }
-            Self::Mode => octal(text).map(|_| Setting::Text(text.to_owned())),
-            Self::Group => is_group(text).then(|| Setting::Text(text.to_owned())),
-            Self::Choice(words) => words.contains(&text).then(|| Setting::Text(text.to_owned())),
-            Self::Duration { min, max } => {
-                let meant = with_unit(text, *min..=*max).map(|meant| format!("; did you mean \"{meant}\"?"));
-                let read = parse_duration(text).filter(|value| value >= min && value <= max).map(Setting::Duration);
-                return read.ok_or_else(|| format!("must be {}{}", self.allowed(), meant.unwrap_or_default()));
+            Self::Duration(allowed, field) => {
+                let meant = with_unit(text, allowed).map(|meant| format!("; did you mean \"{meant}\"?"));
+                let read = parse_duration(text).filter(|value| allowed.contains(value));
+                let read = read.map(|value| Setting::text(field, value, &format_duration(value)));
+                read.ok_or_else(|| format!("{}{}", refused(), meant.unwrap_or_default()))
             }
-            Self::Number { .. } => return self.read_number(text.parse().ok()),
-            Self::Count { .. } => return self.read_count(text.parse().ok()),
-            Self::Switch => text.parse().ok().map(Setting::Switch),
-        };
-        read.ok_or_else(|| format!("must be {}", self.allowed()))
+            Self::Hertz(allowed, field) => Setting::within(allowed, field, text.parse().ok()).ok_or_else(refused),
+            Self::Count(allowed, field) => Setting::within(allowed, field, text.parse().ok()).ok_or_else(refused),
+            Self::Switch(field) => match text.parse::<bool>() {
+                Ok(on) => Ok(Setting::new(field, on, on.to_string())),
+                Err(_) => Err(refused()),
+            },
+        }
     }
 
     /// Reads a value from a file. Its type must match: a number is not read from a string, nor a duration from a
     /// number.
     pub(super) fn read_value(&self, value: &ValueKind) -> Result<Setting, String> {
-        let textual = !matches!(self, Self::Number { .. } | Self::Count { .. } | Self::Switch);
-        match (self, value) {
-            (_, ValueKind::String(text)) if textual => self.read_text(text),
-            (_, ValueKind::String(_)) => Err(format!("must be {}, written without quotes", self.allowed())),
-            (Self::Addresses, ValueKind::Array(list)) => {
-                addresses(texts(list).ok_or("must be a list of strings such as \":9836\"")?.into_iter())
+        let read = match (self, value) {
+            (Self::Hertz(..) | Self::Count(..) | Self::Switch(_), ValueKind::String(_)) => {
+                return Err(format!("{}, written without quotes", self.refusal()));
             }
-            (Self::Globs, ValueKind::Array(list)) => {
-                globs(texts(list).ok_or("must be a list of strings such as \"gpu_memory_*\"")?.into_iter())
-            }
-            (Self::Hosts, ValueKind::Array(list)) => {
-                hosts(texts(list).ok_or("must be a list of strings such as \"gpu1.example.com\"")?.into_iter())
-            }
-            (Self::Number { .. }, ValueKind::Float(number)) => self.read_number(Some(*number)),
+            (_, ValueKind::String(text)) => return self.read_text(text),
+            (_, ValueKind::Array(list)) => match (texts(list), self.example()) {
+                (Some(texts), _) => return self.read_list(&texts),
+                (None, Some(example)) => return Err(format!("must be a list of strings such as \"{example}\"")),
+                (None, None) => None,
+            },
+            (Self::Hertz(allowed, field), ValueKind::Float(number)) => Setting::within(allowed, field, Some(*number)),
             // Precision is lost only far beyond every range.
-            (Self::Number { .. }, ValueKind::I64(number)) => self.read_number(Some(*number as f64)),
-            (Self::Count { .. }, ValueKind::I64(count)) => self.read_count(u64::try_from(*count).ok()),
-            (Self::Count { .. }, ValueKind::U64(count)) => self.read_count(Some(*count)),
-            (Self::Switch, ValueKind::Boolean(on)) => Ok(Setting::Switch(*on)),
-            (Self::Duration { min, max }, ValueKind::I64(_) | ValueKind::Float(_)) => {
-                let meant = with_unit(&value.to_string(), *min..=*max).unwrap_or_else(|| "5s".to_owned());
-                Err(format!("must be {}, written as text with its unit, such as \"{meant}\"", self.allowed()))
+            (Self::Hertz(allowed, field), ValueKind::I64(number)) => {
+                Setting::within(allowed, field, Some(*number as f64))
             }
-            _ => Err(format!("must be {}", self.allowed())),
+            (Self::Count(allowed, field), ValueKind::I64(count)) => {
+                Setting::within(allowed, field, usize::try_from(*count).ok())
+            }
+            (Self::Count(allowed, field), ValueKind::U64(count)) => {
+                Setting::within(allowed, field, usize::try_from(*count).ok())
+            }
+            (Self::Switch(field), ValueKind::Boolean(on)) => Some(Setting::new(field, *on, on.to_string())),
+            (Self::Duration(allowed, _), ValueKind::I64(_) | ValueKind::Float(_)) => {
+                let meant = with_unit(&value.to_string(), allowed).unwrap_or_else(|| "5s".to_owned());
+                return Err(format!("{}, written as text with its unit, such as \"{meant}\"", self.refusal()));
+            }
+            _ => None,
+        };
+        read.ok_or_else(|| self.refusal())
+    }
+
+    /// Reads the texts of a flag that is given several times, which is allowed for a list only.
+    pub(super) fn read_repeated(&self, texts: &[&str]) -> Result<Setting, String> {
+        match self {
+            Self::Addresses(_) | Self::Globs(_) | Self::Hosts(_) => self.read_list(&entries(texts)),
+            _ => Err("is given more than once; give it once".to_owned()),
         }
     }
 
-    fn read_number(&self, number: Option<f64>) -> Result<Setting, String> {
-        match (self, number) {
-            // A comparison with NaN is false, so NaN is refused too.
-            (Self::Number { min, max }, Some(n)) if n >= *min && n <= *max => Ok(Setting::Number(n)),
-            _ => Err(format!("must be {}", self.allowed())),
+    /// Reads the entries of a list. A kind that is not a list refuses them.
+    fn read_list(&self, entries: &[&str]) -> Result<Setting, String> {
+        match self {
+            _ if entries.is_empty() => Err(self.refusal()),
+            Self::Addresses(field) => addresses(entries, field),
+            Self::Globs(field) => names(entries, glob, field),
+            Self::Hosts(field) => names(entries, host, field),
+            _ => Err(self.refusal()),
         }
     }
 
-    fn read_count(&self, count: Option<u64>) -> Result<Setting, String> {
-        match (self, count) {
-            (Self::Count { min, max }, Some(n)) if n >= *min && n <= *max => Ok(Setting::Count(n)),
-            _ => Err(format!("must be {}", self.allowed())),
+    /// An entry for a message about a list; `None` if the value is not a list.
+    fn example(&self) -> Option<&'static str> {
+        match self {
+            Self::Addresses(_) => Some(":9836"),
+            Self::Globs(_) => Some("gpu_memory_*"),
+            Self::Hosts(_) => Some("gpu1.example.com"),
+            _ => None,
         }
     }
+}
+
+/// The entries of texts in which commas separate them.
+fn entries<'t>(texts: &[&'t str]) -> Vec<&'t str> {
+    texts.iter().flat_map(|text| text.split(',')).map(str::trim).collect()
 }
 
 /// The strings of a list; `None` if an entry is not a string.
@@ -221,122 +272,51 @@ fn texts(list: &[::config::Value]) -> Option<Vec<&str>> {
         .collect()
 }
 
-fn globs<'a>(texts: impl Iterator<Item = &'a str>) -> Result<Setting, String> {
-    let texts: Vec<_> = texts.collect();
-    if let Some(bad) = texts.iter().find(|text| !is_glob(text)) {
-        return Err(format!(
-            "{} is not a name of letters, digits and _, which may contain *, ? and [ab]",
-            preview(bad)
-        ));
-    }
-    if texts.is_empty() {
-        return Err(format!("must be {}", Kind::Globs.allowed()));
-    }
-    Ok(Setting::Text(texts.join(",")))
-}
-
-/// Hosts in the form in which requests address them: lower case, IPv6 addresses in brackets.
-fn hosts<'a>(texts: impl Iterator<Item = &'a str>) -> Result<Setting, String> {
-    let host = |text: &str| {
-        let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
-        if bare.parse::<std::net::Ipv6Addr>().is_ok() {
-            return Ok(format!("[{}]", bare.to_ascii_lowercase()));
-        }
-        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
-        if text.is_empty() || !text.bytes().all(is_name) {
-            return Err(format!("{} is not a name or an IP address without a port", preview(text)));
-        }
-        Ok(text.trim_end_matches('.').to_ascii_lowercase())
-    };
-    Ok(Setting::Text(texts.map(host).collect::<Result<Vec<_>, _>>()?.join(",")))
-}
-
-fn addresses<'a>(texts: impl Iterator<Item = &'a str>) -> Result<Setting, String> {
+/// Addresses that are all different. TOML writes a single one as text.
+fn addresses(entries: &[&str], field: &Field<Vec<ListenAddress>>) -> Result<Setting, String> {
     let mut list = Vec::new();
-    for text in texts {
-        let address: ListenAddress = text.parse()?;
+    for entry in entries {
+        let address: ListenAddress = entry.parse()?;
         if list.contains(&address) {
             return Err(format!("{address} is given twice; give each address once"));
         }
         list.push(address);
     }
-    if list.is_empty() {
-        return Err(format!("must be {}", Kind::Addresses.allowed()));
-    }
-    Ok(Setting::Addresses(list))
+    let toml = list.iter().map(|address| toml_string(&address.to_string())).collect::<Vec<_>>().join(", ");
+    let toml = if list.len() == 1 { toml } else { format!("[{toml}]") };
+    Ok(Setting::new(field, list, toml))
 }
 
-impl Setting {
-    // The table fixes the kind of each key, so each key's setter calls the method below for that kind.
+/// Names, each read by `read`. TOML writes all of them as one text.
+fn names(
+    entries: &[&str],
+    read: fn(&str) -> Result<String, String>,
+    field: &Field<Vec<String>>,
+) -> Result<Setting, String> {
+    let names: Vec<String> = entries.iter().map(|entry| read(entry)).collect::<Result<_, _>>()?;
+    let text = names.join(",");
+    Ok(Setting::text(field, names, &text))
+}
 
-    /// The text, if it is set.
-    pub(super) fn text(&self) -> Option<String> {
-        if let Self::Text(text) = self { Some(text.clone()) } else { None }
+fn glob(text: &str) -> Result<String, String> {
+    if is_glob(text) {
+        return Ok(text.to_owned());
     }
+    Err(format!("{} is not a name of letters, digits and _, which may contain *, ? and [ab]", preview(text)))
+}
 
-    /// A path, if it is set.
-    pub(super) fn path(&self) -> Option<PathBuf> {
-        self.text().map(PathBuf::from)
+/// A host in the form in which requests address it: lower case, an IPv6 address in brackets.
+fn host(text: &str) -> Result<String, String> {
+    let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
+    if bare.parse::<Ipv6Addr>().is_ok() {
+        return Ok(format!("[{}]", bare.to_ascii_lowercase()));
     }
-
-    /// The addresses; none if they are not set.
-    pub(super) fn addresses(&self) -> Vec<ListenAddress> {
-        if let Self::Addresses(list) = self { list.clone() } else { Vec::new() }
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    let name = text.trim_end_matches('.');
+    if name.is_empty() || !name.bytes().all(is_name) {
+        return Err(format!("{} is not a name or an IP address without a port", preview(text)));
     }
-
-    /// Names; none if they are not set.
-    pub(super) fn list(&self) -> Vec<String> {
-        self.text().map(|text| text.split(',').map(str::to_owned).collect()).unwrap_or_default()
-    }
-
-    /// A time span.
-    pub(super) fn duration(&self) -> Duration {
-        let Self::Duration(duration) = self else { unreachable!("{self:?} is not a duration") };
-        *duration
-    }
-
-    /// A number.
-    pub(super) fn number(&self) -> f64 {
-        let Self::Number(number) = self else { unreachable!("{self:?} is not a number") };
-        *number
-    }
-
-    /// A whole number.
-    pub(super) fn count(&self) -> usize {
-        let Self::Count(count) = self else { unreachable!("{self:?} is not a whole number") };
-        usize::try_from(*count).unwrap_or(usize::MAX)
-    }
-
-    /// Permissions.
-    pub(super) fn mode(&self) -> u32 {
-        let mode = self.text().and_then(|text| octal(&text));
-        mode.unwrap_or_else(|| unreachable!("{self:?} is not a mode"))
-    }
-
-    /// On or off.
-    pub(super) fn switch(&self) -> bool {
-        let Self::Switch(on) = self else { unreachable!("{self:?} is not a switch") };
-        *on
-    }
-
-    /// The value in TOML; `None` if it is not set.
-    pub(super) fn to_toml(&self) -> Option<String> {
-        match self {
-            Self::Unset => None,
-            Self::Text(text) => Some(toml_string(text)),
-            Self::Addresses(list) => match list.as_slice() {
-                [one] => Some(toml_string(&one.to_string())),
-                many => {
-                    let texts: Vec<String> = many.iter().map(|a| toml_string(&a.to_string())).collect();
-                    Some(format!("[{}]", texts.join(", ")))
-                }
-            },
-            Self::Duration(duration) => Some(toml_string(&format_duration(*duration))),
-            Self::Number(number) => Some(number.to_string()),
-            Self::Count(count) => Some(count.to_string()),
-            Self::Switch(on) => Some(on.to_string()),
-        }
-    }
+    Ok(name.to_ascii_lowercase())
 }
 
 /// A TOML basic string. No setting contains a control character, so only quotes and backslashes are escaped.

@@ -7,8 +7,7 @@ use super::command::EXTRAS;
 use super::environment::CONFIG_FILE;
 use super::keys::{Key, SECTIONS, keys};
 use super::layers::Layer;
-use super::setting::Setting;
-use super::units::parse_duration;
+use super::setting::Kind;
 
 /// The effective configuration as a commented TOML file: each key with its help, its default and its origin.
 pub(super) fn toml(effective: &Layer) -> String {
@@ -20,23 +19,22 @@ pub(super) fn toml(effective: &Layer) -> String {
             for line in wrap(&key.full_help(), 110) {
                 push(&mut out, format_args!("# {line}\n"));
             }
-            let (setting, origin) = effective.get(key.name);
+            let (value, origin) = effective.get(key.name);
             push(&mut out, format_args!("# Default: {}. Set by: {origin}.\n", key.default.unwrap_or("not set")));
-            push(&mut out, format_args!("{}\n", assignment(key, setting)));
+            push(&mut out, format_args!("{}\n", assignment(key, value)));
         }
     }
     out
 }
 
-fn assignment(key: &Key, setting: &Setting) -> String {
+fn assignment(key: &Key, value: Option<&str>) -> String {
     let leaf = key.parts().1;
-    match (setting.to_toml(), key.default) {
-        (None, _) => format!("# {leaf} ="),
+    let Some(value) = value else { return format!("# {leaf} =") };
+    let is_default = || key.default_setting().is_some_and(|default| default.toml == value);
+    match (&key.kind, key.default) {
         // A default is printed as in the table: 60s rather than 1m.
-        (Some(_), Some(text)) if *setting == key.default_setting() && parse_duration(text).is_some() => {
-            format!("{leaf} = \"{text}\"")
-        }
-        (Some(value), _) => format!("{leaf} = {value}"),
+        (Kind::Duration(..), Some(text)) if is_default() => format!("{leaf} = \"{text}\""),
+        _ => format!("{leaf} = {value}"),
     }
 }
 

@@ -13,7 +13,7 @@ pub(super) fn parse_duration(text: &str) -> Option<Duration> {
 }
 
 /// What a whole number without a unit most likely means: seconds if they are allowed, else milliseconds.
-pub(super) fn with_unit(text: &str, allowed: RangeInclusive<Duration>) -> Option<String> {
+pub(super) fn with_unit(text: &str, allowed: &RangeInclusive<Duration>) -> Option<String> {
     let number: u64 = text.parse().ok()?;
     let fits = |text: &String| parse_duration(text).is_some_and(|duration| allowed.contains(&duration));
     ["s", "ms"].into_iter().map(|unit| format!("{number}{unit}")).find(fits)
@@ -64,7 +64,7 @@ mod tests {
         for (text, meant) in
             [("60", Some("60s")), ("2000", Some("2000ms")), ("0", None), ("9999999", None), ("1.5", None), ("x", None)]
         {
-            assert_eq!(with_unit(text, allowed.clone()).as_deref(), meant, "{text}");
+            assert_eq!(with_unit(text, &allowed).as_deref(), meant, "{text}");
         }
     }
 

@@ -147,7 +147,7 @@ fn company(key: &Key) -> Vec<&'static Key> {
 fn changed_in_file(key: &Key) -> String {
     let text = changed(key);
     // Permissions are text, because in a number a leading zero is ignored or is an error.
-    let bare = ["true", "false"].contains(&text) || (text.parse::<f64>().is_ok() && key.kind != Kind::Mode);
+    let bare = ["true", "false"].contains(&text) || (text.parse::<f64>().is_ok() && !matches!(key.kind, Kind::Mode(_)));
     if bare { text.to_owned() } else { format!("{text:?}") }
 }
 
@@ -360,6 +360,7 @@ fn impossible_values_are_refused() {
         ("--process.command-line=yes", "true or false"),
         ("--web.listen-address=gpu-1:1", "names are not resolved"),
         ("--web.telemetry-path=/healthz", "one of the exporter's other paths"),
+        ("--web.allowed-hosts=gpu1,.", "\".\" is not a name or an IP address without a port"),
         ("--log.level=inof", "must be a level"),
         ("--demo=", "flag --demo"),
         ("--once=yes", "command line"),
@@ -428,6 +429,10 @@ fn hostile_files_are_refused() {
         ("a.yaml", b"memory:\n  rate: .nan\n".to_vec(), "line 2"),
         ("a.toml", b"memory.rate = inf".to_vec(), "from 1 to 1000"),
         ("a.toml", b"[path]\nprocfs = \"/\\u0000\"".to_vec(), "must be a path"),
+        ("a.toml", b"web.allowed-hosts = []".to_vec(), "must be one or more names or IP addresses without ports"),
+        ("a.yaml", b"metrics:\n  include: []\n".to_vec(), "must be one or more names, which may contain"),
+        ("a.toml", b"path.passwd = []".to_vec(), "must be a path"),
+        ("a.toml", b"web.listen-address = [\":1\", 2]".to_vec(), "must be a list of strings such as \":9836\""),
     ] {
         let message = from_text(name, &text).expect_err(why);
         assert!(message.contains(why) && message.lines().count() == 1 && message.len() < 500, "{name}: {message}");

@@ -9,7 +9,7 @@ use std::path::Path;
 use nix::unistd::{AccessFlags, access};
 
 use super::CheckError;
-use crate::config::{ApiServer, Config, ListenAddress};
+use crate::config::{Config, ListenAddress};
 use crate::text::printable;
 
 /// The places that do not work at present, one line each.
@@ -44,14 +44,12 @@ pub(super) fn check(config: &Config) -> Result<Vec<String>, CheckError> {
         let absent = metadata(path).err().map(|error| not_usable("slurm.allocations", path, &error.to_string()));
         warnings.extend(absent.map(|text| format!("{text}: no job has GPUs until it is there")));
     }
-    if let Some(ApiServer::At { token_file, ca_file, .. }) = &cluster.api_server {
-        for (key, path) in [("kubernetes.token-file", token_file), ("kubernetes.ca-file", ca_file)] {
-            // Not opened: opening a pipe waits for a writer.
-            let unread = path.as_deref().and_then(|path| Some((path, access(path, AccessFlags::R_OK).err()?)));
-            warnings.extend(unread.map(|(path, error)| {
-                format!("{}: it is tried again until it is readable", not_usable(key, path, error.desc()))
-            }));
-        }
+    for (key, path) in [("kubernetes.token-file", &cluster.token_file), ("kubernetes.ca-file", &cluster.ca_file)] {
+        // Not opened: opening a pipe waits for a writer.
+        let unread = path.as_deref().and_then(|path| Some((path, access(path, AccessFlags::R_OK).err()?)));
+        warnings.extend(unread.map(|(path, error)| {
+            format!("{}: it is tried again until it is readable", not_usable(key, path, error.desc()))
+        }));
     }
     Ok(warnings)
 }

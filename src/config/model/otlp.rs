@@ -28,22 +28,9 @@ pub enum OtlpNames {
     /// `scrape`: the names of a scrape, which the shipped rules and dashboards use.
     #[default]
     Scrape,
-    /// `semantic-conventions`: those of OpenTelemetry's semantic conventions where they have one, and otherwise those of a scrape.
+    /// `semantic-conventions`: those of OpenTelemetry's semantic conventions where they have one, and otherwise those of
+    /// a scrape.
     SemanticConventions,
     /// `both`: the names of a scrape, and those of the conventions where they have one.
     Both,
-}
-
-impl OtlpNames {
-    /// The values of the key.
-    pub const WORDS: [&'static str; 3] = ["scrape", "semantic-conventions", "both"];
-
-    /// The names that a value of the key selects; the default for any other text.
-    pub(in crate::config) fn of(word: Option<&str>) -> Self {
-        match word {
-            Some("semantic-conventions") => Self::SemanticConventions,
-            Some("both") => Self::Both,
-            _ => Self::Scrape,
-        }
-    }
 }

@@ -160,6 +160,7 @@ fn assert_bounded(config: &Config) {
     within(web.read_timeout, 100, 600);
     within(web.write_timeout, 100, 600);
     within(web.idle_timeout, 100, 86_400);
+    assert!(web.allowed_hosts.iter().all(|host| !host.is_empty()), "{web:?}");
     let names = metrics.include.iter().chain(&metrics.exclude);
     let is_plain = |name: &String| name.chars().all(|c| c.is_ascii_alphanumeric() || "_*?[]!-".contains(c));
     assert!(names.clone().all(|name| !name.is_empty() && is_plain(name)), "{metrics:?}");
@@ -177,8 +178,10 @@ fn assert_bounded(config: &Config) {
     within(kubernetes.pod_resources_interval, 1_000, 3_600);
     within(kubernetes.timeout, 100, 300);
     assert!(kubernetes.api_server.is_none() || kubernetes.node_name.is_some());
+    let has_url = matches!(kubernetes.api_server, Some(ApiServer::At(_)));
+    assert!(has_url || (kubernetes.token_file.is_none() && kubernetes.ca_file.is_none()), "{kubernetes:?}");
     assert!(dcgm.collectors_file.is_none() || !dcgm.listen_addresses.is_empty(), "{dcgm:?}");
-    if let Some(ApiServer::At { url, .. }) = &kubernetes.api_server {
+    if let Some(ApiServer::At(url)) = &kubernetes.api_server {
         // A scheme may be in upper case.
         let url = url.to_ascii_lowercase();
         assert!(url.starts_with("https://") || url.starts_with("http://"), "{url}");

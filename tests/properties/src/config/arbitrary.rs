@@ -70,7 +70,7 @@ fn value(u: &mut Unstructured<'_>, key: &Key) -> String {
         _ => {}
     }
     match key.kind {
-        Kind::Addresses => {
+        Kind::Addresses(_) => {
             let address = |u: &mut Unstructured<'_>| match u.below(4) {
                 0 => format!("[fe80::{:x}%{}]:{}", u.byte(), u.byte(), u.byte()),
                 1 => format!("127.0.0.{}:{}", u.byte(), u.number()),
@@ -79,41 +79,45 @@ fn value(u: &mut Unstructured<'_>, key: &Key) -> String {
             };
             (0..1 + u.below(3)).map(|_| address(u)).collect::<Vec<_>>().join(",")
         }
-        Kind::Globs => {
+        Kind::Globs(_) => {
             let name = |u: &mut Unstructured<'_>| u.pick(&["gpu_*", "gpu_u?", "[a-z]*", "[", "a**", "gpu up", "*", ""]);
             (0..1 + u.below(3)).map(|_| name(u)).collect::<Vec<_>>().join(",")
         }
-        Kind::Hosts => {
+        Kind::Hosts(_) => {
             let host = |u: &mut Unstructured<'_>| {
                 u.pick(&["gpu-1", "a.EXAMPLE", "::1", "[::1]", "127.0.0.1", "a:9836", "*", ""])
             };
             (0..1 + u.below(3)).map(|_| host(u)).collect::<Vec<_>>().join(",")
         }
-        Kind::UrlPath => format!("/{}", u.text(8)),
-        Kind::Path(_) => format!("/a/{}", u.text(12)),
-        Kind::Duration { .. } => {
+        Kind::UrlPath(_) => format!("/{}", u.text(8)),
+        Kind::Path(..) | Kind::Folder(_) => format!("/a/{}", u.text(12)),
+        Kind::Duration(..) => {
             let unit = u.pick(&["ns", "us", "ms", "s", "m", "h", "days", "month", "y", "", " s"]);
             format!("{}{unit}", u.number() >> u.below(64))
         }
-        Kind::Number { .. } if u.once_in(2) => f64::from_bits(u.number()).to_string(),
-        Kind::Number { .. } | Kind::Count { .. } => (u.number() >> u.below(64)).to_string(),
-        Kind::Switch => u.pick(&["true", "false", "yes", "1"]).to_owned(),
-        Kind::Choice(words) => u.pick(words).to_owned(),
-        Kind::LogFilter => u.pick(&["info", "WARN", "a=debug", "info,a::b=trace", "[x{y=z}]=info", "a=b"]).to_owned(),
-        Kind::Mode => u.pick(&["0666", "660", "0", "777", "1777", "0o600", "-1", "08"]).to_owned(),
-        Kind::Group => u.pick(&["gpu", "44", "a b", "-a", "DOM\\\\users", "a.b_c@d"]).to_owned(),
-        Kind::NodeName => u.pick(&["gpu-1", "a.b", "-a", "A"]).to_owned(),
-        Kind::OtlpEndpoint => {
+        Kind::Hertz(..) if u.once_in(2) => f64::from_bits(u.number()).to_string(),
+        Kind::Hertz(..) | Kind::Count(..) => (u.number() >> u.below(64)).to_string(),
+        Kind::Switch(_) => u.pick(&["true", "false", "yes", "1"]).to_owned(),
+        Kind::Choice(words) => u.pick(words).0.to_owned(),
+        Kind::LogFilter(_) => {
+            u.pick(&["info", "WARN", "a=debug", "info,a::b=trace", "[x{y=z}]=info", "a=b"]).to_owned()
+        }
+        Kind::Mode(_) => u.pick(&["0666", "660", "0", "777", "1777", "0o600", "-1", "08"]).to_owned(),
+        Kind::Group(_) => u.pick(&["gpu", "44", "a b", "-a", "DOM\\\\users", "a.b_c@d"]).to_owned(),
+        Kind::NodeName(_) => u.pick(&["gpu-1", "a.b", "-a", "A"]).to_owned(),
+        Kind::OtlpEndpoint(_) => {
             u.pick(&["http://a:4318", "HTTPS://a/otlp", "a:4318", "http://a@b", "http://a/?k=v"]).to_owned()
         }
-        Kind::ApiServer => u.pick(&["in-cluster", "https://a:1", "http://[::1]", "http://a", "https://a/b"]).to_owned(),
+        Kind::ApiServer(_) => {
+            u.pick(&["in-cluster", "https://a:1", "http://[::1]", "http://a", "https://a/b"]).to_owned()
+        }
     }
 }
 
 /// A value as TOML or YAML writes it: text is quoted, in one of several ways.
 fn written(u: &mut Unstructured<'_>, key: &Key) -> String {
     let value = value(u, key);
-    let bare = matches!(key.kind, Kind::Number { .. } | Kind::Count { .. } | Kind::Switch);
+    let bare = matches!(key.kind, Kind::Hertz(..) | Kind::Count(..) | Kind::Switch(_));
     match u.below(8) {
         0 => value,
         1 => format!("'{value}'"),
