@@ -1,42 +1,36 @@
 //! The driver, its GPUs, and whether they respond.
 
 use super::exposition::Exposition;
-use super::family::{Cadence, Family, Section, Unit};
+use super::family::{Cadence, Family, GPU, Section, Series};
 use super::label::Labels;
 use super::view::GpuView;
 use crate::snapshot::{AddressingMode, Driver};
 
-static UP: Family = Family::gauge(
+const GPU_LABELS: &[&str] = &[
+    "gpu",
+    "uuid",
+    "name",
+    "pci_bus_id",
+    "architecture",
+    "vbios",
+    "compute_capability",
+    "addressing_mode",
+    "module_id",
+    "mig_mode",
+    "simulated",
+];
+const DRIVER: Series = Series::new(Cadence::Opening, &["driver_version", "cuda_version", "nvml_version", "simulated"]);
+
+static UP: Family = Series::new(Cadence::MemoryLane, GPU).family(
     "gpu_up",
-    Unit::Number,
-    Cadence::MemoryLane,
-    &["gpu", "uuid"],
     "1 while the GPU answers and its last good sample is recent; 0 if it is lost, stalled, unreadable or not sampled yet. At 0 the GPU has no value series.",
 );
-static GPU_INFO: Family = Family::gauge(
+static GPU_INFO: Family = Series::new(Cadence::Opening, GPU_LABELS).family(
     "gpu_info",
-    Unit::Info,
-    Cadence::Opening,
-    &[
-        "gpu",
-        "uuid",
-        "name",
-        "pci_bus_id",
-        "architecture",
-        "vbios",
-        "compute_capability",
-        "addressing_mode",
-        "module_id",
-        "mig_mode",
-        "simulated",
-    ],
     "Always 1; the labels identify the GPU. addressing_mode is none, hmm or ats (driver 580 and later); module_id is the position of the GPU's module on its baseboard (driver 535 and later), left out for a GPU that is not on one. simulated=\"true\" marks a simulated GPU, whose values are not measurements.",
 );
-static DRIVER_INFO: Family = Family::gauge(
+static DRIVER_INFO: Family = DRIVER.family(
     "nvidia_driver_info",
-    Unit::Info,
-    Cadence::Opening,
-    &["driver_version", "cuda_version", "nvml_version", "simulated"],
     "Always 1; the labels are the versions of the driver, and cuda_version is the highest that it supports. Absent while the driver is not open.",
 );
 

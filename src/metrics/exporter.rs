@@ -7,45 +7,30 @@ use std::sync::LazyLock;
 use std::time::SystemTime;
 
 use super::exposition::Exposition;
-use super::family::{Cadence, Family, Section, Unit};
+use super::family::{Cadence, Family, Section, Series};
 use super::label::Labels;
 use super::openmetrics::{Counted, canonical};
 use crate::faults::{Faults, Source};
 use crate::snapshot::{DURATION_BUCKETS, Lane, Vitals};
 
-static STUCK: Family = Family::gauge(
+static STUCK: Family = Series::ONE.family(
     "vram_exporter_stuck_threads",
-    Unit::Number,
-    Cadence::Scrape,
-    &[],
     "Threads that hang in a driver call. Their GPU is not read until the call returns. Once there are 32, threads that hang are no longer replaced, the driver is not opened, and /healthz fails.",
 );
-static FAULTS: Family = Family::counter(
+static FAULTS: Family = Series::new(Cadence::Scrape, &["source"]).family(
     "vram_exporter_faults_total",
-    Unit::Number,
-    Cadence::Scrape,
-    &["source"],
     "Faults by the part of the exporter in which they occurred, for all reasons together. Every source that the configuration uses is present from the start, with the value 0.",
 );
-static FAULTS_BY_REASON: Family = Family::counter(
+static FAULTS_BY_REASON: Family = Series::new(Cadence::Scrape, &["source", "reason"]).family(
     "vram_exporter_faults_by_reason_total",
-    Unit::Number,
-    Cadence::Scrape,
-    &["source", "reason"],
     "Faults by the part of the exporter in which they occurred and by reason. A pair appears with its first fault, which rate() and increase() cannot see: use vram_exporter_faults_total with these functions.",
 );
-static MISSED_TICKS: Family = Family::counter(
+static MISSED_TICKS: Family = Series::new(Cadence::Scrape, &["lane", "gpu"]).family(
     "vram_exporter_missed_ticks_total",
-    Unit::Number,
-    Cadence::Scrape,
-    &["lane", "gpu"],
     "Readings of a GPU that were due and not taken, because a driver call or the machine was too slow. They are skipped and never made up for. All GPUs miss the same number when the machine is too slow; the one that misses more than the others is slow itself.",
 );
-static LANE_DURATION: Family = Family::histogram(
+static LANE_DURATION: Family = Series::new(Cadence::Scrape, &["lane"]).histogram(
     "vram_exporter_lane_duration_seconds",
-    Unit::Seconds,
-    Cadence::Scrape,
-    &["lane"],
     "Duration of one pass of the sampling loop over the GPUs that it reads in turn, in seconds. A GPU that is slow is read on a thread of its own and is not in it.",
 );
 

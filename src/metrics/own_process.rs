@@ -12,53 +12,23 @@ use procfs::FromRead as _;
 use procfs::process::{LimitValue, Process, Stat};
 
 use super::exposition::Exposition;
-use super::family::{Cadence, Family, Section, Unit};
+use super::family::{Cadence, Family, Section, Series};
 use super::openmetrics::Counted;
 
-static CPU: Family = Family::counter(
-    "process_cpu_seconds_total",
-    Unit::Seconds,
-    Cadence::Scrape,
-    &[],
-    "User and system CPU time of the exporter in seconds.",
-);
-static RESIDENT: Family = Family::gauge(
-    "process_resident_memory_bytes",
-    Unit::Bytes,
-    Cadence::Scrape,
-    &[],
-    "Resident memory of the exporter in bytes.",
-);
-static VIRTUAL: Family = Family::gauge(
-    "process_virtual_memory_bytes",
-    Unit::Bytes,
-    Cadence::Scrape,
-    &[],
-    "Virtual memory of the exporter in bytes.",
-);
-static OPEN_FDS: Family = Family::gauge(
+static CPU: Family =
+    Series::ONE.family("process_cpu_seconds_total", "User and system CPU time of the exporter in seconds.");
+static RESIDENT: Family =
+    Series::ONE.family("process_resident_memory_bytes", "Resident memory of the exporter in bytes.");
+static VIRTUAL: Family = Series::ONE.family("process_virtual_memory_bytes", "Virtual memory of the exporter in bytes.");
+static OPEN_FDS: Family = Series::ONE.family(
     "process_open_fds",
-    Unit::Number,
-    Cadence::Scrape,
-    &[],
     "Open file descriptors of the exporter. Before Linux 6.2 they are counted at most once in 10 seconds.",
 );
-static MAX_FDS: Family = Family::gauge(
-    "process_max_fds",
-    Unit::Number,
-    Cadence::Scrape,
-    &[],
-    "Maximum number of open file descriptors of the exporter. Absent if there is no limit.",
-);
-static START_TIME: Family = Family::gauge(
-    "process_start_time_seconds",
-    Unit::Seconds,
-    Cadence::Scrape,
-    &[],
-    "When the exporter started, in seconds since the Unix epoch.",
-);
-static THREADS: Family =
-    Family::gauge("process_threads", Unit::Number, Cadence::Scrape, &[], "Threads of the exporter.");
+static MAX_FDS: Family = Series::ONE
+    .family("process_max_fds", "Maximum number of open file descriptors of the exporter. Absent if there is no limit.");
+static START_TIME: Family =
+    Series::ONE.family("process_start_time_seconds", "When the exporter started, in seconds since the Unix epoch.");
+static THREADS: Family = Series::ONE.family("process_threads", "Threads of the exporter.");
 
 pub(super) static SECTION: Section = Section {
     title: "The exporter's own process",
@@ -113,18 +83,18 @@ impl OwnProcess {
             let start = self.boot.map(|boot| boot as f64 + stat.starttime as f64 / self.ticks);
             let since = start.and_then(time);
             out.add_one(&CPU, Counted::since(since, (stat.utime + stat.stime) as f64 / self.ticks));
-            out.add_one(&RESIDENT, stat.rss.saturating_mul(self.page) as f64);
-            out.add_one(&VIRTUAL, stat.vsize as f64);
+            out.add_one(&RESIDENT, stat.rss.saturating_mul(self.page));
+            out.add_one(&VIRTUAL, stat.vsize);
             out.add_one(&THREADS, stat.num_threads as f64);
             if let Some(start) = start {
                 out.add_one(&START_TIME, start);
             }
         }
         if let Some(open) = self.open_files() {
-            out.add_one(&OPEN_FDS, open as f64);
+            out.add_one(&OPEN_FDS, open);
         }
         if let Some(most) = self.most_fds {
-            out.add_one(&MAX_FDS, most as f64);
+            out.add_one(&MAX_FDS, most);
         }
     }
 

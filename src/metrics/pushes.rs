@@ -3,30 +3,21 @@
 use std::time::SystemTime;
 
 use super::exposition::Exposition;
-use super::family::{Cadence, Family, Section, Unit};
+use super::family::{Cadence, Family, Section, Series};
 use super::label::Labels;
 use super::openmetrics::Counted;
 use crate::snapshot::Pushes;
 
-static PUSHES: Family = Family::counter(
+static PUSHES: Family = Series::new(Cadence::Scrape, &["outcome"]).family(
     "vram_exporter_otlp_pushes_total",
-    Unit::Number,
-    Cadence::Scrape,
-    &["outcome"],
     "Pushes to otlp.endpoint by outcome: delivered, or dropped after the last attempt. Both are present from the start, with the value 0. A push counts once, however often it is tried.",
 );
-static REJECTED: Family = Family::counter(
+static REJECTED: Family = Series::ONE.family(
     "vram_exporter_otlp_rejected_points_total",
-    Unit::Number,
-    Cadence::Scrape,
-    &[],
     "Data points that the receiver rejected in pushes that it accepted.",
 );
-static LAST: Family = Family::gauge(
+static LAST: Family = Series::ONE.family(
     "vram_exporter_otlp_last_delivery_timestamp_seconds",
-    Unit::Seconds,
-    Cadence::Scrape,
-    &[],
     "When the receiver last accepted a push, in seconds since the Unix epoch. Absent before the first.",
 );
 

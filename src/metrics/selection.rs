@@ -40,9 +40,7 @@ impl Selection {
 
     /// Whether any family of the section is shown.
     pub(super) fn shows_any(&self, section: &Section) -> bool {
-        let mut shows = false;
-        section.each(&mut |family| shows |= self.shows_own(family));
-        shows
+        section.families().any(|family| self.shows_own(family))
     }
 
     /// Whether one of the exporter's own families is shown.

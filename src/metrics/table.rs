@@ -31,7 +31,5 @@ pub static SECTIONS: [&Section; 17] = [
 
 /// Every family in the table.
 pub fn families() -> impl Iterator<Item = &'static Family> {
-    let mut families = Vec::new();
-    SECTIONS.iter().for_each(|section| section.each(&mut |family| families.push(family)));
-    families.into_iter()
+    SECTIONS.iter().flat_map(|section| section.families())
 }

@@ -71,7 +71,7 @@ const WALL_CLOCK: [&str; 13] = [
 ];
 
 /// The files that use the wall clock only for the times since which counters count, which OpenMetrics shows.
-const COUNTED_SINCE: [&str; 19] = [
+const COUNTED_SINCE: [&str; 20] = [
     "src/lanes/memory/accumulator.rs",
     "src/lanes/process/over_limit.rs",
     "src/lanes/telemetry/profiling/scope.rs",
@@ -79,6 +79,7 @@ const COUNTED_SINCE: [&str; 19] = [
     "src/metrics/build_metrics.rs",
     "src/metrics/exporter.rs",
     "src/metrics/exposition.rs",
+    "src/metrics/gpu_memory.rs",
     "src/metrics/incidents.rs",
     "src/metrics/openmetrics.rs",
     "src/metrics/own_process.rs",
