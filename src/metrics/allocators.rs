@@ -6,8 +6,9 @@
 use std::collections::BTreeMap;
 
 use super::exposition::Exposition;
-use super::family::{Cadence, Family, GPU, Row, Rows, Section, Series};
+use super::family::{Cadence, Family, GPU, Row, Rows, Series};
 use super::label::Labels;
+use super::section::{Pass, Section};
 use super::view::GpuView;
 use super::{label_cache, processes, workloads};
 use crate::snapshot::{AllocatorFigures, AllocatorReport};
@@ -106,13 +107,14 @@ pub(super) static SECTION: Section = Section {
             for it. In each scrape, gpu_process_memory_used_bytes = gpu_process_memory_outside_allocator_bytes + (reserved - allocated) + \
             allocated.",
     families: &[&READINGS, &REGION_PEAK, &OUTSIDE, &SUMS, &NEEDED],
+    collect,
 };
 
-pub(super) fn collect(gpus: &[GpuView<'_>], process_series: bool, out: &mut Exposition<'_>) {
+fn collect(&Pass { gpus, settings, .. }: &Pass<'_>, out: &mut Exposition<'_>) {
     if gpus.iter().all(|gpu| gpu.reporting.is_empty()) {
         return;
     }
-    if process_series {
+    if settings.process_series {
         of_processes(gpus, out);
     }
     of_workloads(gpus, out);

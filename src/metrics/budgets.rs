@@ -4,9 +4,10 @@
 //! MIG devices that are not identified yet, no limit is shown unless both have the same one.
 
 use super::exposition::Exposition;
-use super::family::{Cadence, Family, GPU, Section, Series};
+use super::family::{Cadence, Family, GPU, Series};
 use super::label::{Labels, distinct};
 use super::openmetrics::Counted;
+use super::section::{Pass, Section};
 use super::view::GpuView;
 use super::workloads;
 use crate::snapshot::WorkloadLimit;
@@ -37,9 +38,10 @@ pub(super) static SECTION: Section = Section {
             every process of the workload on the device; the highest if they differ), `hami`, `kai`, `mig` (the MIG device's total memory) or `time_slicing` (the \
             device's total memory times the container's part of the replicas: a share, not a limit). A container's budget applies to each GPU that it uses, unless the source names one.",
     families: &[&LIMIT, &OVER_LIMIT, &PROMISED],
+    collect,
 };
 
-pub(super) fn collect(gpus: &[GpuView<'_>], out: &mut Exposition<'_>) {
+fn collect(&Pass { gpus, .. }: &Pass<'_>, out: &mut Exposition<'_>) {
     let limits: Vec<_> = gpus.iter().flat_map(limits).collect();
     if !limits.is_empty() {
         out.add(&LIMIT, limits.iter().filter_map(|(labels, limit)| Some((labels, limit.bytes?))));

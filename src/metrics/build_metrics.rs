@@ -5,9 +5,10 @@ use std::time::SystemTime;
 use prometheus::{Encoder, IntCounter, IntGauge, Opts, Registry, TextEncoder};
 
 use super::exposition::Exposition;
-use super::family::{Cadence, Family, Section, Series};
+use super::family::{Cadence, Family, Series};
 use super::label::Labels;
 use super::openmetrics::Counted;
+use super::section::Section;
 use super::selection::Selection;
 
 static BUILD_INFO: Family = Series::new(Cadence::Scrape, &["version"])
@@ -19,6 +20,8 @@ pub(super) static SECTION: Section = Section {
     title: "Version and scrapes",
     intro: "`vram_exporter_scrapes_total` is left out with `web.disable-exporter-metrics`.",
     families: &[&BUILD_INFO, &SCRAPES],
+    // The text of the registry follows the other sections.
+    collect: |_, _| {},
 };
 
 /// The initial size of the buffer in bytes: a little more than the length of the text.

@@ -1,10 +1,9 @@
 //! Whether the values of the GPUs can be trusted: how old they are, and what is left out.
 
 use super::exposition::Exposition;
-use super::family::{Cadence, Family, GPU, Rows, Section, Series};
+use super::family::{Cadence, Family, GPU, Rows, Series};
 use super::label::Labels;
-use super::settings::Settings;
-use super::view::GpuView;
+use super::section::{Pass, Section};
 use crate::snapshot::{GpuProcesses, Lane};
 
 const LIST: Series = Series::new(Cadence::ProcessLane, GPU);
@@ -47,10 +46,11 @@ pub(super) static SECTION: Section = Section {
     title: "Data quality",
     intro: "Whether the values of the GPUs are recent and complete. `lane` is the sampling loop: `memory`, `process` or `telemetry`.",
     families: &[&NVML_UP, &SAMPLE_AGE, &PEAK_WINDOW, &DROPPED, &LISTS, &HOST_PIDS],
+    collect,
 };
 
-pub(super) fn collect(settings: &Settings, nvml_up: bool, gpus: &[GpuView<'_>], out: &mut Exposition<'_>) {
-    out.add_one(&NVML_UP, f64::from(nvml_up));
+fn collect(&Pass { parts, gpus, settings, .. }: &Pass<'_>, out: &mut Exposition<'_>) {
+    out.add_one(&NVML_UP, f64::from(parts.driver.up));
     out.add(
         &SAMPLE_AGE,
         gpus.iter().flat_map(|gpu| {

@@ -1,10 +1,10 @@
 //! The driver, its GPUs, and whether they respond.
 
 use super::exposition::Exposition;
-use super::family::{Cadence, Family, GPU, Section, Series};
+use super::family::{Cadence, Family, GPU, Series};
 use super::label::Labels;
-use super::view::GpuView;
-use crate::snapshot::{AddressingMode, Driver};
+use super::section::{Pass, Section};
+use crate::snapshot::AddressingMode;
 
 const GPU_LABELS: &[&str] = &[
     "gpu",
@@ -38,9 +38,11 @@ pub(super) static SECTION: Section = Section {
     title: "The driver and its GPUs",
     intro: "`gpu_up` and `gpu_info` stay while a GPU does not answer.",
     families: &[&UP, &GPU_INFO, &DRIVER_INFO],
+    collect,
 };
 
-pub(super) fn collect(driver: &Driver, gpus: &[GpuView<'_>], out: &mut Exposition<'_>) {
+fn collect(&Pass { parts, gpus, .. }: &Pass<'_>, out: &mut Exposition<'_>) {
+    let driver = &parts.driver;
     let simulated = driver.simulated.then_some("true");
     out.add(&UP, gpus.iter().map(|gpu| (&gpu.labels, f64::from(gpu.up))));
     out.add(

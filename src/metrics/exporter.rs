@@ -4,14 +4,14 @@
 //! in each scrape the values of the second family add up to those of the first.
 
 use std::sync::LazyLock;
-use std::time::SystemTime;
 
 use super::exposition::Exposition;
-use super::family::{Cadence, Family, Section, Series};
+use super::family::{Cadence, Family, Series};
 use super::label::Labels;
 use super::openmetrics::{Counted, canonical};
-use crate::faults::{Faults, Source};
-use crate::snapshot::{DURATION_BUCKETS, Lane, Vitals};
+use super::section::{Pass, Section};
+use crate::faults::Source;
+use crate::snapshot::{DURATION_BUCKETS, Lane};
 
 static STUCK: Family = Series::ONE.family(
     "vram_exporter_stuck_threads",
@@ -39,58 +39,49 @@ pub(super) static SECTION: Section = Section {
     intro: "`lane` is the sampling loop: `memory`, `process` or `telemetry`. `gpu` is the NVML index. `source` and `reason` are those of the log lines. \
             Left out with `web.disable-exporter-metrics`; the alert `VramExporterMissedTicks` needs them.",
     families: &[&STUCK, &FAULTS, &FAULTS_BY_REASON, &MISSED_TICKS, &LANE_DURATION],
+    collect,
 };
 
 /// The upper bounds of the duration buckets as text. It is the same in both formats, because it is part of the labels.
 static BOUNDS: LazyLock<Vec<String>> = LazyLock::new(|| DURATION_BUCKETS.into_iter().map(canonical).collect());
 
-/// The exporter's counts of its own work.
-pub(super) struct ExporterStats<'a> {
-    pub(super) vitals: &'a Vitals,
-    pub(super) faults: &'a Faults,
-    /// The sources that the configuration uses.
-    pub(super) sources: &'a [Source],
-    /// When the lanes had not counted anything yet.
-    pub(super) started: SystemTime,
+fn collect(pass: &Pass<'_>, out: &mut Exposition<'_>) {
+    if !pass.settings.exporter_metrics {
+        return;
+    }
+    let (vitals, since) = (&pass.snapshot.vitals, Some(pass.started));
+    out.add_one(&STUCK, vitals.stuck() as f64);
+    faults(pass, out);
+    let labels = |lane: Lane| Labels::default().and("lane", lane.label());
+    let missed = Lane::ALL.into_iter().flat_map(|lane| {
+        let by_gpu = vitals.missed(lane).into_iter();
+        by_gpu
+            .map(move |(gpu, missed)| (labels(lane).and("gpu", &gpu.to_string()), Counted::since(since, missed as f64)))
+    });
+    out.add(&MISSED_TICKS, missed);
+    let durations = Lane::ALL.map(|lane| (lane, vitals.durations(lane)));
+    out.add_histogram(
+        &LANE_DURATION,
+        since,
+        &BOUNDS,
+        durations.iter().map(|(lane, took)| (labels(*lane), &took.buckets[..], took.sum)),
+    );
 }
 
-impl ExporterStats<'_> {
-    pub(super) fn collect(&self, out: &mut Exposition<'_>) {
-        out.add_one(&STUCK, self.vitals.stuck() as f64);
-        self.faults(out);
-        let labels = |lane: Lane| Labels::default().and("lane", lane.label());
-        let since = Some(self.started);
-        let missed = Lane::ALL.into_iter().flat_map(|lane| {
-            let by_gpu = self.vitals.missed(lane).into_iter();
-            by_gpu.map(move |(gpu, missed)| {
-                (labels(lane).and("gpu", &gpu.to_string()), Counted::since(since, missed as f64))
-            })
-        });
-        out.add(&MISSED_TICKS, missed);
-        let durations = Lane::ALL.map(|lane| (lane, self.vitals.durations(lane)));
-        out.add_histogram(
-            &LANE_DURATION,
-            since,
-            &BOUNDS,
-            durations.iter().map(|(lane, took)| (labels(*lane), &took.buckets[..], took.sum)),
-        );
-    }
-
-    fn faults(&self, out: &mut Exposition<'_>) {
-        let since = Some(self.faults.since());
-        // Read once, so that both families show the same faults.
-        let pairs: Vec<_> = self.faults.counts().filter(|&(_, _, count)| count > 0).collect();
-        let totals = Source::ALL.iter().filter_map(|source| {
-            let total: u64 = pairs.iter().filter(|(of, _, _)| of == source).map(|(_, _, count)| count).sum();
-            let shown = total > 0 || self.sources.contains(source);
-            let total = Counted::since(since, total as f64);
-            shown.then(|| (Labels::default().and("source", source.label()), total))
-        });
-        out.add(&FAULTS, totals);
-        let pairs = pairs.iter().map(|(source, reason, count)| {
-            let labels = Labels::default().and("source", source.label()).and("reason", reason.label());
-            (labels, Counted::since(since, *count as f64))
-        });
-        out.add(&FAULTS_BY_REASON, pairs);
-    }
+fn faults(&Pass { faults, settings, .. }: &Pass<'_>, out: &mut Exposition<'_>) {
+    let since = Some(faults.since());
+    // Read once, so that both families show the same faults.
+    let pairs: Vec<_> = faults.counts().filter(|&(_, _, count)| count > 0).collect();
+    let totals = Source::ALL.iter().filter_map(|source| {
+        let total: u64 = pairs.iter().filter(|(of, _, _)| of == source).map(|(_, _, count)| count).sum();
+        let shown = total > 0 || settings.fault_sources.contains(source);
+        let total = Counted::since(since, total as f64);
+        shown.then(|| (Labels::default().and("source", source.label()), total))
+    });
+    out.add(&FAULTS, totals);
+    let pairs = pairs.iter().map(|(source, reason, count)| {
+        let labels = Labels::default().and("source", source.label()).and("reason", reason.label());
+        (labels, Counted::since(since, *count as f64))
+    });
+    out.add(&FAULTS_BY_REASON, pairs);
 }

@@ -249,20 +249,3 @@ impl<R: Sync + 'static> Declares for &'static [Row<R>] {
         self.get(at).map(|row| &row.family)
     }
 }
-
-/// The families of one source.
-pub struct Section {
-    /// The heading in the reference.
-    pub title: &'static str,
-    /// What all families of the source have in common.
-    pub intro: &'static str,
-    /// The families and tables, in the order of the reference.
-    pub(super) families: &'static [&'static dyn Declares],
-}
-
-impl Section {
-    /// The families of the source, in the order of the reference.
-    pub(super) fn families(&self) -> impl Iterator<Item = &'static Family> {
-        self.families.iter().flat_map(|declared| (0..).map_while(move |at| declared.family(at)))
-    }
-}

@@ -3,10 +3,10 @@
 use std::time::SystemTime;
 
 use super::exposition::Exposition;
-use super::family::{Cadence, Family, GPU, Rows, Section, Series};
+use super::family::{Cadence, Family, GPU, Rows, Series};
 use super::label::Labels;
 use super::openmetrics::Counted;
-use super::view::GpuView;
+use super::section::{Pass, Section};
 use crate::snapshot::{GpuMemory, MemoryFigures, PRESSURE_RATIOS, SlowTelemetry};
 
 const SAMPLED: Series = Series::new(Cadence::MemoryLane, GPU);
@@ -76,9 +76,10 @@ pub(super) static SECTION: Section = Section {
     title: "GPU memory",
     intro: "One series for each GPU. total = reserved + used + free where the driver reports reserved memory.",
     families: &[&FIGURES, &PRESSURE, &CHURN, &UNATTRIBUTED, &BAR1],
+    collect,
 };
 
-pub(super) fn collect(gpus: &[GpuView<'_>], out: &mut Exposition<'_>) {
+fn collect(&Pass { gpus, .. }: &Pass<'_>, out: &mut Exposition<'_>) {
     // A GPU that shares the system's memory has no figures, and so none of the values computed from them.
     let measured: Vec<_> = gpus
         .iter()

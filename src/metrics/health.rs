@@ -3,8 +3,9 @@
 use std::sync::LazyLock;
 
 use super::exposition::Exposition;
-use super::family::{Cadence, Family, GPU, Row, Section, Series};
+use super::family::{Cadence, Family, GPU, Row, Series};
 use super::label::Labels;
+use super::section::{Pass, Section};
 use super::view::GpuView;
 use crate::snapshot::{RecoveryAction, SPARE_ROWS};
 
@@ -45,6 +46,7 @@ pub(super) static SECTION: Section = Section {
     title: "Recovery, spare rows and PCIe link",
     intro: "A family is absent if the driver is older than its description says, or if the GPU does not have what it describes.",
     families: &[&RECOVERY_ACTION, &ROW_REMAP_BANKS, &LINK],
+    collect,
 };
 
 /// For each series of a family, the label that distinguishes it from the others of the same GPU, as the text that
@@ -57,7 +59,7 @@ static ACTIONS: LazyLock<Vec<String>> =
     LazyLock::new(|| own_labels("action", RecoveryAction::ALL.iter().map(|action| action.label())));
 static AVAILABLE: LazyLock<Vec<String>> = LazyLock::new(|| own_labels("available", SPARE_ROWS.into_iter()));
 
-pub(super) fn collect(gpus: &[GpuView<'_>], out: &mut Exposition<'_>) {
+fn collect(&Pass { gpus, .. }: &Pass<'_>, out: &mut Exposition<'_>) {
     let actions = gpus.iter().filter_map(|gpu| Some((gpu.labels.as_str(), gpu.fast?.recovery_action?)));
     let actions = actions.flat_map(|(labels, required)| {
         let all = RecoveryAction::ALL.iter().zip(&*ACTIONS);

@@ -1,14 +1,12 @@
 //! Incidents, and the recorder's own figures: how much memory it uses and how much it has dropped.
 
-use std::time::SystemTime;
-
 use super::exposition::Exposition;
-use super::family::{Cadence, Family, Section, Series};
+use super::family::{Cadence, Family, Series};
 use super::label::{Labels, distinct};
 use super::mig;
 use super::openmetrics::{Counted, Exemplar};
+use super::section::{Pass, Section};
 use super::workloads;
-use crate::snapshot::RecorderPart;
 
 /// Only an incident of a MIG device has the labels of a MIG device.
 const INCIDENT: Series =
@@ -43,13 +41,14 @@ pub(super) static SECTION: Section = Section {
             or `on_demand`; [recorder.md](recorder.md) explains them. The two families about the recorder itself are left out with \
             `web.disable-exporter-metrics`.",
     families: &[&INCIDENTS, &LAST, &SHORTAGE, &BYTES, &DROPPED],
+    collect,
 };
 
 /// The label of an exemplar: the id with which the API answers for the incident.
 const EXEMPLAR: &str = "incident_id";
 
-/// `started`: when nothing had been dropped yet; `None` leaves out the recorder's own figures.
-pub(super) fn collect(part: &RecorderPart, started: Option<SystemTime>, out: &mut Exposition<'_>) {
+fn collect(pass: &Pass<'_>, out: &mut Exposition<'_>) {
+    let part = pass.snapshot.recorder.load();
     let labels: Vec<_> = part
         .incidents
         .iter()
@@ -75,8 +74,8 @@ pub(super) fn collect(part: &RecorderPart, started: Option<SystemTime>, out: &mu
     // Two devices that are not identified yet have the same labels.
     let shortages = distinct(shortages.collect(), |last, other| *last = last.max(*other));
     out.add(&SHORTAGE, shortages.iter().map(|(labels, last)| (labels, *last)));
-    if part.on && started.is_some() {
+    if part.on && pass.settings.exporter_metrics {
         out.add_one(&BYTES, part.bytes);
-        out.add_one(&DROPPED, Counted::since(started, part.dropped as f64));
+        out.add_one(&DROPPED, Counted::since(Some(pass.started), part.dropped as f64));
     }
 }

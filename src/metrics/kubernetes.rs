@@ -4,9 +4,9 @@
 //! its UUID if the cluster reports one, and is left out otherwise.
 
 use super::exposition::Exposition;
-use super::family::{Cadence, Family, Rows, Section, Series};
+use super::family::{Cadence, Family, Rows, Series};
 use super::label::{Labels, distinct};
-use super::settings::Settings;
+use super::section::{Pass, Section};
 use super::view::Parts;
 use crate::snapshot::{Device, DeviceName, Driver, Gpu, MigDevice, Workload};
 
@@ -51,9 +51,10 @@ pub(super) static SECTION: Section = Section {
             the kubelet does not answer for three intervals, its families are absent; what Slurm has allocated is absent if it could not be read for 30 s. A pod that has ended according to the API server holds \
             nothing, whatever the kubelet lists.",
     families: &[&ALLOCATION, &ALLOCATABLE, &ANSWERS],
+    collect,
 };
 
-pub(super) fn collect(parts: &Parts, settings: &Settings, out: &mut Exposition<'_>) {
+fn collect(&Pass { parts, settings, .. }: &Pass<'_>, out: &mut Exposition<'_>) {
     out.add_rows(ANSWERS, [("", parts)]);
     let allocations = parts.fresh_allocations(settings);
     // Kubelets before Kubernetes 1.34 list the devices of pods that have ended until another pod needs them.

@@ -1,9 +1,10 @@
 //! The memory of MIG devices.
 
 use super::exposition::Exposition;
-use super::family::{Cadence, Family, Rows, Section, Series};
+use super::family::{Cadence, Family, Rows, Series};
 use super::gpu_memory::pressure;
 use super::label::Labels;
+use super::section::{Pass, Section};
 use super::view::GpuView;
 use crate::snapshot::{MemoryFigures, MigDevice};
 
@@ -55,9 +56,10 @@ pub(super) static SECTION: Section = Section {
             of one GPU instance share its memory, which is shown once, for the first of them. The parent GPU keeps its own \
             families where the driver reports them.",
     families: &[&FIGURES, &UNATTRIBUTED, &PRESSURE],
+    collect,
 };
 
-pub(super) fn collect(gpus: &[GpuView<'_>], out: &mut Exposition<'_>) {
+fn collect(&Pass { gpus, .. }: &Pass<'_>, out: &mut Exposition<'_>) {
     let devices: Vec<_> = gpus
         .iter()
         .flat_map(|gpu| {

@@ -7,9 +7,10 @@ use std::cmp::Reverse;
 use std::time::{Duration, Instant};
 
 use super::exposition::Exposition;
-use super::family::{Cadence, Family, Row, Section, Series};
+use super::family::{Cadence, Family, Row, Series};
 use super::label::Labels;
-use super::label_cache::{self, LabelCache, LabeledProcess};
+use super::label_cache::{self, LabeledProcess};
+use super::section::{Pass, Section};
 use super::view::GpuView;
 use crate::snapshot::Process;
 
@@ -87,9 +88,13 @@ pub(super) static SECTION: Section = Section {
             names the process's container. `type` is `compute`, `graphics` or `mps`. `process` is the \
             executable's name, or the script's for an interpreter.",
     families: &[&USED, &READINGS, &INFO],
+    collect,
 };
 
-pub(super) fn collect(gpus: &[GpuView<'_>], now: Instant, labels: &LabelCache, out: &mut Exposition<'_>) {
+fn collect(&Pass { gpus, parts, settings, labels, .. }: &Pass<'_>, out: &mut Exposition<'_>) {
+    if !settings.process_series {
+        return;
+    }
     let processes: Vec<_> = gpus.iter().map(label_cache::in_order).collect();
     let labels = labels.of(gpus, &processes);
     let entries =
@@ -99,7 +104,7 @@ pub(super) fn collect(gpus: &[GpuView<'_>], now: Instant, labels: &LabelCache, o
     let used = entries.iter().filter_map(|entry| Some((entry.labels, entry.used? as f64)));
     out.add(&USED, used.chain(others.iter().map(|(labels, used)| (labels.as_str(), *used))));
     for Row { family, read } in READINGS {
-        out.add(family, entries.iter().filter_map(|entry| Some((entry.labels, read(entry, now)?))));
+        out.add(family, entries.iter().filter_map(|entry| Some((entry.labels, read(entry, parts.now)?))));
     }
     out.add(&INFO, described(&entries).map(|entry| ([entry.untyped, entry.described], 1.0)));
 }

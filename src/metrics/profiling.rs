@@ -1,10 +1,10 @@
 //! The profiling counters of GPUs and GPU instances: engine and pipe activity, memory bandwidth and link traffic.
 
 use super::exposition::Exposition;
-use super::family::{Cadence, Kind, Row, Section, Series};
+use super::family::{Cadence, Kind, Row, Series};
 use super::mig;
 use super::openmetrics::Counted;
-use super::view::GpuView;
+use super::section::{Pass, Section};
 use crate::snapshot::{ProfilingFigures, ProfilingMetric};
 
 /// The metric for each value of the family's own label, which is given as the text that follows the labels of a GPU or
@@ -80,12 +80,13 @@ pub(super) static SECTION: Section = Section {
             `integer`. A `gpu_mig_` family has one series for each GPU instance, with the labels of its first MIG \
             device: compute instances of one GPU instance share its counters.",
     families: &[&SHARES, &BANDWIDTH, &OCCUPANCY, &LINKS, &MIG_SHARES, &MIG_BANDWIDTH, &MIG_OCCUPANCY, &MIG_LINKS],
+    collect,
 };
 
 /// The labels of a GPU or GPU instance, and its figures.
 type Shown<'a> = (&'a str, &'a ProfilingFigures);
 
-pub(super) fn collect(gpus: &[GpuView<'_>], out: &mut Exposition<'_>) {
+fn collect(&Pass { gpus, .. }: &Pass<'_>, out: &mut Exposition<'_>) {
     let whole: Vec<Shown<'_>> = gpus.iter().filter_map(|gpu| Some((gpu.labels.as_str(), gpu.profiling?))).collect();
     [SHARES, OCCUPANCY, BANDWIDTH, LINKS].into_iter().for_each(|table| write(table, &whole, out));
     let instances = gpus.iter().flat_map(|gpu| gpu.mig_profiling.iter().map(move |of| (gpu, of)));

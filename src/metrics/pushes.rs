@@ -1,12 +1,10 @@
 //! The pushes to an OTLP receiver. Shown only if one is configured.
 
-use std::time::SystemTime;
-
 use super::exposition::Exposition;
-use super::family::{Cadence, Family, Section, Series};
+use super::family::{Cadence, Family, Series};
 use super::label::Labels;
 use super::openmetrics::Counted;
-use crate::snapshot::Pushes;
+use super::section::{Pass, Section};
 
 static PUSHES: Family = Series::new(Cadence::Scrape, &["outcome"]).family(
     "vram_exporter_otlp_pushes_total",
@@ -25,13 +23,17 @@ pub(super) static SECTION: Section = Section {
     title: "Pushes to an OTLP receiver",
     intro: "Present only if `otlp.endpoint` is set. Left out with `web.disable-exporter-metrics`.",
     families: &[&PUSHES, &REJECTED, &LAST],
+    collect,
 };
 
-/// `started`: when nothing had been pushed yet.
-pub(super) fn collect(pushes: &Pushes, started: SystemTime, out: &mut Exposition<'_>) {
+fn collect(&Pass { snapshot, settings, started, .. }: &Pass<'_>, out: &mut Exposition<'_>) {
+    if !settings.exporter_metrics || !settings.otlp {
+        return;
+    }
+    let pushes = &snapshot.pushes;
     let counts = ["delivered", "dropped"].into_iter().zip(pushes.counts());
     let counted = |count: u64| Counted::since(Some(started), count as f64);
     out.add(&PUSHES, counts.map(|(outcome, count)| (Labels::default().and("outcome", outcome), counted(count))));
     out.add_one(&REJECTED, counted(pushes.rejected_points()));
-    out.add(&LAST, pushes.last_delivery().map(|at| (Labels::default(), at.as_secs_f64())));
+    out.add(&LAST, pushes.last_delivery().map(|at| ("", at.as_secs_f64())));
 }

@@ -1,10 +1,10 @@
 //! Other telemetry of the GPUs: utilization, temperature, power, clocks, throttling and errors.
 
 use super::exposition::Exposition;
-use super::family::{Cadence, Family, GPU, Row, Rows, Section, Series};
+use super::family::{Cadence, Family, GPU, Row, Rows, Series};
 use super::label::Labels;
 use super::openmetrics::Counted;
-use super::view::GpuView;
+use super::section::{Pass, Section};
 use crate::snapshot::{ClockDomain, FastTelemetry, SlowTelemetry, THROTTLE_REASONS, XidClass};
 
 const FAST: Series = Series::new(Cadence::Fast, GPU);
@@ -104,9 +104,10 @@ pub(super) static SECTION: Section = Section {
             `application` or `unknown`, and the [runbook](runbook.md#gpuxiderror) lists the codes of each. The families about Xids \
             are absent for a GPU that does not report Xids.",
     families: &[&FAST_ROWS, &SLOW_ROWS, &CLOCK, &THROTTLE, &FAST_SPLIT, &SLOW_SPLIT, &XID, &XID_CLASS],
+    collect,
 };
 
-pub(super) fn collect(gpus: &[GpuView<'_>], out: &mut Exposition<'_>) {
+fn collect(&Pass { gpus, .. }: &Pass<'_>, out: &mut Exposition<'_>) {
     let fast: Vec<_> = gpus.iter().filter_map(|gpu| Some((&gpu.labels, gpu.fast?))).collect();
     let slow: Vec<_> = gpus.iter().filter_map(|gpu| Some((&gpu.labels, gpu.slow?))).collect();
     out.add_rows(FAST_ROWS, fast.iter().copied());

@@ -4,8 +4,9 @@
 //! devices that are not identified yet, are summed, so that no memory is left out.
 
 use super::exposition::Exposition;
-use super::family::{Cadence, Row, Section, Series};
+use super::family::{Cadence, Row, Series};
 use super::label::{Labels, distinct};
+use super::section::{Pass, Section};
 use super::view::GpuView;
 use crate::snapshot::{MigDevice, Other, Workload, WorkloadUse};
 
@@ -46,13 +47,14 @@ pub(super) static SECTION: Section = Section {
             (`slurm:<job>`), `job` (`pbs:<job>`, `torque:<job>`, `htcondor:<slot>`, `nomad:<allocation>.<task>`, `oar:<job>`, `yarn:<container>`), `systemd` (`unit:<name>`), `user` (`user:<name>`) or `vgpu` (`vm:<id>`, a virtual machine with vGPUs; simulated only). No label is a pid, so a series \
             continues when a process is restarted. A process that `/proc` does not show belongs to no workload.",
     families: &[&READINGS],
+    collect,
 };
 
 fn living(processes: u64) -> Option<u64> {
     (processes > 0).then_some(processes)
 }
 
-pub(super) fn collect(gpus: &[GpuView<'_>], out: &mut Exposition<'_>) {
+fn collect(&Pass { gpus, .. }: &Pass<'_>, out: &mut Exposition<'_>) {
     let entries: Vec<_> = gpus.iter().flat_map(entries).collect();
     let others = gpus.iter().filter_map(|gpu| {
         let other = gpu.processes?.other_workloads.as_ref()?;
