@@ -5,30 +5,23 @@ use std::time::SystemTime;
 use prometheus::{Encoder, IntCounter, IntGauge, Opts, Registry, TextEncoder};
 
 use super::exposition::Exposition;
-use super::family::{Cadence, Family, Section, Unit};
+use super::family::{Cadence, Family, Series};
 use super::label::Labels;
 use super::openmetrics::Counted;
+use super::section::Section;
 use super::selection::Selection;
 
-static BUILD_INFO: Family = Family::gauge(
-    "vram_exporter_build_info",
-    Unit::Info,
-    Cadence::Scrape,
-    &["version"],
-    "Always 1; the label is the exporter's version.",
-);
-static SCRAPES: Family = Family::counter(
-    "vram_exporter_scrapes_total",
-    Unit::Number,
-    Cadence::Scrape,
-    &[],
-    "Scrapes that were answered, this one included.",
-);
+static BUILD_INFO: Family = Series::new(Cadence::Scrape, &["version"])
+    .family("vram_exporter_build_info", "Always 1; the label is the exporter's version.");
+static SCRAPES: Family =
+    Series::ONE.family("vram_exporter_scrapes_total", "Scrapes that were answered, this one included.");
 
 pub(super) static SECTION: Section = Section {
     title: "Version and scrapes",
     intro: "`vram_exporter_scrapes_total` is left out with `web.disable-exporter-metrics`.",
     families: &[&BUILD_INFO, &SCRAPES],
+    // The text of the registry follows the other sections.
+    collect: |_, _| {},
 };
 
 /// The initial size of the buffer in bytes: a little more than the length of the text.

@@ -1,42 +1,36 @@
 //! The driver, its GPUs, and whether they respond.
 
 use super::exposition::Exposition;
-use super::family::{Cadence, Family, Section, Unit};
+use super::family::{Cadence, Family, GPU, Series};
 use super::label::Labels;
-use super::view::GpuView;
-use crate::snapshot::{AddressingMode, Driver};
+use super::section::{Pass, Section};
+use crate::snapshot::AddressingMode;
 
-static UP: Family = Family::gauge(
+const GPU_LABELS: &[&str] = &[
+    "gpu",
+    "uuid",
+    "name",
+    "pci_bus_id",
+    "architecture",
+    "vbios",
+    "compute_capability",
+    "addressing_mode",
+    "module_id",
+    "mig_mode",
+    "simulated",
+];
+const DRIVER: Series = Series::new(Cadence::Opening, &["driver_version", "cuda_version", "nvml_version", "simulated"]);
+
+static UP: Family = Series::new(Cadence::MemoryLane, GPU).family(
     "gpu_up",
-    Unit::Number,
-    Cadence::MemoryLane,
-    &["gpu", "uuid"],
     "1 while the GPU answers and its last good sample is recent; 0 if it is lost, stalled, unreadable or not sampled yet. At 0 the GPU has no value series.",
 );
-static GPU_INFO: Family = Family::gauge(
+static GPU_INFO: Family = Series::new(Cadence::Opening, GPU_LABELS).family(
     "gpu_info",
-    Unit::Info,
-    Cadence::Opening,
-    &[
-        "gpu",
-        "uuid",
-        "name",
-        "pci_bus_id",
-        "architecture",
-        "vbios",
-        "compute_capability",
-        "addressing_mode",
-        "module_id",
-        "mig_mode",
-        "simulated",
-    ],
     "Always 1; the labels identify the GPU. addressing_mode is none, hmm or ats (driver 580 and later); module_id is the position of the GPU's module on its baseboard (driver 535 and later), left out for a GPU that is not on one. simulated=\"true\" marks a simulated GPU, whose values are not measurements.",
 );
-static DRIVER_INFO: Family = Family::gauge(
+static DRIVER_INFO: Family = DRIVER.family(
     "nvidia_driver_info",
-    Unit::Info,
-    Cadence::Opening,
-    &["driver_version", "cuda_version", "nvml_version", "simulated"],
     "Always 1; the labels are the versions of the driver, and cuda_version is the highest that it supports. Absent while the driver is not open.",
 );
 
@@ -44,9 +38,11 @@ pub(super) static SECTION: Section = Section {
     title: "The driver and its GPUs",
     intro: "`gpu_up` and `gpu_info` stay while a GPU does not answer.",
     families: &[&UP, &GPU_INFO, &DRIVER_INFO],
+    collect,
 };
 
-pub(super) fn collect(driver: &Driver, gpus: &[GpuView<'_>], out: &mut Exposition<'_>) {
+fn collect(&Pass { parts, gpus, .. }: &Pass<'_>, out: &mut Exposition<'_>) {
+    let driver = &parts.driver;
     let simulated = driver.simulated.then_some("true");
     out.add(&UP, gpus.iter().map(|gpu| (&gpu.labels, f64::from(gpu.up))));
     out.add(

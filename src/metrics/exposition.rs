@@ -6,7 +6,7 @@
 use std::io::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::family::{Family, Kind, Unit};
+use super::family::{Family, Kind, Row, Rows, Unit};
 use super::label::{LabelText, Labels};
 use super::openmetrics::{self, Exemplar, Format, Sample};
 use super::points::PointSink;
@@ -120,6 +120,19 @@ impl<'t> Exposition<'t> {
     /// Adds a family that has one series without labels.
     pub(super) fn add_one(&mut self, family: &'static Family, sample: impl Sample) {
         self.add(family, [(Labels::default(), sample)]);
+    }
+
+    /// Adds the families of a table. For each of `parts`, a family has a series with its labels and the value that the
+    /// family's row reads from it.
+    pub(super) fn add_rows<'p, L: LabelText, P: 'static, S: Sample + 'static>(
+        &mut self,
+        rows: Rows<P, S>,
+        parts: impl IntoIterator<Item = (L, &'p P), IntoIter: Clone>,
+    ) {
+        let parts = parts.into_iter();
+        for Row { family, read } in rows {
+            self.add(family, parts.clone().filter_map(|(labels, part)| Some((labels, read(part)?))));
+        }
     }
 
     /// Adds a histogram that was empty at `since`. `bounds` are the bounds of the buckets as text; a series has labels,
@@ -291,13 +304,14 @@ impl<'t> Exposition<'t> {
 mod tests {
     use std::time::Duration;
 
-    use super::super::family::Cadence;
+    use super::super::family::{Cadence, Series};
     use super::super::openmetrics::Counted;
     use super::*;
 
-    static GAUGE: Family = Family::gauge("g", Unit::Number, Cadence::Scrape, &["a"], "A gauge.");
-    static COUNTER: Family = Family::counter("c_bytes_total", Unit::Bytes, Cadence::Scrape, &["a"], "A \"counter\".");
-    static HISTOGRAM: Family = Family::histogram("h_seconds", Unit::Seconds, Cadence::Scrape, &["a"], "Times.");
+    const SERIES: Series = Series::new(Cadence::Scrape, &["a"]);
+    static GAUGE: Family = SERIES.family("g", "A gauge.");
+    static COUNTER: Family = SERIES.family("c_bytes_total", "A \"counter\".");
+    static HISTOGRAM: Family = SERIES.histogram("h_seconds", "Times.");
 
     fn text(write: impl FnOnce(&mut Exposition<'_>)) -> String {
         let mut out = Exposition::whole(Format::Text, 0);

@@ -48,8 +48,24 @@ pub enum Unit {
 }
 
 impl Unit {
+    /// Every unit that a name shows.
+    const NAMED: [Self; 8] =
+        [Self::Bytes, Self::Seconds, Self::Ratio, Self::Celsius, Self::Watts, Self::Joules, Self::Hertz, Self::Info];
+
+    /// The unit that a family's name, without a counter's `_total`, ends with; a plain number if it ends with none.
+    const fn of(name: &[u8]) -> Self {
+        let mut at = 0;
+        while at < Self::NAMED.len() {
+            if without(name, Self::NAMED[at].suffix()).is_some() {
+                return Self::NAMED[at];
+            }
+            at += 1;
+        }
+        Self::Number
+    }
+
     /// The suffix of every family name with this unit, before a counter's `_total`; empty for a plain number.
-    pub fn suffix(self) -> &'static str {
+    pub const fn suffix(self) -> &'static str {
         match self {
             Self::Bytes => "_bytes",
             Self::Seconds => "_seconds",
@@ -124,7 +140,7 @@ impl Cadence {
 /// One metric family.
 #[derive(Debug)]
 pub struct Family {
-    /// The name in the exposition.
+    /// The name in the exposition. Its end shows the unit and, with `_total`, a counter.
     pub name: &'static str,
     /// The type in the exposition.
     pub kind: Kind,
@@ -138,25 +154,6 @@ pub struct Family {
     meaning: &'static str,
 }
 
-/// The constructors of a family, one for each kind.
-macro_rules! constructors {
-    ($($constructor:ident: $kind:ident),+) => {
-        impl Family {
-            $(pub(super) const fn $constructor(
-                name: &'static str,
-                unit: Unit,
-                cadence: Cadence,
-                labels: &'static [&'static str],
-                meaning: &'static str,
-            ) -> Self {
-                Self { name, kind: Kind::$kind, unit, cadence, labels, meaning }
-            })+
-        }
-    };
-}
-
-constructors!(gauge: Gauge, counter: Counter, histogram: Histogram);
-
 impl Family {
     /// The text of the HELP line, unescaped.
     pub fn help(&self) -> String {
@@ -169,50 +166,86 @@ impl Family {
     }
 }
 
-/// A family and how its value is read from the part of the snapshot that it is about: one entry for both.
-pub(super) struct Row<P: 'static, V: 'static = f64> {
-    pub(super) family: Family,
-    /// `None` if the value is unknown; the series is then absent.
-    pub(super) read: fn(&P) -> Option<V>,
+/// The labels of a series of a GPU.
+pub(super) const GPU: &[&str] = &["gpu", "uuid"];
+
+/// When the values of some families are measured, and the labels of their series.
+#[derive(Clone, Copy)]
+pub(super) struct Series {
+    cadence: Cadence,
+    labels: &'static [&'static str],
 }
 
-impl<P, V> Row<P, V> {
-    pub(super) const fn new(family: Family, read: fn(&P) -> Option<V>) -> Self {
-        Self { family, read }
+impl Series {
+    /// One series without labels, whose value is current at the scrape.
+    pub(super) const ONE: Self = Self::new(Cadence::Scrape, &[]);
+
+    /// `labels`: see [`Family::labels`].
+    pub(super) const fn new(cadence: Cadence, labels: &'static [&'static str]) -> Self {
+        Self { cadence, labels }
+    }
+
+    /// A counter if the name ends in `_total`, else a gauge, in the unit that the name ends with.
+    pub(super) const fn family(self, name: &'static str, meaning: &'static str) -> Family {
+        let Self { cadence, labels } = self;
+        let (kind, stem) = match without(name.as_bytes(), "_total") {
+            Some(stem) => (Kind::Counter, stem),
+            None => (Kind::Gauge, name.as_bytes()),
+        };
+        Family { name, kind, unit: Unit::of(stem), cadence, labels, meaning }
+    }
+
+    /// A histogram in the unit that the name ends with.
+    pub(super) const fn histogram(self, name: &'static str, meaning: &'static str) -> Family {
+        Family { kind: Kind::Histogram, ..self.family(name, meaning) }
+    }
+
+    /// A family as [`Self::family`] makes it, with the way in which its values are read.
+    pub(super) const fn row<R: Copy>(self, name: &'static str, meaning: &'static str, read: R) -> Row<R> {
+        Row { family: self.family(name, meaning), read }
     }
 }
+
+/// The text before this ending; `None` if it ends otherwise. The same method of `str` is not a `const fn`.
+const fn without<'t>(text: &'t [u8], ending: &str) -> Option<&'t [u8]> {
+    if text.len() < ending.len() {
+        return None;
+    }
+    let (before, last) = text.split_at(text.len() - ending.len());
+    let mut at = 0;
+    while at < last.len() {
+        if last[at] != ending.as_bytes()[at] {
+            return None;
+        }
+        at += 1;
+    }
+    Some(before)
+}
+
+/// A family and how its values are read: one entry for both.
+pub(super) struct Row<R> {
+    pub(super) family: Family,
+    pub(super) read: R,
+}
+
+/// The rows of families that have one value for each part of this type. A value that is unknown is `None`, and its
+/// series is absent.
+pub(super) type Rows<P, V = f64> = &'static [Row<fn(&P) -> Option<V>>];
 
 /// What declares families: one family, or a table of rows.
 pub(super) trait Declares: Sync {
-    /// Passes on each family, in the order of the reference.
-    fn each(&'static self, see: &mut dyn FnMut(&'static Family));
+    /// The family at this place of the reference, counted from 0; `None` after the last.
+    fn family(&'static self, at: usize) -> Option<&'static Family>;
 }
 
 impl Declares for Family {
-    fn each(&'static self, see: &mut dyn FnMut(&'static Family)) {
-        see(self);
+    fn family(&'static self, at: usize) -> Option<&'static Family> {
+        (at == 0).then_some(self)
     }
 }
 
-impl<P, V> Declares for &'static [Row<P, V>] {
-    fn each(&'static self, see: &mut dyn FnMut(&'static Family)) {
-        self.iter().for_each(|row| see(&row.family));
-    }
-}
-
-/// The families of one source.
-pub struct Section {
-    /// The heading in the reference.
-    pub title: &'static str,
-    /// What all families of the source have in common.
-    pub intro: &'static str,
-    /// The families and tables, in the order of the reference.
-    pub(super) families: &'static [&'static dyn Declares],
-}
-
-impl Section {
-    /// Passes on each family of the source.
-    pub(super) fn each(&self, see: &mut dyn FnMut(&'static Family)) {
-        self.families.iter().for_each(|declared| declared.each(see));
+impl<R: Sync + 'static> Declares for &'static [Row<R>] {
+    fn family(&'static self, at: usize) -> Option<&'static Family> {
+        self.get(at).map(|row| &row.family)
     }
 }

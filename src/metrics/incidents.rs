@@ -1,51 +1,36 @@
 //! Incidents, and the recorder's own figures: how much memory it uses and how much it has dropped.
 
-use std::time::SystemTime;
-
 use super::exposition::Exposition;
-use super::family::{Cadence, Family, Section, Unit};
+use super::family::{Cadence, Family, Series};
 use super::label::{Labels, distinct};
 use super::mig;
 use super::openmetrics::{Counted, Exemplar};
+use super::section::{Pass, Section};
 use super::workloads;
-use crate::snapshot::RecorderPart;
 
-/// Those of a MIG device only for incidents of a MIG device.
-const LABELS: &[&str] = &["gpu", "uuid", "mig_uuid", "gpu_instance", "compute_instance", "profile", "kind"];
+/// Only an incident of a MIG device has the labels of a MIG device.
+const INCIDENT: Series =
+    Series::new(Cadence::Recorder, &["gpu", "uuid", "mig_uuid", "gpu_instance", "compute_instance", "profile", "kind"]);
+const RECORDER: Series = Series::new(Cadence::Recorder, &[]);
 
-static INCIDENTS: Family = Family::counter(
+static INCIDENTS: Family = INCIDENT.family(
     "gpu_memory_incidents_total",
-    Unit::Number,
-    Cadence::Recorder,
-    LABELS,
     "Incidents since the exporter started, and their repeats, of which the recorder kept no copy of their own. Moments less than ten seconds after the last are not counted. A series appears with its first incident, which rate() and increase() cannot see: use gpu_memory_last_incident_timestamp_seconds in alerts.",
 );
-static LAST: Family = Family::gauge(
+static LAST: Family = INCIDENT.family(
     "gpu_memory_last_incident_timestamp_seconds",
-    Unit::Seconds,
-    Cadence::Recorder,
-    LABELS,
     "Unix time of the last incident or repeat in seconds. Absent before the first one.",
 );
-static SHORTAGE: Family = Family::gauge(
+static SHORTAGE: Family = Series::new(Cadence::Recorder, workloads::LABELS).family(
     "gpu_workload_memory_last_shortage_timestamp_seconds",
-    Unit::Seconds,
-    Cadence::Recorder,
-    workloads::WORKLOAD,
     "Unix time in seconds at which a process of the workload last ended at the memory limit (an incident of the kind ended_at_peak, repeats included) or reported a failed allocation on this GPU or MIG device. It needs more than it held then. Stays until the report about the workload is final.",
 );
-static BYTES: Family = Family::gauge(
+static BYTES: Family = RECORDER.family(
     "vram_exporter_recorder_bytes",
-    Unit::Bytes,
-    Cadence::Recorder,
-    &[],
     "Estimated memory that the recorder takes for the recent past and the incidents in bytes, at most recorder.max-memory-mib.",
 );
-static DROPPED: Family = Family::counter(
+static DROPPED: Family = RECORDER.family(
     "vram_exporter_recorder_dropped_total",
-    Unit::Number,
-    Cadence::Recorder,
-    &[],
     "Ended processes, events, reports and older parts of histories that the recorder dropped to stay within its memory, and readings that came faster than it took them.",
 );
 
@@ -56,13 +41,14 @@ pub(super) static SECTION: Section = Section {
             or `on_demand`; [incidents.md](incidents.md) explains them. The two families about the recorder itself are left out with \
             `web.disable-exporter-metrics`.",
     families: &[&INCIDENTS, &LAST, &SHORTAGE, &BYTES, &DROPPED],
+    collect,
 };
 
 /// The label of an exemplar: the id with which the API answers for the incident.
 const EXEMPLAR: &str = "incident_id";
 
-/// `started`: when nothing had been dropped yet; `None` leaves out the recorder's own figures.
-pub(super) fn collect(part: &RecorderPart, started: Option<SystemTime>, out: &mut Exposition<'_>) {
+fn collect(pass: &Pass<'_>, out: &mut Exposition<'_>) {
+    let part = pass.snapshot.recorder.load();
     let labels: Vec<_> = part
         .incidents
         .iter()
@@ -88,8 +74,8 @@ pub(super) fn collect(part: &RecorderPart, started: Option<SystemTime>, out: &mu
     // Two devices that are not identified yet have the same labels.
     let shortages = distinct(shortages.collect(), |last, other| *last = last.max(*other));
     out.add(&SHORTAGE, shortages.iter().map(|(labels, last)| (labels, *last)));
-    if part.on && started.is_some() {
-        out.add_one(&BYTES, part.bytes as f64);
-        out.add_one(&DROPPED, Counted::since(started, part.dropped as f64));
+    if part.on && pass.settings.exporter_metrics {
+        out.add_one(&BYTES, part.bytes);
+        out.add_one(&DROPPED, Counted::since(Some(pass.started), part.dropped as f64));
     }
 }

@@ -4,65 +4,58 @@
 //! its UUID if the cluster reports one, and is left out otherwise.
 
 use super::exposition::Exposition;
-use super::family::{Cadence, Family, Section, Unit};
+use super::family::{Cadence, Family, Rows, Series};
 use super::label::{Labels, distinct};
-use super::settings::Settings;
+use super::section::{Pass, Section};
 use super::view::Parts;
 use crate::snapshot::{Device, DeviceName, Driver, Gpu, MigDevice, Workload};
 
 /// Slurm's name for GPUs as a resource (`AccountingStorageTRES` in slurm.conf).
 const GRES: &str = "gres/gpu";
 
-static ALLOCATION: Family = Family::gauge(
-    "gpu_allocation_info",
-    Unit::Info,
+const HELD: Series = Series::new(
     Cadence::Allocations,
     &["gpu", "uuid", "mig_uuid", "namespace", "pod", "container", "resource", "replica", "workload", "kind"],
+);
+
+static ALLOCATION: Family = HELD.family(
+    "gpu_allocation_info",
     "Always 1; the kubelet has allocated this GPU, MIG device or shared replica to the container, or Slurm has allocated this GPU or MIG device to the job in workload, whether or not it is used.",
 );
-static ALLOCATABLE: Family = Family::gauge(
+static ALLOCATABLE: Family = Series::new(Cadence::PodResources, &["gpu", "uuid", "mig_uuid", "resource"]).family(
     "gpu_allocatable_devices",
-    Unit::Number,
-    Cadence::PodResources,
-    &["gpu", "uuid", "mig_uuid", "resource"],
     "How many times the kubelet can allocate this GPU or MIG device in total, current allocations included: 1, or the number of shared replicas. Absent where the kubelet does not report it.",
 );
-static POD_RESOURCES_UP: Family = Family::gauge(
-    "vram_exporter_pod_resources_up",
-    Unit::Number,
-    Cadence::Scrape,
-    &[],
-    "1 while the kubelet answers on its pod-resources socket, else 0. Absent where the exporter does not use the socket.",
-);
-static API_UP: Family = Family::gauge(
-    "vram_exporter_kubernetes_api_up",
-    Unit::Number,
-    Cadence::Scrape,
-    &[],
-    "1 while the exporter follows the API server, else 0. Absent where the exporter does not use it.",
-);
-static CONTAINERS: Family = Family::gauge(
-    "vram_exporter_kubernetes_containers",
-    Unit::Number,
-    Cadence::Scrape,
-    &[],
-    "Containers of this node that the API server has named, including recently ended ones. Absent where the exporter does not use the API server.",
-);
+
+static ANSWERS: Rows<Parts> = &[
+    Series::ONE.row(
+        "vram_exporter_pod_resources_up",
+        "1 while the kubelet answers on its pod-resources socket, else 0. Absent where the exporter does not use the socket.",
+        |parts| parts.allocations.up.map(f64::from),
+    ),
+    Series::ONE.row(
+        "vram_exporter_kubernetes_api_up",
+        "1 while the exporter follows the API server, else 0. Absent where the exporter does not use it.",
+        |parts| parts.pods.up.map(f64::from),
+    ),
+    Series::ONE.row(
+        "vram_exporter_kubernetes_containers",
+        "Containers of this node that the API server has named, including recently ended ones. Absent where the exporter does not use the API server.",
+        |parts| parts.pods.up.map(|_| parts.pods.containers.len() as f64),
+    ),
+];
 
 pub(super) static SECTION: Section = Section {
     title: "Kubernetes and Slurm",
     intro: "`namespace`, `pod` and `container` are those of the holder; a job of Slurm has `workload` and `kind` instead, and the resource `gres/gpu`. `replica` is present under time-slicing and MPS. If \
             the kubelet does not answer for three intervals, its families are absent; what Slurm has allocated is absent if it could not be read for 30 s. A pod that has ended according to the API server holds \
             nothing, whatever the kubelet lists.",
-    families: &[&ALLOCATION, &ALLOCATABLE, &POD_RESOURCES_UP, &API_UP, &CONTAINERS],
+    families: &[&ALLOCATION, &ALLOCATABLE, &ANSWERS],
+    collect,
 };
 
-pub(super) fn collect(parts: &Parts, settings: &Settings, out: &mut Exposition<'_>) {
-    let number = |up: Option<bool>| up.map(f64::from);
-    out.add(&POD_RESOURCES_UP, number(parts.allocations.up).map(|up| (Labels::default(), up)));
-    out.add(&API_UP, number(parts.pods.up).map(|up| (Labels::default(), up)));
-    let named = parts.pods.up.map(|_| parts.pods.containers.len() as f64);
-    out.add(&CONTAINERS, named.map(|count| (Labels::default(), count)));
+fn collect(&Pass { parts, settings, .. }: &Pass<'_>, out: &mut Exposition<'_>) {
+    out.add_rows(ANSWERS, [("", parts)]);
     let allocations = parts.fresh_allocations(settings);
     // Kubelets before Kubernetes 1.34 list the devices of pods that have ended until another pod needs them.
     let holders = allocations.iter().flat_map(|allocations| &*allocations.allocated);

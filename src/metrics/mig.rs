@@ -1,59 +1,49 @@
 //! The memory of MIG devices.
 
 use super::exposition::Exposition;
-use super::family::{Cadence, Family, Row, Section, Unit};
+use super::family::{Cadence, Family, Rows, Series};
+use super::gpu_memory::pressure;
 use super::label::Labels;
-use super::openmetrics::Counted;
+use super::section::{Pass, Section};
 use super::view::GpuView;
-use crate::snapshot::{MemoryFigures, MigDevice, PRESSURE_RATIOS};
+use crate::snapshot::{MemoryFigures, MigDevice};
 
-pub(super) const MIG: &[&str] = &["gpu", "uuid", "mig_uuid", "gpu_instance", "compute_instance", "profile"];
+const MIG: &[&str] = &["gpu", "uuid", "mig_uuid", "gpu_instance", "compute_instance", "profile"];
+const MIG_RATIO: &[&str] = &["gpu", "uuid", "mig_uuid", "gpu_instance", "compute_instance", "profile", "ratio"];
+const SAMPLED: Series = Series::new(Cadence::MemoryLane, MIG);
 
-static PRESSURE: Family = Family::counter(
+static PRESSURE: Family = Series::new(Cadence::MemoryLane, MIG_RATIO).family(
     "gpu_mig_memory_pressure_seconds_total",
-    Unit::Seconds,
-    Cadence::MemoryLane,
-    &["gpu", "uuid", "mig_uuid", "gpu_instance", "compute_instance", "profile", "ratio"],
     "Seconds spent with used / (total - reserved) of the MIG device at or above the ratio, weighted by real time. The ratios are nested: do not sum over them. Where gpu_mig_memory_reserved_bytes is absent, reserved memory counts as used.",
 );
-static UNATTRIBUTED: Family = Family::gauge(
+static UNATTRIBUTED: Family = Series::new(Cadence::ProcessLane, MIG).family(
     "gpu_mig_memory_unattributed_bytes",
-    Unit::Bytes,
-    Cadence::ProcessLane,
-    MIG,
     "Used memory of the MIG device in bytes that no visible process holds, at least 0. Absent while the memory of any process on it is unknown.",
 );
 
-/// A gauge of the memory lane.
-const fn figure(
-    name: &'static str,
-    meaning: &'static str,
-    read: fn(&MemoryFigures) -> Option<u64>,
-) -> Row<MemoryFigures, u64> {
-    Row::new(Family::gauge(name, Unit::Bytes, Cadence::MemoryLane, MIG, meaning), read)
-}
-
-static FIGURES: &[Row<MemoryFigures, u64>] = &[
-    figure("gpu_mig_memory_total_bytes", "All memory of the MIG device in bytes.", |m| Some(m.total)),
-    figure(
+static FIGURES: Rows<MemoryFigures, u64> = &[
+    SAMPLED.row("gpu_mig_memory_total_bytes", "All memory of the MIG device in bytes.", |m| Some(m.total)),
+    SAMPLED.row(
         "gpu_mig_memory_reserved_bytes",
         "Memory of the MIG device kept by driver and firmware in bytes. Absent where the driver does not report it: gpu_mig_memory_used_bytes includes it there.",
         |m| m.reserved,
     ),
-    figure(
+    SAMPLED.row(
         "gpu_mig_memory_used_bytes",
         "Allocated memory of the MIG device in bytes. Reserved memory is left out, but is included where gpu_mig_memory_reserved_bytes is absent.",
         |m| Some(m.used),
     ),
-    figure("gpu_mig_memory_free_bytes", "Memory of the MIG device that can still be allocated in bytes.", |m| {
-        Some(m.free)
-    }),
-    figure(
+    SAMPLED.row(
+        "gpu_mig_memory_free_bytes",
+        "Memory of the MIG device that can still be allocated in bytes.",
+        |m| Some(m.free),
+    ),
+    SAMPLED.row(
         "gpu_mig_memory_window_peak_bytes",
         "Highest used memory of the MIG device in bytes within the last vram_exporter_peak_window_seconds. The window slides, and no scrape resets it. Includes reserved memory where gpu_mig_memory_reserved_bytes is absent.",
         |m| Some(m.window_peak),
     ),
-    figure(
+    SAMPLED.row(
         "gpu_mig_memory_peak_bytes",
         "Highest used memory of the MIG device in bytes since the exporter started. Includes reserved memory where gpu_mig_memory_reserved_bytes is absent.",
         |m| Some(m.peak),
@@ -66,9 +56,10 @@ pub(super) static SECTION: Section = Section {
             of one GPU instance share its memory, which is shown once, for the first of them. The parent GPU keeps its own \
             families where the driver reports them.",
     families: &[&FIGURES, &UNATTRIBUTED, &PRESSURE],
+    collect,
 };
 
-pub(super) fn collect(gpus: &[GpuView<'_>], out: &mut Exposition<'_>) {
+fn collect(&Pass { gpus, .. }: &Pass<'_>, out: &mut Exposition<'_>) {
     let devices: Vec<_> = gpus
         .iter()
         .flat_map(|gpu| {
@@ -76,19 +67,13 @@ pub(super) fn collect(gpus: &[GpuView<'_>], out: &mut Exposition<'_>) {
         })
         .filter_map(|(gpu, mig)| Some((labels(gpu, &mig.device), mig.figures?, mig)))
         .collect();
-    for Row { family, read } in FIGURES {
-        out.add(family, devices.iter().filter_map(|(labels, f, _)| Some((labels, read(f)? as f64))));
-    }
-    let pressure = devices.iter().flat_map(|(labels, _, mig)| {
-        PRESSURE_RATIOS.iter().zip(mig.pressure_seconds).map(|(ratio, seconds)| {
-            let labels = labels.with_room(1).and("ratio", &ratio.to_string());
-            (labels, Counted::since(mig.counted_since, seconds))
-        })
-    });
-    out.add(&PRESSURE, pressure);
+    out.add_rows(FIGURES, devices.iter().map(|(labels, f, _)| (labels, f)));
+    let pressures =
+        devices.iter().flat_map(|(labels, _, mig)| pressure(labels, mig.counted_since, mig.pressure_seconds));
+    out.add(&PRESSURE, pressures);
     let unattributed = gpus.iter().flat_map(|gpu| {
         let known = gpu.processes.map_or(&[][..], |part| &part.mig_unattributed);
-        known.iter().map(move |(device, bytes)| (labels(gpu, device), *bytes as f64))
+        known.iter().map(move |(device, bytes)| (labels(gpu, device), *bytes))
     });
     out.add(&UNATTRIBUTED, unattributed);
 }

@@ -57,6 +57,12 @@ impl Sample for f64 {
     }
 }
 
+impl Sample for u64 {
+    fn value(&self) -> f64 {
+        *self as f64
+    }
+}
+
 /// The value of a counter that began at 0 at a known time.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Counted<'a> {

@@ -2,158 +2,56 @@
 //!
 //! Always read from the real `/proc`, whatever the value of `path.procfs`. Values that cannot be read are absent.
 
-use std::fs::{self, File};
-use std::os::unix::fs::FileExt as _;
-use std::path::Path;
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+mod reader;
 
-use procfs::FromRead as _;
-use procfs::process::{LimitValue, Process, Stat};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::exposition::Exposition;
-use super::family::{Cadence, Family, Section, Unit};
+use super::family::{Family, Series};
 use super::openmetrics::Counted;
+use super::section::{Pass, Section};
 
-static CPU: Family = Family::counter(
-    "process_cpu_seconds_total",
-    Unit::Seconds,
-    Cadence::Scrape,
-    &[],
-    "User and system CPU time of the exporter in seconds.",
-);
-static RESIDENT: Family = Family::gauge(
-    "process_resident_memory_bytes",
-    Unit::Bytes,
-    Cadence::Scrape,
-    &[],
-    "Resident memory of the exporter in bytes.",
-);
-static VIRTUAL: Family = Family::gauge(
-    "process_virtual_memory_bytes",
-    Unit::Bytes,
-    Cadence::Scrape,
-    &[],
-    "Virtual memory of the exporter in bytes.",
-);
-static OPEN_FDS: Family = Family::gauge(
+pub(super) use reader::OwnProcess;
+
+static CPU: Family =
+    Series::ONE.family("process_cpu_seconds_total", "User and system CPU time of the exporter in seconds.");
+static RESIDENT: Family =
+    Series::ONE.family("process_resident_memory_bytes", "Resident memory of the exporter in bytes.");
+static VIRTUAL: Family = Series::ONE.family("process_virtual_memory_bytes", "Virtual memory of the exporter in bytes.");
+static OPEN_FDS: Family = Series::ONE.family(
     "process_open_fds",
-    Unit::Number,
-    Cadence::Scrape,
-    &[],
     "Open file descriptors of the exporter. Before Linux 6.2 they are counted at most once in 10 seconds.",
 );
-static MAX_FDS: Family = Family::gauge(
-    "process_max_fds",
-    Unit::Number,
-    Cadence::Scrape,
-    &[],
-    "Maximum number of open file descriptors of the exporter. Absent if there is no limit.",
-);
-static START_TIME: Family = Family::gauge(
-    "process_start_time_seconds",
-    Unit::Seconds,
-    Cadence::Scrape,
-    &[],
-    "When the exporter started, in seconds since the Unix epoch.",
-);
-static THREADS: Family =
-    Family::gauge("process_threads", Unit::Number, Cadence::Scrape, &[], "Threads of the exporter.");
+static MAX_FDS: Family = Series::ONE
+    .family("process_max_fds", "Maximum number of open file descriptors of the exporter. Absent if there is no limit.");
+static START_TIME: Family =
+    Series::ONE.family("process_start_time_seconds", "When the exporter started, in seconds since the Unix epoch.");
+static THREADS: Family = Series::ONE.family("process_threads", "Threads of the exporter.");
 
 pub(super) static SECTION: Section = Section {
     title: "The exporter's own process",
     intro: "The standard families of every Prometheus client. Left out with `web.disable-exporter-metrics`.",
     families: &[&CPU, &RESIDENT, &VIRTUAL, &OPEN_FDS, &MAX_FDS, &START_TIME, &THREADS],
+    collect,
 };
 
-/// The size of the buffer in bytes: `stat` is one line of about fifty numbers.
-const LINE: usize = 2048;
-
-/// The directory of the exporter's open files.
-const FILES: &str = "/proc/self/fd";
-/// How long a count of the open files is reused. Counting can take a long time, because thousands of process
-/// directories may be open.
-const COUNT_VALID: Duration = Duration::from_secs(10);
-
-/// Reads the values of the exporter's process on each scrape, and keeps those that do not change while it runs.
-#[derive(Debug)]
-pub(super) struct OwnProcess {
-    /// The file `stat`, kept open because opening it takes as long as reading it. Each read from offset 0 returns
-    /// current values.
-    stat: Option<File>,
-    /// When the open files were last counted, and how many there were.
-    counted: Mutex<Option<(Instant, u64)>>,
-    boot: Option<u64>,
-    ticks: f64,
-    page: u64,
-    /// The soft limit on open files, which the exporter does not change after startup.
-    most_fds: Option<u64>,
+fn collect(&Pass { own_process, settings, .. }: &Pass<'_>, out: &mut Exposition<'_>) {
+    if settings.exporter_metrics {
+        write(own_process, out);
+    }
 }
 
-impl OwnProcess {
-    /// Reads the boot time once, because `/proc/stat` is long on a machine with many cores.
-    pub(super) fn new() -> Self {
-        let limits = Process::myself().and_then(|own| own.limits()).ok();
-        let most_fds = limits.and_then(|limits| match limits.max_open_files.soft_limit {
-            LimitValue::Value(most) => Some(most),
-            LimitValue::Unlimited => None,
-        });
-        Self {
-            counted: Mutex::default(),
-            stat: File::open("/proc/self/stat").ok(),
-            boot: procfs::boot_time_secs().ok(),
-            ticks: procfs::ticks_per_second() as f64,
-            page: procfs::page_size(),
-            most_fds,
-        }
+fn write(own: &OwnProcess, out: &mut Exposition<'_>) {
+    if let Some(stat) = own.stat() {
+        let start = own.boot.map(|boot| boot as f64 + stat.starttime as f64 / own.ticks);
+        out.add_one(&CPU, Counted::since(start.and_then(time), (stat.utime + stat.stime) as f64 / own.ticks));
+        out.add_one(&RESIDENT, stat.rss.saturating_mul(own.page));
+        out.add_one(&VIRTUAL, stat.vsize);
+        out.add_one(&THREADS, stat.num_threads as f64);
+        out.add(&START_TIME, start.map(|start| ("", start)));
     }
-
-    pub(super) fn collect(&self, out: &mut Exposition<'_>) {
-        if let Some(stat) = self.stat() {
-            let start = self.boot.map(|boot| boot as f64 + stat.starttime as f64 / self.ticks);
-            let since = start.and_then(time);
-            out.add_one(&CPU, Counted::since(since, (stat.utime + stat.stime) as f64 / self.ticks));
-            out.add_one(&RESIDENT, stat.rss.saturating_mul(self.page) as f64);
-            out.add_one(&VIRTUAL, stat.vsize as f64);
-            out.add_one(&THREADS, stat.num_threads as f64);
-            if let Some(start) = start {
-                out.add_one(&START_TIME, start);
-            }
-        }
-        if let Some(open) = self.open_files() {
-            out.add_one(&OPEN_FDS, open as f64);
-        }
-        if let Some(most) = self.most_fds {
-            out.add_one(&MAX_FDS, most as f64);
-        }
-    }
-
-    fn open_files(&self) -> Option<u64> {
-        // Since Linux 6.2, the size of the directory is the number of open files.
-        match fs::metadata(FILES).ok()?.len() {
-            0 => self.counted_files(Path::new(FILES), Instant::now()),
-            size => Some(size),
-        }
-    }
-
-    fn counted_files(&self, folder: &Path, now: Instant) -> Option<u64> {
-        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((at, files)) = *counted
-            && now.saturating_duration_since(at) < COUNT_VALID
-        {
-            return Some(files);
-        }
-        // One of them is the directory that is being read.
-        let files = (fs::read_dir(folder).ok()?.count() as u64).saturating_sub(1);
-        *counted = Some((now, files));
-        Some(files)
-    }
-
-    fn stat(&self) -> Option<Stat> {
-        let mut line = [0; LINE];
-        let length = self.stat.as_ref()?.read_at(&mut line, 0).ok()?;
-        Stat::from_read(&line[..length]).ok()
-    }
+    out.add(&OPEN_FDS, own.open_files().map(|open| ("", open)));
+    out.add(&MAX_FDS, own.most_fds.map(|most| ("", most)));
 }
 
 /// A Unix time in seconds.
@@ -164,6 +62,7 @@ fn time(seconds: f64) -> Option<SystemTime> {
 #[cfg(test)]
 mod tests {
     use std::env;
+    use std::fs::File;
     use std::process::Command;
 
     use procfs::Current as _;
@@ -174,7 +73,7 @@ mod tests {
 
     fn shown(own: &OwnProcess, family: &str) -> f64 {
         let mut out = Exposition::whole(Format::Text, 0);
-        own.collect(&mut out);
+        write(own, &mut out);
         let text = String::from_utf8(out.end(b"").unwrap().0).unwrap();
         let value = text.lines().find_map(|line| line.strip_prefix(family)?.strip_prefix(' '));
         value.unwrap_or_else(|| panic!("no {family} in {text}")).parse().unwrap()
@@ -211,18 +110,5 @@ mod tests {
         let started = shown(&own, "process_start_time_seconds");
         assert!(started > boot && started <= boot + up + 1.0, "{boot} {started} {up}");
         assert!(shown(&own, "process_threads") >= 2.0);
-    }
-
-    #[test]
-    fn files_are_counted_where_the_kernel_does_not_report_them() {
-        let (own, folder, now) = (OwnProcess::new(), tempfile::tempdir().unwrap(), Instant::now());
-        let open = |name: &str| File::create(folder.path().join(name)).unwrap();
-        let _files = ["0", "1", "the folder itself"].map(open);
-        assert_eq!(own.counted_files(folder.path(), now), Some(2));
-        let _one_more = open("3");
-        assert_eq!(own.counted_files(folder.path(), now + COUNT_VALID / 2), Some(2));
-        assert_eq!(own.counted_files(folder.path(), now + COUNT_VALID), Some(3));
-        let own = OwnProcess::new();
-        assert_eq!(own.counted_files(Path::new("/nonexistent"), now), None);
     }
 }

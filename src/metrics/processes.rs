@@ -7,82 +7,77 @@ use std::cmp::Reverse;
 use std::time::{Duration, Instant};
 
 use super::exposition::Exposition;
-use super::family::{Cadence, Family, Section, Unit};
+use super::family::{Cadence, Family, Row, Series};
 use super::label::Labels;
-use super::label_cache::{self, LabelCache, LabeledProcess};
+use super::label_cache::{self, LabeledProcess};
+use super::section::{Pass, Section};
 use super::view::GpuView;
 use crate::snapshot::Process;
 
-const PROCESS: &[&str] = &["gpu", "uuid", "mig_uuid", "pid", "process", "namespace", "pod", "container", "type"];
+/// The labels of a process's series, except those of its info.
+pub(super) const LABELS: &[&str] =
+    &["gpu", "uuid", "mig_uuid", "pid", "process", "namespace", "pod", "container", "type"];
+const PROCESS: Series = Series::new(Cadence::ProcessLane, LABELS);
+const INFO_LABELS: &[&str] = &[
+    "gpu",
+    "uuid",
+    "mig_uuid",
+    "pid",
+    "process",
+    "namespace",
+    "pod",
+    "container",
+    "user",
+    "uid",
+    "workload",
+    "kind",
+    "container_id",
+    "pod_uid",
+    "unit",
+    "slurm_job",
+    "slurm_step",
+    "scheduler",
+    "job_id",
+    "command",
+];
 
-static USED: Family = Family::gauge(
+static USED: Family = PROCESS.family(
     "gpu_process_memory_used_bytes",
-    Unit::Bytes,
-    Cadence::ProcessLane,
-    PROCESS,
     "Device memory that the process holds in bytes. process=\"other\" without a pid is the sum of the processes beyond process.series-limit. Absent where the driver does not report it (for the sum: where it does not report it for every one of these processes), and after the process has ended.",
 );
-static WINDOW_PEAK: Family = Family::gauge(
-    "gpu_process_memory_window_peak_bytes",
-    Unit::Bytes,
-    Cadence::ProcessLane,
-    PROCESS,
-    "Highest memory of the process in bytes within the last vram_exporter_peak_window_seconds. Stays for the peak window and process.linger after the process ended.",
-);
-static PEAK: Family = Family::gauge(
-    "gpu_process_memory_peak_bytes",
-    Unit::Bytes,
-    Cadence::ProcessLane,
-    PROCESS,
-    "Highest memory of the process in bytes since the exporter first saw it, or the driver's own maximum where accounting mode is on. Stays for the peak window and process.linger after the process ended.",
-);
-static START_TIME: Family = Family::gauge(
-    "gpu_process_start_time_seconds",
-    Unit::Seconds,
-    Cadence::ProcessLane,
-    PROCESS,
-    "When the process started, in seconds since the Unix epoch. Absent where /proc does not show the process, and after it ended.",
-);
-static SM_UTILIZATION: Family = Family::gauge(
-    "gpu_process_sm_utilization_ratio",
-    Unit::Ratio,
-    Cadence::ProcessLane,
-    PROCESS,
-    "Share of the streaming multiprocessors' time that the process used, 0 to 1. Absent where the driver has no sample, and after the process ended.",
-);
-static IDLE: Family = Family::gauge(
-    "gpu_process_idle_seconds",
-    Unit::Seconds,
-    Cadence::ProcessLane,
-    PROCESS,
-    "Seconds since the process last did work on the GPU, or since the exporter first saw it if that was later. Absent where the driver does not report activity, and after the process ended.",
-);
-static INFO: Family = Family::gauge(
+/// How to read a value at a moment.
+type Reading = fn(&LabeledProcess<'_>, Instant) -> Option<f64>;
+
+static READINGS: &[Row<Reading>] = &[
+    PROCESS.row(
+        "gpu_process_memory_window_peak_bytes",
+        "Highest memory of the process in bytes within the last vram_exporter_peak_window_seconds. Stays for the peak window and process.linger after the process ended.",
+        |p, _| Some(p.process.window_peak?.max(p.at_least) as f64),
+    ),
+    PROCESS.row(
+        "gpu_process_memory_peak_bytes",
+        "Highest memory of the process in bytes since the exporter first saw it, or the driver's own maximum where accounting mode is on. Stays for the peak window and process.linger after the process ended.",
+        |p, _| Some(p.process.peak?.max(p.at_least) as f64),
+    ),
+    PROCESS.row(
+        "gpu_process_start_time_seconds",
+        "When the process started, in seconds since the Unix epoch. Absent where /proc does not show the process, and after it ended.",
+        |p, _| living(p).and(p.start),
+    ),
+    PROCESS.row(
+        "gpu_process_sm_utilization_ratio",
+        "Share of the streaming multiprocessors' time that the process used, 0 to 1. Absent where the driver has no sample, and after the process ended.",
+        |p, _| living(p)?.sm_utilization,
+    ),
+    PROCESS.row(
+        "gpu_process_idle_seconds",
+        "Seconds since the process last did work on the GPU, or since the exporter first saw it if that was later. Absent where the driver does not report activity, and after the process ended.",
+        |p, now| Some(milliseconds(now.saturating_duration_since(living(p)?.last_active?))),
+    ),
+];
+
+static INFO: Family = Series::new(Cadence::ProcessLane, INFO_LABELS).family(
     "gpu_process_info",
-    Unit::Info,
-    Cadence::ProcessLane,
-    &[
-        "gpu",
-        "uuid",
-        "mig_uuid",
-        "pid",
-        "process",
-        "namespace",
-        "pod",
-        "container",
-        "user",
-        "uid",
-        "workload",
-        "kind",
-        "container_id",
-        "pod_uid",
-        "unit",
-        "slurm_job",
-        "slurm_step",
-        "scheduler",
-        "job_id",
-        "command",
-    ],
     "Always 1; the labels identify the owner and the workload of the process. scheduler and job_id are those of a PBS, Torque, HTCondor, Nomad or OAR job or of a YARN container; a Slurm job has slurm_job and slurm_step. command is present only with process.command-line. Stays for the peak window and process.linger after the process ended.",
 );
 
@@ -92,21 +87,14 @@ pub(super) static SECTION: Section = Section {
             time: a reused pid is another process. `namespace`, `pod` and `container` are present where the cluster \
             names the process's container. `type` is `compute`, `graphics` or `mps`. `process` is the \
             executable's name, or the script's for an interpreter.",
-    families: &[&USED, &WINDOW_PEAK, &PEAK, &START_TIME, &SM_UTILIZATION, &IDLE, &INFO],
+    families: &[&USED, &READINGS, &INFO],
+    collect,
 };
 
-/// A family and how to read its value.
-type Reading = (&'static Family, fn(&LabeledProcess<'_>, Instant) -> Option<f64>);
-
-static READINGS: [Reading; 5] = [
-    (&WINDOW_PEAK, |p, _| Some(p.process.window_peak?.max(p.at_least) as f64)),
-    (&PEAK, |p, _| Some(p.process.peak?.max(p.at_least) as f64)),
-    (&START_TIME, |p, _| living(p).and(p.start)),
-    (&SM_UTILIZATION, |p, _| living(p)?.sm_utilization),
-    (&IDLE, |p, now| Some(milliseconds(now.saturating_duration_since(living(p)?.last_active?)))),
-];
-
-pub(super) fn collect(gpus: &[GpuView<'_>], now: Instant, labels: &LabelCache, out: &mut Exposition<'_>) {
+fn collect(&Pass { gpus, parts, settings, labels, .. }: &Pass<'_>, out: &mut Exposition<'_>) {
+    if !settings.process_series {
+        return;
+    }
     let processes: Vec<_> = gpus.iter().map(label_cache::in_order).collect();
     let labels = labels.of(gpus, &processes);
     let entries =
@@ -115,8 +103,8 @@ pub(super) fn collect(gpus: &[GpuView<'_>], now: Instant, labels: &LabelCache, o
     let others: Vec<_> = gpus.iter().filter_map(other).collect();
     let used = entries.iter().filter_map(|entry| Some((entry.labels, entry.used? as f64)));
     out.add(&USED, used.chain(others.iter().map(|(labels, used)| (labels.as_str(), *used))));
-    for (family, read) in &READINGS {
-        out.add(family, entries.iter().filter_map(|entry| Some((entry.labels, read(entry, now)?))));
+    for Row { family, read } in READINGS {
+        out.add(family, entries.iter().filter_map(|entry| Some((entry.labels, read(entry, parts.now)?))));
     }
     out.add(&INFO, described(&entries).map(|entry| ([entry.untyped, entry.described], 1.0)));
 }

@@ -52,7 +52,7 @@ pub fn reference() -> String {
     for section in SECTIONS {
         let _ = write!(page, "\n## {}\n\n{}\n\n", section.title, section.intro);
         page.push_str("| family | type | labels | meaning | measured |\n|---|---|---|---|---|\n");
-        section.each(&mut |family| page.push_str(&row(family)));
+        section.families().for_each(|family| page.push_str(&row(family)));
     }
     page.push_str(FORMATS);
     page

@@ -7,19 +7,16 @@ use std::sync::atomic::AtomicUsize;
 use std::time::SystemTime;
 
 use super::build_metrics::{self, BuildMetrics};
-use super::exporter::ExporterStats;
 use super::exposition::Exposition;
 use super::label_cache::LabelCache;
 use super::openmetrics::Format;
 use super::own_process::OwnProcess;
 use super::points::PointSink;
 use super::scraped::{self, Scrape, Scraped};
+use super::section::{Collect, Pass};
 use super::settings::Settings;
+use super::table::SECTIONS;
 use super::view::Parts;
-use super::{
-    allocators, budgets, data_quality, driver, gpu_memory, health, incidents, kubernetes, mig, processes, profiling,
-    pushes, telemetry, workloads,
-};
 use crate::faults::Faults;
 use crate::snapshot::Snapshot;
 
@@ -40,6 +37,8 @@ pub struct Metrics {
     snapshot: Arc<Snapshot>,
     faults: Arc<Faults>,
     settings: Settings,
+    /// The sections of which any family is selected, in the order of the table.
+    shown: Vec<Collect>,
     own_process: OwnProcess,
     build_metrics: BuildMetrics,
     labels: LabelCache,
@@ -56,9 +55,11 @@ impl Metrics {
     pub fn new(snapshot: Arc<Snapshot>, faults: Arc<Faults>, settings: Settings) -> Result<Self, Error> {
         let build_metrics =
             BuildMetrics::new(settings.exporter_metrics, &settings.selection).map_err(Error::Register)?;
+        let shown = SECTIONS.iter().filter(|section| section.is_shown(&settings.selection));
         Ok(Self {
             snapshot,
             faults,
+            shown: shown.map(|section| section.collect).collect(),
             settings,
             own_process: OwnProcess::new(),
             build_metrics,
@@ -133,39 +134,19 @@ impl Scraped for Metrics {
 
     /// In the order of the table.
     fn write(&self, parts: &Parts, out: &mut Exposition<'_>) {
-        let selection = &self.settings.selection;
-        out.hide(selection.hidden());
-        let gpus = parts.gpus(&self.settings);
-        gpu_memory::collect(&gpus, out);
-        mig::collect(&gpus, out);
-        // The labels of processes and workloads take the most time.
-        if self.settings.process_series && selection.shows_any(&processes::SECTION) {
-            processes::collect(&gpus, parts.now, &self.labels, out);
-        }
-        if selection.shows_any(&workloads::SECTION) {
-            workloads::collect(&gpus, out);
-        }
-        if selection.shows_any(&budgets::SECTION) {
-            budgets::collect(&gpus, out);
-        }
-        if selection.shows_any(&allocators::SECTION) {
-            allocators::collect(&gpus, self.settings.process_series, out);
-        }
-        kubernetes::collect(parts, &self.settings, out);
-        let started = self.settings.exporter_metrics.then_some(self.started);
-        incidents::collect(&self.snapshot.recorder.load(), started, out);
-        telemetry::collect(&gpus, out);
-        health::collect(&gpus, out);
-        profiling::collect(&gpus, out);
-        driver::collect(&parts.driver, &gpus, out);
-        data_quality::collect(&self.settings, parts.driver.up, &gpus, out);
-        if self.settings.exporter_metrics {
-            let (vitals, faults, sources) = (&self.snapshot.vitals, &*self.faults, &*self.settings.fault_sources);
-            ExporterStats { vitals, faults, sources, started: self.started }.collect(out);
-            if self.settings.otlp {
-                pushes::collect(&self.snapshot.pushes, self.started, out);
-            }
-            self.own_process.collect(out);
+        out.hide(self.settings.selection.hidden());
+        let pass = Pass {
+            snapshot: &self.snapshot,
+            parts,
+            gpus: &parts.gpus(&self.settings),
+            settings: &self.settings,
+            faults: &self.faults,
+            labels: &self.labels,
+            own_process: &self.own_process,
+            started: self.started,
+        };
+        for collect in &self.shown {
+            collect(&pass, out);
         }
     }
 }

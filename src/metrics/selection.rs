@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use glob::Pattern;
 
-use super::family::{Family, Section};
+use super::family::Family;
 
 /// The families to show: those that an `include` pattern names, or all if there is none, except those that an `exclude`
 /// pattern names.
@@ -36,13 +36,6 @@ impl Selection {
     pub fn shows(&self, name: &str) -> bool {
         let names = |patterns: &[Pattern]| patterns.iter().any(|pattern| pattern.matches(name));
         (self.include.is_empty() || names(&self.include)) && !names(&self.exclude)
-    }
-
-    /// Whether any family of the section is shown.
-    pub(super) fn shows_any(&self, section: &Section) -> bool {
-        let mut shows = false;
-        section.each(&mut |family| shows |= self.shows_own(family));
-        shows
     }
 
     /// Whether one of the exporter's own families is shown.

@@ -1,15 +1,17 @@
 //! The one table of all metric families.
 //!
-//! Invariant: every exported family is in [`SECTIONS`], and HELP, TYPE and the reference document come only from here.
+//! Invariant: every exported family is in [`SECTIONS`]. HELP, TYPE, the reference document and the families of a scrape
+//! come only from here.
 
-use super::family::{Family, Section};
+use super::family::Family;
+use super::section::Section;
 use super::{
     allocators, budgets, build_metrics, data_quality, driver, exporter, gpu_memory, health, incidents, kubernetes, mig,
     own_process, processes, profiling, pushes, telemetry, workloads,
 };
 
-/// The table.
-pub static SECTIONS: [&Section; 17] = [
+/// The table, in the order of the reference and of a scrape.
+pub(super) static SECTIONS: [&Section; 17] = [
     &gpu_memory::SECTION,
     &mig::SECTION,
     &processes::SECTION,
@@ -31,7 +33,5 @@ pub static SECTIONS: [&Section; 17] = [
 
 /// Every family in the table.
 pub fn families() -> impl Iterator<Item = &'static Family> {
-    let mut families = Vec::new();
-    SECTIONS.iter().for_each(|section| section.each(&mut |family| families.push(family)));
-    families.into_iter()
+    SECTIONS.iter().flat_map(|section| section.families())
 }

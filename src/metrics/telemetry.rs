@@ -1,138 +1,101 @@
 //! Other telemetry of the GPUs: utilization, temperature, power, clocks, throttling and errors.
 
 use super::exposition::Exposition;
-use super::family::{Cadence, Family, Row, Section, Unit};
+use super::family::{Cadence, Family, GPU, Row, Rows, Series};
 use super::label::Labels;
 use super::openmetrics::Counted;
-use super::view::GpuView;
+use super::section::{Pass, Section};
 use crate::snapshot::{ClockDomain, FastTelemetry, SlowTelemetry, THROTTLE_REASONS, XidClass};
 
-const GPU: &[&str] = &["gpu", "uuid"];
+const FAST: Series = Series::new(Cadence::Fast, GPU);
+const SLOW: Series = Series::new(Cadence::Slow, GPU);
 
-static CLOCK: Family = Family::gauge(
-    "gpu_clock_hertz",
-    Unit::Hertz,
-    Cadence::Fast,
-    &["gpu", "uuid", "clock"],
-    "Current frequency of the clock in hertz.",
-);
-static THROTTLE: Family = Family::gauge(
-    "gpu_throttle_active",
-    Unit::Number,
-    Cadence::Fast,
-    &["gpu", "uuid", "reason"],
-    "1 while the reason limits the clocks, else 0.",
-);
-static ECC: Family = Family::counter(
-    "gpu_ecc_errors_total",
-    Unit::Number,
-    Cadence::Fast,
-    &["gpu", "uuid", "type"],
-    "ECC memory errors since the driver was loaded.",
-);
-static REMAPPED: Family = Family::gauge(
-    "gpu_remapped_rows",
-    Unit::Number,
-    Cadence::Fast,
-    &["gpu", "uuid", "cause"],
-    "Memory rows replaced by spare rows over the life of the GPU.",
-);
-static RETIRED: Family = Family::gauge(
-    "gpu_retired_pages",
-    Unit::Number,
-    Cadence::Slow,
-    &["gpu", "uuid", "cause"],
-    "Memory pages taken out of use over the life of the GPU.",
-);
-static XID: Family = Family::counter(
+static CLOCK: Family = Series::new(Cadence::Fast, &["gpu", "uuid", "clock"])
+    .family("gpu_clock_hertz", "Current frequency of the clock in hertz.");
+static THROTTLE: Family = Series::new(Cadence::Fast, &["gpu", "uuid", "reason"])
+    .family("gpu_throttle_active", "1 while the reason limits the clocks, else 0.");
+static XID: Family = Series::new(Cadence::Event, &["gpu", "uuid", "xid"]).family(
     "gpu_xid_errors_total",
-    Unit::Number,
-    Cadence::Event,
-    &["gpu", "uuid", "xid"],
     "Critical errors by Xid code since the exporter started. A code has a series from its first error; gpu_xid_class_errors_total has one from the start.",
 );
-static XID_CLASS: Family = Family::counter(
+static XID_CLASS: Family = Series::new(Cadence::Event, &["gpu", "uuid", "class"]).family(
     "gpu_xid_class_errors_total",
-    Unit::Number,
-    Cadence::Event,
-    &["gpu", "uuid", "class"],
     "Critical errors (Xid) by class since the exporter started. Every class exists from the start at 0.",
 );
 
-/// A gauge of the fast readings.
-const fn fast(
-    name: &'static str,
-    unit: Unit,
-    meaning: &'static str,
-    read: fn(&FastTelemetry) -> Option<f64>,
-) -> Row<FastTelemetry> {
-    Row::new(Family::gauge(name, unit, Cadence::Fast, GPU, meaning), read)
-}
-
-static FAST: &[Row<FastTelemetry>] = &[
-    fast(
+static FAST_ROWS: Rows<FastTelemetry> = &[
+    FAST.row(
         "gpu_utilization_ratio",
-        Unit::Ratio,
         "Share of time in which at least one kernel ran, 0 to 1, over the driver's own sample period.",
         |q| q.utilization,
     ),
-    fast(
+    FAST.row(
         "gpu_memory_bandwidth_utilization_ratio",
-        Unit::Ratio,
         "Share of time in which device memory was read or written, 0 to 1, over the driver's own sample period. It is not a measure of how much is allocated.",
         |q| q.memory_bandwidth_utilization,
     ),
-    fast(
+    FAST.row(
         "gpu_encoder_utilization_ratio",
-        Unit::Ratio,
         "Utilization of the video encoder, 0 to 1, over the driver's own sample period.",
         |q| q.encoder_utilization,
     ),
-    fast(
+    FAST.row(
         "gpu_decoder_utilization_ratio",
-        Unit::Ratio,
         "Utilization of the video decoder, 0 to 1, over the driver's own sample period.",
         |q| q.decoder_utilization,
     ),
-    fast("gpu_temperature_celsius", Unit::Celsius, "Temperature of the GPU die in degrees Celsius.", |q| q.temperature),
-    fast(
+    FAST.row("gpu_temperature_celsius", "Temperature of the GPU die in degrees Celsius.", |q| q.temperature),
+    FAST.row(
         "gpu_memory_temperature_celsius",
-        Unit::Celsius,
         "Temperature of the device memory in degrees Celsius.",
         |q| q.memory_temperature,
     ),
-    fast("gpu_power_watts", Unit::Watts, "Power draw in watts, as the driver averages it.", |q| q.power),
-    fast("gpu_power_limit_watts", Unit::Watts, "Power limit in force in watts.", |q| q.power_limit),
-    fast("gpu_row_remap_pending", Unit::Number, "1 while a row remapping waits for a GPU reset, else 0.", |q| {
+    FAST.row("gpu_power_watts", "Power draw in watts, as the driver averages it.", |q| q.power),
+    FAST.row("gpu_power_limit_watts", "Power limit in force in watts.", |q| q.power_limit),
+    FAST.row("gpu_row_remap_pending", "1 while a row remapping waits for a GPU reset, else 0.", |q| {
         q.remap_pending.map(f64::from)
     }),
-    fast("gpu_row_remap_failed", Unit::Number, "1 if a row remapping failed, else 0.", |q| {
-        q.remap_failed.map(f64::from)
-    }),
+    FAST.row("gpu_row_remap_failed", "1 if a row remapping failed, else 0.", |q| q.remap_failed.map(f64::from)),
 ];
 
-static SLOW: &[Row<SlowTelemetry>] = &[
-    Row::new(
-        Family::counter(
-            "gpu_pcie_replays_total",
-            Unit::Number,
-            Cadence::Slow,
-            GPU,
-            "PCIe packets that were retransmitted, as counted by the GPU.",
-        ),
+static SLOW_ROWS: Rows<SlowTelemetry> = &[
+    SLOW.row(
+        "gpu_pcie_replays_total",
+        "PCIe packets that were retransmitted, as counted by the GPU.",
         |s| s.pcie_replays.map(|n| n as f64),
     ),
-    Row::new(
-        Family::counter(
-            "gpu_energy_joules_total",
-            Unit::Joules,
-            Cadence::Slow,
-            GPU,
-            "Energy used since the driver was loaded, in joules. Read only with telemetry.energy, because the call holds the driver's lock.",
-        ),
+    SLOW.row(
+        "gpu_energy_joules_total",
+        "Energy used since the driver was loaded, in joules. Read only with telemetry.energy, because the call holds the driver's lock.",
         |s| s.energy,
     ),
 ];
+
+/// How to read the value for each value of the family's own label, which is given as the text that follows the labels
+/// of a GPU.
+type Split<T> = [(&'static str, fn(&T) -> Option<u64>); 2];
+
+static FAST_SPLIT: &[Row<Split<FastTelemetry>>] = &[
+    Series::new(Cadence::Fast, &["gpu", "uuid", "type"]).row(
+        "gpu_ecc_errors_total",
+        "ECC memory errors since the driver was loaded.",
+        [(",type=\"corrected\"", |q| q.ecc_corrected), (",type=\"uncorrected\"", |q| q.ecc_uncorrected)],
+    ),
+    Series::new(Cadence::Fast, &["gpu", "uuid", "cause"]).row(
+        "gpu_remapped_rows",
+        "Memory rows replaced by spare rows over the life of the GPU.",
+        [
+            (",cause=\"correctable\"", |q| q.remapped_correctable),
+            (",cause=\"uncorrectable\"", |q| q.remapped_uncorrectable),
+        ],
+    ),
+];
+
+static SLOW_SPLIT: &[Row<Split<SlowTelemetry>>] = &[Series::new(Cadence::Slow, &["gpu", "uuid", "cause"]).row(
+    "gpu_retired_pages",
+    "Memory pages taken out of use over the life of the GPU.",
+    [(",cause=\"multiple_single_bit\"", |s| s.retired_single_bit), (",cause=\"double_bit\"", |s| s.retired_double_bit)],
+)];
 
 pub(super) static SECTION: Section = Section {
     title: "Other GPU telemetry",
@@ -140,33 +103,17 @@ pub(super) static SECTION: Section = Section {
             `video`; `type` of an ECC error is `corrected` or `uncorrected`; `class` of an Xid is `hardware`, `memory`, \
             `application` or `unknown`, and the [runbook](runbook.md#gpuxiderror) lists the codes of each. The families about Xids \
             are absent for a GPU that does not report Xids.",
-    families: &[&FAST, &SLOW, &CLOCK, &THROTTLE, &ECC, &REMAPPED, &RETIRED, &XID, &XID_CLASS],
+    families: &[&FAST_ROWS, &SLOW_ROWS, &CLOCK, &THROTTLE, &FAST_SPLIT, &SLOW_SPLIT, &XID, &XID_CLASS],
+    collect,
 };
 
-/// A family, the name of its own label, and how to read the value for each value of that label.
-type Split<T> = (&'static Family, &'static str, [(&'static str, fn(&T) -> Option<u64>); 2]);
-
-static FAST_SPLIT: [Split<FastTelemetry>; 2] = [
-    (&ECC, "type", [("corrected", |q| q.ecc_corrected), ("uncorrected", |q| q.ecc_uncorrected)]),
-    (
-        &REMAPPED,
-        "cause",
-        [("correctable", |q| q.remapped_correctable), ("uncorrectable", |q| q.remapped_uncorrectable)],
-    ),
-];
-static SLOW_SPLIT: [Split<SlowTelemetry>; 1] = [(
-    &RETIRED,
-    "cause",
-    [("multiple_single_bit", |s| s.retired_single_bit), ("double_bit", |s| s.retired_double_bit)],
-)];
-
-pub(super) fn collect(gpus: &[GpuView<'_>], out: &mut Exposition<'_>) {
+fn collect(&Pass { gpus, .. }: &Pass<'_>, out: &mut Exposition<'_>) {
     let fast: Vec<_> = gpus.iter().filter_map(|gpu| Some((&gpu.labels, gpu.fast?))).collect();
     let slow: Vec<_> = gpus.iter().filter_map(|gpu| Some((&gpu.labels, gpu.slow?))).collect();
-    plain(FAST, &fast, out);
-    plain(SLOW, &slow, out);
-    split(&FAST_SPLIT, &fast, out);
-    split(&SLOW_SPLIT, &slow, out);
+    out.add_rows(FAST_ROWS, fast.iter().copied());
+    out.add_rows(SLOW_ROWS, slow.iter().copied());
+    split(FAST_SPLIT, &fast, out);
+    split(SLOW_SPLIT, &slow, out);
     let clocks = fast.iter().flat_map(|(labels, fast)| {
         let domains = ClockDomain::ALL.iter().zip(fast.clocks);
         domains.filter_map(|(domain, hertz)| Some((labels.with_room(1).and("clock", domain.label()), hertz?)))
@@ -195,18 +142,10 @@ pub(super) fn collect(gpus: &[GpuView<'_>], out: &mut Exposition<'_>) {
     out.add(&XID_CLASS, classes);
 }
 
-fn plain<T>(rows: &'static [Row<T>], gpus: &[(&Labels, &T)], out: &mut Exposition<'_>) {
+fn split<T: 'static>(rows: &'static [Row<Split<T>>], gpus: &[(&Labels, &T)], out: &mut Exposition<'_>) {
     for Row { family, read } in rows {
-        out.add(family, gpus.iter().filter_map(|(labels, part)| Some((*labels, read(part)?))));
-    }
-}
-
-fn split<T>(readings: &[Split<T>], gpus: &[(&Labels, &T)], out: &mut Exposition<'_>) {
-    for (family, name, values) in readings {
         let series = gpus.iter().flat_map(|(labels, part)| {
-            values
-                .iter()
-                .filter_map(move |(value, read)| Some((labels.with_room(1).and(name, value), read(part)? as f64)))
+            read.iter().filter_map(move |(own, read)| Some(([labels.as_str(), *own], read(part)?)))
         });
         out.add(family, series);
     }

@@ -4,41 +4,41 @@
 //! devices that are not identified yet, are summed, so that no memory is left out.
 
 use super::exposition::Exposition;
-use super::family::{Cadence, Family, Section, Unit};
+use super::family::{Cadence, Row, Series};
 use super::label::{Labels, distinct};
+use super::section::{Pass, Section};
 use super::view::GpuView;
 use crate::snapshot::{MigDevice, Other, Workload, WorkloadUse};
 
-pub(super) const WORKLOAD: &[&str] = &["gpu", "uuid", "mig_uuid", "workload", "kind", "namespace", "pod", "container"];
+/// The labels of a workload's series.
+pub(super) const LABELS: &[&str] = &["gpu", "uuid", "mig_uuid", "workload", "kind", "namespace", "pod", "container"];
+const SUMS: Series = Series::new(Cadence::ProcessLane, LABELS);
 
-static USED: Family = Family::gauge(
-    "gpu_workload_memory_used_bytes",
-    Unit::Bytes,
-    Cadence::ProcessLane,
-    WORKLOAD,
-    "Device memory that the workload's processes hold together in bytes. workload=\"other\" without a kind is the sum of the workloads beyond process.series-limit. Absent while the memory of any of the processes is unknown, and after the last process ended.",
-);
-static WINDOW_PEAK: Family = Family::gauge(
-    "gpu_workload_memory_window_peak_bytes",
-    Unit::Bytes,
-    Cadence::ProcessLane,
-    WORKLOAD,
-    "Highest memory of the workload in bytes within the last vram_exporter_peak_window_seconds: the peak of the sum, not the sum of the peaks. Stays for the peak window and process.linger after the last process ended.",
-);
-static PEAK: Family = Family::gauge(
-    "gpu_workload_memory_peak_bytes",
-    Unit::Bytes,
-    Cadence::ProcessLane,
-    WORKLOAD,
-    "Highest memory of the workload in bytes since the exporter first saw it: the peak of the sum, not the sum of the peaks. Stays for the peak window and process.linger after the last process ended; a process of the workload that starts within that time continues it.",
-);
-static PROCESSES: Family = Family::gauge(
-    "gpu_workload_processes",
-    Unit::Number,
-    Cadence::ProcessLane,
-    WORKLOAD,
-    "Processes of the workload on the GPU. workload=\"other\" without a kind counts those of the workloads beyond process.series-limit. Absent after the last process ended.",
-);
+/// How to read a value of a workload, and of the sum of the workloads that are left out.
+type Reading = (fn(&Figures) -> Option<u64>, fn(&Other) -> Option<u64>);
+
+static READINGS: &[Row<Reading>] = &[
+    SUMS.row(
+        "gpu_workload_memory_used_bytes",
+        "Device memory that the workload's processes hold together in bytes. workload=\"other\" without a kind is the sum of the workloads beyond process.series-limit. Absent while the memory of any of the processes is unknown, and after the last process ended.",
+        (|w| w.used, |other| other.used),
+    ),
+    SUMS.row(
+        "gpu_workload_memory_window_peak_bytes",
+        "Highest memory of the workload in bytes within the last vram_exporter_peak_window_seconds: the peak of the sum, not the sum of the peaks. Stays for the peak window and process.linger after the last process ended.",
+        (|w| w.window_peak, |_| None),
+    ),
+    SUMS.row(
+        "gpu_workload_memory_peak_bytes",
+        "Highest memory of the workload in bytes since the exporter first saw it: the peak of the sum, not the sum of the peaks. Stays for the peak window and process.linger after the last process ended; a process of the workload that starts within that time continues it.",
+        (|w| w.peak, |_| None),
+    ),
+    SUMS.row(
+        "gpu_workload_processes",
+        "Processes of the workload on the GPU. workload=\"other\" without a kind counts those of the workloads beyond process.series-limit. Absent after the last process ended.",
+        (|w| living(w.processes), |other| living(other.processes)),
+    ),
+];
 
 pub(super) static SECTION: Section = Section {
     title: "Workloads",
@@ -46,31 +46,22 @@ pub(super) static SECTION: Section = Section {
             (`workload` is `namespace/pod/container`), `container` (`container:<12 digits of its id>`), `slurm` \
             (`slurm:<job>`), `job` (`pbs:<job>`, `torque:<job>`, `htcondor:<slot>`, `nomad:<allocation>.<task>`, `oar:<job>`, `yarn:<container>`), `systemd` (`unit:<name>`), `user` (`user:<name>`) or `vgpu` (`vm:<id>`, a virtual machine with vGPUs; simulated only). No label is a pid, so a series \
             continues when a process is restarted. A process that `/proc` does not show belongs to no workload.",
-    families: &[&USED, &WINDOW_PEAK, &PEAK, &PROCESSES],
+    families: &[&READINGS],
+    collect,
 };
 
-/// A family, and how to read its value for a workload and for the sum of the workloads that are left out.
-type Reading = (&'static Family, fn(&Figures) -> Option<f64>, fn(&Other) -> Option<f64>);
-
-static READINGS: [Reading; 4] = [
-    (&USED, |w| Some(w.used? as f64), |other| Some(other.used? as f64)),
-    (&WINDOW_PEAK, |w| Some(w.window_peak? as f64), |_| None),
-    (&PEAK, |w| Some(w.peak? as f64), |_| None),
-    (&PROCESSES, |w| living(w.processes), |other| living(other.processes)),
-];
-
-fn living(processes: u64) -> Option<f64> {
-    (processes > 0).then_some(processes as f64)
+fn living(processes: u64) -> Option<u64> {
+    (processes > 0).then_some(processes)
 }
 
-pub(super) fn collect(gpus: &[GpuView<'_>], out: &mut Exposition<'_>) {
+fn collect(&Pass { gpus, .. }: &Pass<'_>, out: &mut Exposition<'_>) {
     let entries: Vec<_> = gpus.iter().flat_map(entries).collect();
     let others = gpus.iter().filter_map(|gpu| {
         let other = gpu.processes?.other_workloads.as_ref()?;
         Some((gpu.labels.with_room(1).and("workload", "other"), other))
     });
     let others: Vec<_> = others.collect();
-    for (family, read, read_other) in &READINGS {
+    for Row { family, read: (read, read_other) } in READINGS {
         let other = others.iter().filter_map(|(labels, other)| Some((labels, read_other(other)?)));
         out.add(family, entries.iter().filter_map(|(labels, w)| Some((labels, read(w)?))).chain(other));
     }

@@ -71,20 +71,19 @@ const WALL_CLOCK: [&str; 13] = [
 ];
 
 /// The files that use the wall clock only for the times since which counters count, which OpenMetrics shows.
-const COUNTED_SINCE: [&str; 19] = [
+const COUNTED_SINCE: [&str; 18] = [
     "src/lanes/memory/accumulator.rs",
     "src/lanes/process/over_limit.rs",
     "src/lanes/telemetry/profiling/scope.rs",
     "src/lanes/xids.rs",
     "src/metrics/build_metrics.rs",
-    "src/metrics/exporter.rs",
     "src/metrics/exposition.rs",
-    "src/metrics/incidents.rs",
+    "src/metrics/gpu_memory.rs",
     "src/metrics/openmetrics.rs",
     "src/metrics/own_process.rs",
     "src/metrics/points.rs",
-    "src/metrics/pushes.rs",
     "src/metrics/scrape.rs",
+    "src/metrics/section.rs",
     "src/metrics/view.rs",
     "src/snapshot/budget.rs",
     "src/snapshot/memory.rs",
