@@ -107,16 +107,23 @@ def threshold_problems():
 
 
 def runbook_command_problems():
-    """What the runbook says to type works as it is written: a histogram has no series of its own name, and an address needs a port."""
+    """What the runbook says to type works as it is written: a histogram has no series of its own name, an address is that of the machine
+    with the exporter's default port, and nothing is left out."""
     text = (ROOT / "docs/runbook.md").read_text()
     histograms = re.findall(r"^\| `(\w+)` \| histogram \|", (ROOT / "docs/metrics.md").read_text(), re.M)
     if not histograms:
         yield "docs/metrics.md has no histogram"
+    configuration = (ROOT / "docs/configuration.md").read_text()
+    port = re.search(r"^\| `web\.listen-address`[^|]*\| `:(\d+)` \|", configuration, re.M)[1]
     for code in re.findall(r"`([^`]+)`", text):
         bare = set(re.findall(names.NAME, code)) & set(histograms)
         yield from (f"runbook: `{code}`: {name} is a histogram, which has only _bucket, _sum and _count" for name in sorted(bare))
-        if code.startswith("curl") and not re.search(r"http://HOST:\d+/", code):
-            yield f"runbook: `{code}`: no address with a port"
+        if set(re.findall(r"http://([^/]+)/", code)) - {f"localhost:{port}"}:
+            yield f"runbook: `{code}`: the address is not that of the machine and the default port"
+        if "…" in code or "..." in code:
+            yield f"runbook: `{code}`: a part of it is left out"
+        for variable in re.findall(r"\$(\w+)", code):
+            yield f"runbook: `{code}`: if {variable} is not set, the command does something else"
 
 
 def limit_problems():
