@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Generates the PrometheusRule object and the chart's copies of the rules from deploy/prometheus/rules, and the dashboards of
-the ConfigMaps from grafana/dashboards. Copies the snippets in docs/collectors.md from the files that they name.
+the ConfigMaps from grafana/dashboards. Copies the snippets in docs/collectors.md from the files that they name, and the template
+deploy/prometheus/facts.txt into the annotation `facts` of each alert about the memory of one device.
 
     deploy/generate.py            writes them
     deploy/generate.py --check    lists the files that differ, and writes nothing
@@ -9,8 +10,9 @@ the ConfigMaps from grafana/dashboards. Copies the snippets in docs/collectors.m
                                   section of the runbook, which has the alert's name in lower case; with --grafana it links
                                   to the dashboard of its GPU, MIG device or workload at the time of the alert
 
-Invariant: a rule is written once, in the plain files; the object does not contain their comments. The committed rules link to
-the exporter's own pages only, because only the user knows where another runbook and the dashboards are.
+Invariant: a rule is written once, in the plain files, and the template of the facts once, in its file; the object does not contain
+the comments of the rules. The committed rules link to the exporter's own pages only, because only the user knows where another runbook
+and the dashboards are.
 """
 
 import argparse
@@ -28,6 +30,9 @@ CHART = ROOT / "deploy/helm/vram-exporter/files/rules"
 # The template of a link to a dashboard, without the address of Grafana. The line breaks do not belong to it.
 DASHBOARD_URL = ROOT / "deploy/prometheus/dashboard-url.txt"
 CHART_DASHBOARD_URL = ROOT / "deploy/helm/vram-exporter/files/dashboard-url.txt"
+# What the annotation `facts` of the alerts about the memory of one device ends with. The lines of an alert's own come before it and set
+# $at, the time of the facts.
+FACTS = ROOT / "deploy/prometheus/facts.txt"
 DASHBOARDS = ROOT / "grafana/dashboards"
 # Where the dashboards are copied to: a chart and a component contain the files that they use.
 CONFIG_MAPS = (
@@ -60,6 +65,24 @@ def rule_files():
     return sorted(RULES.glob("*.yml"))
 
 
+def with_facts(text):
+    """The text of a rule file in which each annotation `facts` that contains the first line of the template ends with the whole
+    template. Annotations without this line stay as they are."""
+    lines = FACTS.read_text().splitlines()
+    there = re.compile(rf"^( +)facts: >-\n((?:\1  .*\n)*?)\1  {re.escape(lines[0])}\n(?:\1  .*\n)*", re.MULTILINE)
+
+    def written(found):
+        indent, own = found.groups()
+        return f"{indent}facts: >-\n{own}" + "".join(f"{indent}  {line}\n" for line in lines)
+
+    return there.sub(written, text)
+
+
+def rule_text(file):
+    """The text of a rule file as it is shipped."""
+    return with_facts(file.read_text())
+
+
 def dashboard_url(grafana):
     """The template of the link to a dashboard, on one line, as a single-quoted string in YAML."""
     template = re.sub(r"\n\{\{- ", "{{ ", DASHBOARD_URL.read_text().strip())
@@ -81,7 +104,7 @@ def linked(text, runbook=None, grafana=None):
 def groups(runbook=None, grafana=None):
     """The groups of all files, in the order of the file names; multi-line expressions keep their line breaks."""
     for file in rule_files():
-        for group in yaml.safe_load(linked(file.read_text(), runbook, grafana))["groups"]:
+        for group in yaml.safe_load(linked(rule_text(file), runbook, grafana))["groups"]:
             for rule in group["rules"]:
                 if "\n" in rule["expr"]:
                     rule["expr"] = Block(rule["expr"])
@@ -121,7 +144,8 @@ def generated():
     """Every generated file with its text."""
     yield OBJECT, prometheus_rule()
     for file in rule_files():
-        yield CHART / file.name, file.read_text()
+        yield file, rule_text(file)
+        yield CHART / file.name, rule_text(file)
     yield CHART_DASHBOARD_URL, DASHBOARD_URL.read_text()
     for file in sorted(DASHBOARDS.glob("*.json")):
         for folder in CONFIG_MAPS:
@@ -145,7 +169,7 @@ def write(path, text):
 def export(runbook, grafana, folder):
     """Writes the plain rules and the object with links to the runbook and the dashboards."""
     for file in rule_files():
-        write(folder / "rules" / file.name, linked(file.read_text(), runbook, grafana))
+        write(folder / "rules" / file.name, linked(rule_text(file), runbook, grafana))
     write(folder / OBJECT.name, prometheus_rule(runbook, grafana))
 
 

@@ -60,12 +60,26 @@ def text_problems():
         if set(rule["labels"]) != {"severity"} or rule["labels"]["severity"] not in SEVERITIES:
             yield f"{name}: labels {rule['labels']}"
         annotations = rule["annotations"]
-        if set(annotations) - {"page_url"} != {"summary", "description", "runbook_url"}:
+        if set(annotations) - {"page_url", "facts"} != {"summary", "description", "runbook_url"}:
             yield f"{name}: annotations {sorted(annotations)}"
         if name not in WITHOUT_MACHINE and "$labels.instance" not in annotations["summary"]:
             yield f"{name}: the summary does not name the machine"
     seen = [rule["alert"] for rule in rules() if "alert" in rule]
     yield from (f"{name}: more than one rule" for name in {name for name in seen if seen.count(name) > 1})
+
+
+def facts_problems():
+    """Every alert about memory has a line of facts. That of an alert about one device, which has a page, ends with the shared template."""
+    shared = " ".join(generate.FACTS.read_text().splitlines())
+    known = names.documented()[0] | {rule["record"] for rule in rules() if "record" in rule}
+    for name, rule in alerts().items():
+        facts = rule["annotations"].get("facts", "")
+        if bool(facts) != bool(re.search("Memory|Allocator|Budget", name)):
+            yield f"{name}: facts {facts}"
+        if facts and facts.endswith(shared) != ("page_url" in rule["annotations"]):
+            yield f"{name}: its facts and the template differ"
+        for family in sorted(set(re.findall(rf"({names.NAME}) {{(?!{{)", facts)) - known):
+            yield f"{name}: {family} in its facts is not a family"
 
 
 def threshold_problems():
@@ -93,16 +107,23 @@ def threshold_problems():
 
 
 def runbook_command_problems():
-    """What the runbook says to type works as it is written: a histogram has no series of its own name, and an address needs a port."""
+    """What the runbook says to type works as it is written: a histogram has no series of its own name, an address is that of the machine
+    with the exporter's default port, and nothing is left out."""
     text = (ROOT / "docs/runbook.md").read_text()
     histograms = re.findall(r"^\| `(\w+)` \| histogram \|", (ROOT / "docs/metrics.md").read_text(), re.M)
     if not histograms:
         yield "docs/metrics.md has no histogram"
+    configuration = (ROOT / "docs/configuration.md").read_text()
+    port = re.search(r"^\| `web\.listen-address`[^|]*\| `:(\d+)` \|", configuration, re.M)[1]
     for code in re.findall(r"`([^`]+)`", text):
         bare = set(re.findall(names.NAME, code)) & set(histograms)
         yield from (f"runbook: `{code}`: {name} is a histogram, which has only _bucket, _sum and _count" for name in sorted(bare))
-        if code.startswith("curl") and not re.search(r"http://HOST:\d+/", code):
-            yield f"runbook: `{code}`: no address with a port"
+        if set(re.findall(r"http://([^/]+)/", code)) - {f"localhost:{port}"}:
+            yield f"runbook: `{code}`: the address is not that of the machine and the default port"
+        if "…" in code or "..." in code:
+            yield f"runbook: `{code}`: a part of it is left out"
+        for variable in re.findall(r"\$(\w+)", code):
+            yield f"runbook: `{code}`: if {variable} is not set, the command does something else"
 
 
 def limit_problems():
@@ -371,6 +392,7 @@ def main():
     found += promtool("check", "rules", "--lint=all", "--lint-fatal", *generate.rule_files())
     for check in (
         text_problems,
+        facts_problems,
         threshold_problems,
         runbook_command_problems,
         limit_problems,

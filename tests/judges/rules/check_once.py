@@ -70,13 +70,19 @@ class Rules:
         self.recorded = sorted(name for name, rule in self.rules.items() if "record" in rule)
         self.alerts = {name for name, rule in self.rules.items() if "alert" in rule}
 
+    def read(self, name):
+        """The rules whose series the expression of this rule or a text of this alert reads."""
+        rule = self.rules[name]
+        texts = " ".join(rule.get("annotations", {}).values())
+        return (names.used(rule["expr"]).metrics | set(re.findall(rf"\w+:{names.NAME}", texts))) & self.rules.keys()
+
     def needed(self, wanted):
         """The groups, with only the wanted rules and those that they read. Groups that record come first."""
         found, open_names = set(), set(wanted)
         while open_names:
             name = open_names.pop()
             found.add(name)
-            open_names |= (names.used(self.rules[name]["expr"]).metrics & self.rules.keys()) - found
+            open_names |= self.read(name) - found
         kept = [{**group, "rules": [rule for rule in group["rules"] if (rule.get("record") or rule["alert"]) in found]} for group in self.groups]
         return sorted((group for group in kept if group["rules"]), key=lambda group: "alert" in group["rules"][0]), found
 
