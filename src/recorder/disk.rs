@@ -3,6 +3,10 @@
 //! Invariant: a full or slow disk delays nothing. Only what was to be written can be lost because of it, and each loss
 //! is counted as a fault.
 
+pub(super) mod report_file;
+pub(super) mod retention;
+pub(super) mod store;
+
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! The running recorder: its thread, and the requests that it serves.
 
-mod history;
+mod answer;
 
 use std::collections::HashSet;
 use std::io;
@@ -11,20 +11,20 @@ use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
 
-pub use self::history::History;
-use super::answers::{self, HistoryQuery};
+pub use self::answer::History;
 use super::disk::DiskWriter;
-use super::ended_log::EndedLog;
-use super::event::Event;
-use super::exit_status::ExitWatch;
-use super::incident::Incident;
+use super::disk::report_file::{self, ReportFileSettings};
+use super::disk::store::{self, StoreSettings};
+use super::history::answers::{self, HistoryQuery};
+use super::history::ended_log::EndedLog;
+use super::history::event::Event;
+use super::history::exit_status::ExitWatch;
+use super::history::incident::Incident;
+use super::history::series::{Micros, SECOND};
+use super::history::visits::Visits;
 use super::incidents::{Incidents, Moment};
+use super::jobs::{JobReport, ReportSettings, Reports};
 use super::ledger::Ledger;
-use super::report_file::{self, ReportFileSettings};
-use super::reports::{JobReport, ReportSettings, Reports};
-use super::series::{Micros, SECOND};
-use super::store::{self, StoreSettings};
-use super::visits::Visits;
 use crate::faults::{Faults, Reason, Source};
 use crate::snapshot::{RecorderPart, Snapshot};
 

@@ -5,17 +5,23 @@
 //! the moment was reported by a process, only one of the same workload. Later moments of the same workload are repeats:
 //! they raise its count. What is kept is bounded by number and bytes, and `retention` decides what is given up.
 
+pub(super) mod freeze;
+mod subject;
+pub(super) mod text;
+pub(super) mod trace;
+mod words;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::clock::Now;
-use super::device_list::DeviceKey;
-use super::freeze::{AFTER, freeze};
-use super::incident::{Incident, IncidentGpu, Kind};
+use self::freeze::{AFTER, freeze};
+use self::subject::Subject;
+use super::disk::retention::{Claim, Room, surplus};
+use super::history::clock::Now;
+use super::history::device_list::DeviceKey;
+use super::history::incident::{Incident, IncidentGpu, Kind};
+use super::history::series::{Micros, SECOND};
 use super::ledger::{Ledger, Trigger};
-use super::retention::{Claim, Room, surplus};
-use super::series::{Micros, SECOND};
-use super::subject::Subject;
 use crate::snapshot::{IncidentCount, MigDevice};
 
 /// The maximum number of incidents that are kept in memory: of one device and kind, and in all.

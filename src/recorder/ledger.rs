@@ -9,18 +9,18 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use super::clock::{Clock, Now};
-use super::device_history::{Changed, DeviceHistory};
-use super::device_list::{DeviceKey, DeviceList, first_of_instance};
-use super::ending;
-use super::event::{EventKind, Events, Failure, ProcessRef, Recorded};
-use super::exit_status::Exit;
-use super::failures::{Failures, Settled};
-use super::incident::{Incident, IncidentGpu, Kind};
-use super::list_times::ListTimes;
-use super::process_history::{Holding, ProcessHistory};
-use super::reports::Reports;
-use super::series::Micros;
+use super::history::clock::{Clock, Now};
+use super::history::device_history::{Changed, DeviceHistory};
+use super::history::device_list::{DeviceKey, DeviceList, first_of_instance};
+use super::history::ending;
+use super::history::event::{EventKind, Events, Failure, ProcessRef, Recorded};
+use super::history::exit_status::Exit;
+use super::history::failures::{Failures, Settled};
+use super::history::incident::{Incident, IncidentGpu, Kind};
+use super::history::list_times::ListTimes;
+use super::history::process_history::{Holding, ProcessHistory};
+use super::history::series::Micros;
+use super::jobs::Reports;
 use crate::snapshot::{FailedAllocation, Gpu, GpuProcesses, MemorySample, MigDevice, NEARLY_FULL, ProcessId};
 
 /// Reaching this share of the allocatable memory is an incident.

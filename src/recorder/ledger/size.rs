@@ -9,9 +9,9 @@
 use std::cmp::Reverse;
 
 use super::Ledger;
-use crate::recorder::clock::Now;
-use crate::recorder::device_history::DeviceHistory;
-use crate::recorder::series::{COARSE, Micros, Series};
+use crate::recorder::history::clock::Now;
+use crate::recorder::history::device_history::DeviceHistory;
+use crate::recorder::history::series::{COARSE, Micros, Series};
 
 /// The reports, the events, and the histories of all devices together may each use the limit divided by this number.
 const SHARE: usize = 4;

@@ -1,9 +1,9 @@
 use std::time::Duration;
 
-use super::super::event::Event;
-use super::super::freeze::freeze;
-use super::super::incident::Incident;
+use super::super::history::event::Event;
+use super::super::history::incident::{Incident, IncidentGpu};
 use super::super::incidents::Incidents;
+use super::super::incidents::freeze::freeze;
 use super::*;
 use crate::snapshot::{FailedAllocation, Other, Owner, Process, Snapshot, Workload, WorkloadKind, WorkloadUse};
 
@@ -643,7 +643,7 @@ fn many_processes_that_report_do_not_push_out_other_incidents() {
 
 /// The incident of an earlier run on another GPU.
 fn lost(of: &Incident) -> Incident {
-    let gpu = super::super::incident::IncidentGpu { uuid: "GPU-9".into(), ..of.gpu.clone() };
+    let gpu = IncidentGpu { uuid: "GPU-9".into(), ..of.gpu.clone() };
     Incident { id: "lost".into(), kind: Kind::GpuLost, gpu, tenant: None, ..of.clone() }
 }
 
@@ -706,7 +706,7 @@ fn restored_incidents_count_and_stay_within_their_share_of_the_memory() {
     scene.hold(1, 139.0).pass(12_000);
     let one = lost(&scene.incident(Kind::NearLimit));
     for n in 0..40 {
-        let gpu = super::super::incident::IncidentGpu { uuid: format!("GPU-{n}"), ..one.gpu.clone() };
+        let gpu = IncidentGpu { uuid: format!("GPU-{n}"), ..one.gpu.clone() };
         scene.incidents.restore(Incident { id: n.to_string(), gpu, ..one.clone() }, 1 << 20);
     }
     assert!((3 << 20..=4 << 20).contains(&scene.incidents.bytes()), "{}", scene.incidents.bytes());

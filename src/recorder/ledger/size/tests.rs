@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use super::super::*;
-use crate::recorder::event::Event;
-use crate::recorder::series::SECOND;
+use crate::recorder::history::event::Event;
+use crate::recorder::history::series::SECOND;
 use crate::snapshot::{
     Gpu, GpuState, MigDevice, Owner, Process, Snapshot, Workload, WorkloadKind, WorkloadUse, XidPart,
 };
