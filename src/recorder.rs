@@ -26,11 +26,10 @@ pub use disk::report_file::ReportFileSettings;
 pub use disk::store::StoreSettings;
 pub use handle::{History, PERIOD, Recorder, Settings};
 pub use history::answers::{HistoryHead, HistoryQuery, HistorySeries, MigIdentity, SeriesKind};
+pub use history::chart::{Chart, ChartPoint};
 pub use history::event::{Event, EventKind, Failure, ProcessRef};
 pub use history::exit_status::Exit;
-pub use history::incident::{
-    Between, Chart, ChartPoint, Growth, Holder, Incident, IncidentGpu, IncidentMig, Kind, Peak, VERSION,
-};
+pub use history::incident::{Between, Growth, Holder, Incident, IncidentGpu, IncidentMig, Kind, Peak, VERSION};
 pub use history::peak::{PeakHolder, RecordedPeak};
 pub use history::visits::{Visit, Visits};
 pub use incidents::text::text;

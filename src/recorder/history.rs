@@ -1,10 +1,11 @@
 //! What is recorded: the histories of the devices, of their processes and of their workloads, and the events.
 //!
 //! The other rooms of the recorder build on it, and it imports none of them. The clock and the names of processes are
-//! here too, and the forms of an event and of an incident, which the API and the files use.
+//! here too, and the forms of a chart, an event and an incident, which the API and the files use.
 
 pub(super) mod answers;
 mod blocks;
+pub(super) mod chart;
 pub(super) mod clock;
 pub(super) mod device_history;
 pub(super) mod device_list;

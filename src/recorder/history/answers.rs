@@ -6,15 +6,14 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use super::chart::{Chart, chart};
 use super::clock::unix;
 use super::device_history::DeviceHistory;
 use super::device_list::DeviceKey;
 use super::event::{Event, ProcessRef};
-use super::incident::Chart;
 use super::peak::RecordedPeak;
 use super::process_history::{Holding, ProcessHistory};
 use super::series::{COARSE, Micros, SECOND, Series};
-use crate::recorder::incidents::freeze::chart;
 use crate::recorder::ledger::Ledger;
 use crate::snapshot::{MigDevice, Workload};
 

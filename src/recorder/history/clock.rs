@@ -61,6 +61,12 @@ pub(in crate::recorder) fn unix(time: SystemTime) -> Option<f64> {
     time.duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs_f64())
 }
 
+/// A Unix time in UTC, such as `2026-01-31T09:30:00.125Z`.
+pub(in crate::recorder) fn time(unix: f64) -> String {
+    let since = Duration::try_from_secs_f64(unix).unwrap_or_default();
+    UNIX_EPOCH.checked_add(since).map_or_else(String::new, |at| humantime::format_rfc3339_millis(at).to_string())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::chart::{Chart, ChartPoint};
 use super::event::{Event, Failure, ProcessRef};
 use super::exit_status::Exit;
 
@@ -275,18 +276,4 @@ pub struct Between {
     pub after: f64,
     /// When the first list that did not contain it was read.
     pub by: f64,
-}
-
-/// A part of a chart: when it begins, its lowest value, its highest value, and its last value.
-pub type ChartPoint = (f64, Option<u64>, Option<u64>, Option<u64>);
-
-/// A value over time. The parts before the first known value are left out, and so is a part with the same values as the
-/// previous one.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Chart {
-    /// Seconds: the length of each part.
-    pub step_seconds: f64,
-    /// The parts. Each consists of the Unix time at which it begins and of its lowest, highest and last value in bytes.
-    /// The values are null from the time at which they became unknown.
-    pub points: Vec<ChartPoint>,
 }

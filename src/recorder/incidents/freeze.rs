@@ -3,19 +3,20 @@
 use std::cmp::Reverse;
 
 use super::words::{self, Roles};
+use crate::recorder::history::chart::chart;
 use crate::recorder::history::clock::{Now, unix};
 use crate::recorder::history::device_history::DeviceHistory;
 use crate::recorder::history::ending;
 use crate::recorder::history::event::{Event, Recorded};
 use crate::recorder::history::incident::{
-    Between, Chart, Growth, Holder, Incident, IncidentGpu, IncidentMig, Kind, Peak, VERSION,
+    Between, Growth, Holder, Incident, IncidentGpu, IncidentMig, Kind, Peak, VERSION,
 };
 use crate::recorder::history::process_history::ProcessHistory;
-use crate::recorder::history::series::{FINE, Micros, SECOND, Series};
+use crate::recorder::history::series::{FINE, Micros, SECOND};
 use crate::recorder::ledger::{Ledger, Trigger};
 
 /// How long the recording of an incident continues after its moment.
-pub(in crate::recorder) const AFTER: Micros = 10 * SECOND;
+pub(super) const AFTER: Micros = 10 * SECOND;
 /// How far before the moment the search for the GPU's peak begins.
 const PEAK_WITHIN: Micros = 5 * SECOND;
 /// The length of a part in the GPU's chart and in a process's chart.
@@ -142,23 +143,6 @@ fn events(ledger: &Ledger, gpu: &DeviceHistory, begin: Micros, end: Micros, now:
         event.gpu.as_ref().is_none_or(|(_, uuid)| *uuid == gpu.gpu.uuid) && (mig.is_none() || mig == gpu.mig_uuid())
     };
     ledger.events.latest(begin, end, MAX_EVENTS, now, concerns)
-}
-
-/// The chart of a series, without parts that have the same values as the part before.
-pub(in crate::recorder) fn chart(series: &Series, from: Micros, to: Micros, step: Micros, now: Now) -> Chart {
-    let mut points = Vec::new();
-    let mut before = None;
-    for point in series.points(from, to, step) {
-        let (min, max) = point.range.unzip();
-        let values = (min, max, point.last);
-        // Unknown parts at the beginning are left out. Later ones must be distinguishable from repeated parts.
-        if before != Some(values) && (before.is_some() || min.is_some()) {
-            points.push((now.unix(point.at), min, max, point.last));
-            before = Some(values);
-        }
-    }
-    points.shrink_to_fit();
-    Chart { step_seconds: step as f64 / 1e6, points }
 }
 
 /// The incident's id: the time in UTC, the GPU and the kind. It is unique, sorts by time, and is usable as a file name.

@@ -1,11 +1,11 @@
 //! An incident as text, for a terminal or a chat.
 
 use std::fmt::Write as _;
-use std::time::{Duration, UNIX_EPOCH};
 
 use super::trace::sentence;
 use super::words;
 use crate::format;
+use crate::recorder::history::clock::time;
 use crate::recorder::history::incident::{Holder, Incident};
 use crate::recorder::history::names;
 use crate::text::printable;
@@ -82,10 +82,4 @@ fn write_holder(out: &mut String, holder: &Holder) -> std::fmt::Result {
         grew(holder.grew.minute),
         words::process(&holder.who)
     )
-}
-
-/// The time in UTC.
-pub(in crate::recorder) fn time(unix: f64) -> String {
-    let since = Duration::try_from_secs_f64(unix).unwrap_or_default();
-    UNIX_EPOCH.checked_add(since).map_or_else(String::new, |at| humantime::format_rfc3339_millis(at).to_string())
 }

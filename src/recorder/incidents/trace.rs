@@ -15,8 +15,9 @@ use serde_json::{Value, json};
 
 use super::words;
 use crate::format;
+use crate::recorder::history::chart::Chart;
 use crate::recorder::history::event::{Event, EventKind};
-use crate::recorder::history::incident::{Chart, Holder, Incident};
+use crate::recorder::history::incident::{Holder, Incident};
 use crate::recorder::history::names;
 
 /// The pid of the GPU's track. Pids of processes are never 0.

@@ -4,7 +4,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use tempfile::TempDir;
 
 use super::*;
-use crate::recorder::history::incident::{Chart, IncidentGpu, Kind};
+use crate::recorder::history::chart::Chart;
+use crate::recorder::history::incident::{IncidentGpu, Kind};
 
 fn incident(id: &str, points: usize) -> Arc<Incident> {
     Arc::new(Incident {
