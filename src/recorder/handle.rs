@@ -23,7 +23,7 @@ use super::history::incident::Incident;
 use super::history::series::{Micros, SECOND};
 use super::history::visits::Visits;
 use super::incidents::{Incidents, Moment};
-use super::jobs::{JobReport, ReportSettings, Reports};
+use super::jobs::{JobReport, Jobs, ReportSettings};
 use super::ledger::Ledger;
 use crate::faults::{Faults, Reason, Source};
 use crate::snapshot::{RecorderPart, Snapshot};
@@ -102,11 +102,11 @@ impl Recorder {
         };
         cut.iter().for_each(|incident| store.iter().for_each(|store| store.write(incident)));
         let mut ledger = Ledger::new(Instant::now());
-        ledger.reports = Reports::new(&settings.reports, settings.host);
+        ledger.jobs = Jobs::new(&settings.reports, settings.host);
         let report_file = match settings.report_file {
             Some(file) => {
                 let (file, earlier) = report_file::open(file, RESTORED_REPORTS, faults.clone())?;
-                ledger.reports.restore(earlier);
+                ledger.jobs.restore(earlier);
                 Some(file)
             }
             None => None,
@@ -173,7 +173,7 @@ impl Recorder {
     /// that are not final come first.
     pub fn reports(&self, job: Option<&str>, workload: Option<&str>, limit: usize) -> Vec<Arc<JobReport>> {
         let memory = self.shared.memory.lock();
-        memory.ledger.reports.latest(job, workload, limit, memory.ledger.now())
+        memory.ledger.jobs.latest(job, workload, limit, memory.ledger.now())
     }
 
     /// Records an incident now, for the fullest GPU. Returns `None` if there is no GPU.
@@ -217,8 +217,8 @@ impl Shared {
         self.round(&mut work, 0);
         let mut memory = self.memory.lock();
         let now = memory.ledger.now();
-        memory.ledger.reports.stop(now);
-        let reports = memory.ledger.reports.take_complete();
+        memory.ledger.jobs.stop(now);
+        let reports = memory.ledger.jobs.take_complete();
         drop(memory);
         self.write_reports(&reports);
         // Incidents in progress are written with what is known so far.
@@ -248,8 +248,8 @@ impl Shared {
         lists.iter().for_each(|list| ledger.list(list, now));
         ledger.take_started().into_iter().for_each(|process| work.exits.begin(process));
         ledger.add_exits(now.micros.saturating_sub(EXIT_WITHIN), |process| work.exits.exit(process));
-        ledger.settle(now);
-        ledger.look(&self.snapshot, now);
+        ledger.resolve_failures(now);
+        ledger.compare_snapshot(&self.snapshot, now);
         let simulated = self.simulated();
         let mut to_write = Vec::new();
         let mut has_new = false;
@@ -267,7 +267,7 @@ impl Shared {
             work.aged = now.micros;
             let present: HashSet<_> = ledger.present(now.micros.saturating_sub(EXIT_WITHIN)).collect();
             work.exits.retain(|process| present.contains(process));
-            ledger.reports.close(now);
+            ledger.jobs.close(now);
             incidents.forget_mig(|uuid| ledger.knows_mig(uuid));
             ledger.age(now.micros);
         }
@@ -276,7 +276,7 @@ impl Shared {
             self.publish(ledger, incidents);
         }
         let gone = ledger.take_gone(now.micros.saturating_sub(patience));
-        let reports = ledger.reports.take_complete();
+        let reports = ledger.jobs.take_complete();
         drop(memory);
         if self.log_ended {
             work.log.write(&gone, now.micros);
@@ -300,7 +300,7 @@ impl Shared {
             bytes: (ledger.bytes() + incidents.bytes() + feed.bytes()) as u64,
             dropped: ledger.dropped() + feed.dropped(),
             incidents: incidents.counts().collect(),
-            shortages: ledger.reports.shortages(ledger.now()),
+            shortages: ledger.jobs.shortages(ledger.now()),
             counted_since: Some(self.started),
         }));
     }

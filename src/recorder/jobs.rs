@@ -1,4 +1,4 @@
-//! The reports about workloads: one for each that has used a GPU, from its first process to the end of its last.
+//! The jobs: one report about each workload that has used a GPU, from its first process to the end of its last.
 //!
 //! Invariants: every value is added up from the lists and samples of the feed, weighted by the time between them; the
 //! number of reports and the memory that they use are bounded. If there are too many, those of the workloads that left
@@ -43,7 +43,7 @@ const LEAST_PAUSE: Micros = 3 * SECOND;
 /// The pause in periods of the readings that would show the opposite.
 const PERIODS: u64 = 3;
 
-/// The settings of the reports.
+/// How the reports are made.
 #[derive(Debug, Clone)]
 pub struct ReportSettings {
     /// How long a workload without processes is expected to return.
@@ -54,9 +54,9 @@ pub struct ReportSettings {
     pub activity_interval: Duration,
 }
 
-/// All reports.
+/// The workloads that use a GPU, and the reports about those that have left.
 #[derive(Debug)]
-pub(super) struct Reports {
+pub(super) struct Jobs {
     linger: Micros,
     gap: Micros,
     pause: Micros,
@@ -75,7 +75,7 @@ pub(super) struct Reports {
     dropped: u64,
 }
 
-impl Default for Reports {
+impl Default for Jobs {
     fn default() -> Self {
         let second = Duration::from_secs(1);
         let settings = ReportSettings { linger: 360 * second, list_interval: second, activity_interval: second };
@@ -83,7 +83,7 @@ impl Default for Reports {
     }
 }
 
-impl Reports {
+impl Jobs {
     /// `node` is the machine's name.
     pub(super) fn new(settings: &ReportSettings, node: Option<String>) -> Self {
         let micros = |time: Duration| Micros::try_from(time.as_micros()).unwrap_or(Micros::MAX);
@@ -223,7 +223,7 @@ impl Reports {
 
     /// Compares the snapshot with what is known: what the allocators in the processes report, and whether the GPUs are
     /// simulated.
-    pub(super) fn look(&mut self, snapshot: &Snapshot, at: Micros) {
+    pub(super) fn compare_snapshot(&mut self, snapshot: &Snapshot, at: Micros) {
         self.simulated = snapshot.driver.load().simulated;
         let allocators = snapshot.allocator.load();
         if allocators.processes.is_empty() {

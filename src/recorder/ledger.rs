@@ -15,12 +15,12 @@ use super::history::device_list::{DeviceKey, DeviceList, first_of_instance};
 use super::history::ending;
 use super::history::event::{EventKind, Events, Failure, ProcessRef, Recorded};
 use super::history::exit_status::Exit;
-use super::history::failures::{Failures, Settled};
+use super::history::failures::{Failures, Resolved};
 use super::history::incident::{Incident, IncidentGpu, Kind};
 use super::history::list_times::ListTimes;
 use super::history::process_history::{Holding, ProcessHistory};
 use super::history::series::Micros;
-use super::jobs::Reports;
+use super::jobs::Jobs;
 use crate::snapshot::{FailedAllocation, Gpu, GpuProcesses, MemorySample, MigDevice, NEARLY_FULL, ProcessId};
 
 /// Reaching this share of the allocatable memory is an incident.
@@ -33,7 +33,7 @@ pub(super) struct Ledger {
     /// The GPUs and GPU instances, in the order in which they were first seen.
     pub(super) devices: Vec<DeviceHistory>,
     pub(super) events: Events,
-    pub(super) reports: Reports,
+    pub(super) jobs: Jobs,
     failures: Failures,
     /// Incidents that have not been frozen yet.
     triggers: Vec<Trigger>,
@@ -82,7 +82,7 @@ impl Ledger {
             clock: Clock::starting(start),
             devices: Vec::new(),
             events,
-            reports: Reports::default(),
+            jobs: Jobs::default(),
             failures: Failures::default(),
             triggers: Vec::new(),
             started: Vec::new(),
@@ -134,7 +134,7 @@ impl Ledger {
     /// for the first of them.
     pub(super) fn sample(&mut self, sample: &MemorySample) {
         let at = self.clock.micros(sample.at);
-        self.reports.sample(sample, at);
+        self.jobs.sample(sample, at);
         if sample.mig.as_ref().is_some_and(|mig| !sample.gpu.is_first_of_its_instance(mig)) {
             return;
         }
@@ -153,7 +153,7 @@ impl Ledger {
     /// Records a list from the process lane.
     pub(super) fn list(&mut self, list: &GpuProcesses, now: Now) {
         let Some(at) = list.at.map(|at| self.clock.micros(at)) else { return };
-        self.reports.list(list, at, self.clock, now);
+        self.jobs.list(list, at, self.clock, now);
         self.device_index(&list.gpu, None, at);
         let migs = list.gpu.mig.iter().chain(list.processes.iter().filter_map(|process| process.mig.as_ref()));
         for mig in migs.chain(list.workloads.iter().filter_map(|workload| workload.mig.as_ref())) {
@@ -210,7 +210,7 @@ impl Ledger {
         let reported = self.failures.is_recent(&self.devices[index].ended[position], at);
         if let Some(ending::AtLimit { others }) = at_limit.filter(|_| !reported) {
             let gpu = self.devices[index].gpu.clone();
-            self.reports.end_at_limit(&gpu, &who, others, at);
+            self.jobs.end_at_limit(&gpu, &who, others, at);
             self.trigger(Trigger { process: Some(holding), ..self.moment(Kind::EndedAtPeak, at, index) });
         }
         let remains = self.devices.iter().any(|gpu| gpu.living.iter().any(|process| process.id().may_be(id)));
@@ -235,11 +235,11 @@ impl Ledger {
 
     /// Records the failed allocations of processes that the driver lists. Failures of one process within a few seconds
     /// share one incident.
-    pub(super) fn settle(&mut self, now: Now) {
-        for Settled { index, at, process, holding, failure, is_new } in self.failures.settle(&self.devices, now.micros)
-        {
+    pub(super) fn resolve_failures(&mut self, now: Now) {
+        let resolved = self.failures.resolve(&self.devices, now.micros);
+        for Resolved { index, at, process, holding, failure, is_new } in resolved {
             let gpu = self.devices[index].gpu.clone();
-            self.reports.fail(&gpu, &failure, at);
+            self.jobs.fail(&gpu, &failure, at);
             self.note_process(at, index, process, EventKind::OutOfMemory(failure.clone()));
             if is_new {
                 let moment = self.moment(Kind::OutOfMemory, at, index);
@@ -265,7 +265,7 @@ impl Ledger {
         let mig_uuid = incident.gpu.mig_uuid();
         let device = self.devices.iter().find(|known| known.gpu.uuid == *uuid && known.mig_uuid() == mig_uuid);
         if let Some(device) = device.filter(|_| matches!(incident.kind, Kind::EndedAtPeak | Kind::OutOfMemory)) {
-            self.reports.note_incident(&device.gpu, mig_uuid, incident.workload.as_deref(), &incident.id);
+            self.jobs.note_incident(&device.gpu, mig_uuid, incident.workload.as_deref(), &incident.id);
         }
         self.events.add(Recorded {
             at: now.moment(incident.at),
@@ -316,8 +316,8 @@ impl Ledger {
 
     /// For each process that ended at `since` or later, records how it ended, if `exit` returns that.
     pub(super) fn add_exits(&mut self, since: Micros, exit: impl Fn(ProcessId) -> Option<Exit>) {
-        let Self { devices, events, gone, reports, .. } = self;
-        reports.add_exits(since, &exit);
+        let Self { devices, events, gone, jobs, .. } = self;
+        jobs.add_exits(since, &exit);
         for gpu in devices {
             // The processes are in the order in which they ended.
             for process in gpu.ended.iter_mut().rev() {

@@ -1,6 +1,6 @@
 //! Failed allocations that processes report about themselves.
 //!
-//! Invariant: a report is recorded only for a GPU or MIG device on which the driver lists the process, or listed it
+//! Invariant: a failure is recorded only for a GPU or MIG device on which the driver lists the process, or listed it
 //! until a moment ago. A process that the driver does not list cannot add an event.
 
 use std::collections::VecDeque;
@@ -11,18 +11,18 @@ use super::process_history::{Holding, ProcessHistory};
 use super::series::{Micros, SECOND};
 use crate::snapshot::{FailedAllocation, ProcessId};
 
-/// How long a report waits for the driver to list its process.
+/// How long a failure waits for the driver to list its process.
 const WAIT: Micros = 3 * SECOND;
-/// A process may have left the GPU at most this long before its report arrives.
+/// A process may have left the GPU at most this long before its failure arrives.
 const ENDED: Micros = 5 * SECOND;
 /// Further failures of a process within this time belong to the same incident.
 const SAME: Micros = 5 * SECOND;
 /// If a process ends within this time after a failure, it is assumed to have ended because of the failure.
 const BEFORE_END: Micros = 10 * SECOND;
-/// The maximum number of reports that wait, and of processes that are remembered.
+/// The maximum number of failures that wait, and of processes that are remembered.
 const MOST: usize = 64;
 
-/// The reports that wait, and the processes that reported a failure recently.
+/// The failures that wait, and the processes that reported a failure recently.
 #[derive(Debug, Default)]
 pub(in crate::recorder) struct Failures {
     waiting: VecDeque<(FailedAllocation, Micros)>,
@@ -31,21 +31,21 @@ pub(in crate::recorder) struct Failures {
     recent: VecDeque<(ProcessId, Micros, Micros)>,
 }
 
-/// A report that has been matched to a process.
+/// A failure that has been matched to a process.
 #[derive(Debug)]
-pub(in crate::recorder) struct Settled {
+pub(in crate::recorder) struct Resolved {
     /// The index of the device.
     pub(in crate::recorder) index: usize,
     pub(in crate::recorder) at: Micros,
     pub(in crate::recorder) process: ProcessId,
     pub(in crate::recorder) holding: Holding,
     pub(in crate::recorder) failure: Box<Failure>,
-    /// Whether it is the first report of the process within a few seconds.
+    /// Whether it is the first failure of the process within a few seconds.
     pub(in crate::recorder) is_new: bool,
 }
 
 impl Failures {
-    /// Adds a report that arrived at `at`. If too many reports are waiting, the oldest is dropped.
+    /// Adds a failure that arrived at `at`. If too many failures are waiting, the oldest is dropped.
     pub(in crate::recorder) fn add(&mut self, failed: FailedAllocation, at: Micros) {
         self.waiting.push_back((failed, at));
         if self.waiting.len() > MOST {
@@ -53,12 +53,12 @@ impl Failures {
         }
     }
 
-    /// The reports that can now be matched to a process.
-    pub(in crate::recorder) fn settle(&mut self, devices: &[DeviceHistory], now: Micros) -> Vec<Settled> {
-        let mut settled = Vec::new();
+    /// The failures that can now be matched to a process.
+    pub(in crate::recorder) fn resolve(&mut self, devices: &[DeviceHistory], now: Micros) -> Vec<Resolved> {
+        let mut resolved = Vec::new();
         for (failed, at) in std::mem::take(&mut self.waiting) {
             match find(&failed, at, devices) {
-                Some((index, process)) => settled.push(Settled {
+                Some((index, process)) => resolved.push(Resolved {
                     index,
                     at,
                     process: failed.process,
@@ -70,10 +70,10 @@ impl Failures {
                 None => {}
             }
         }
-        settled
+        resolved
     }
 
-    /// Whether the process reported a failure shortly before its end, even if the report is still waiting.
+    /// Whether the process reported a failure shortly before its end, even if that failure is still waiting.
     pub(in crate::recorder) fn is_recent(&self, process: &ProcessHistory, end: Micros) -> bool {
         let is_near = |at: Micros| end.saturating_sub(at) <= BEFORE_END;
         self.recent.iter().any(|&(known, last, _)| known == process.id() && is_near(last))
@@ -100,7 +100,7 @@ impl Failures {
     }
 }
 
-/// The GPU and the process of a report.
+/// The device and the process of a failure.
 fn find<'g>(
     failed: &FailedAllocation,
     at: Micros,

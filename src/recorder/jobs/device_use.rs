@@ -24,7 +24,7 @@ const MAX_PROCESSES: usize = 1024;
 /// The use of one device.
 #[derive(Debug)]
 pub(super) struct DeviceUse {
-    /// The position of the GPU among those of the reports.
+    /// The position of the GPU in `Jobs::gpus`.
     pub(super) index: usize,
     gpu: Arc<Gpu>,
     mig: Option<Arc<MigDevice>>,

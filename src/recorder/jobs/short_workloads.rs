@@ -1,6 +1,6 @@
 //! The workloads that were short of memory: what the ledger has seen of them, and what the metrics show.
 
-use super::Reports;
+use super::Jobs;
 use super::device_use::DeviceUse;
 use super::gpu_readings;
 use crate::recorder::history::clock::Now;
@@ -11,7 +11,7 @@ use crate::snapshot::{Gpu, WorkloadShortage};
 /// The maximum number of shortages that the metrics show.
 const MAX_SHORTAGES: usize = 256;
 
-impl Reports {
+impl Jobs {
     /// Adds a failed allocation, which a process on the GPU reported.
     pub(in crate::recorder) fn fail(&mut self, gpu: &Gpu, failure: &Failure, at: Micros) {
         if let Some(device) = self.device_of(gpu, failure.who.mig_uuid.as_deref(), failure.who.workload.as_deref()) {

@@ -1,21 +1,21 @@
-//! The memory of the reports.
+//! The memory of the jobs.
 
 use std::sync::Arc;
 
 use super::meter::Meter;
 use super::open::Open;
-use super::{MAX_OPEN, Reports};
+use super::{Jobs, MAX_OPEN};
 use crate::recorder::history::clock::Now;
 use crate::snapshot::Workload;
 
-impl Reports {
+impl Jobs {
     /// Drops complete reports, completes those of workloads that have left, and in the end gives up those of the workloads
     /// with the least memory, until the rest uses at most `bytes`.
     pub(in crate::recorder) fn bound(&mut self, now: Now, bytes: usize) {
         self.gpus.iter_mut().flat_map(|gpu| &mut gpu.meters).for_each(Meter::trim);
         self.kept.trim();
         self.open.shrink_to(self.open.len());
-        let used = |reports: &Self| reports.bytes().saturating_sub(reports.complete_bytes());
+        let used = |jobs: &Self| jobs.bytes().saturating_sub(jobs.complete_bytes());
         while used(self) > bytes && self.kept.drop_oldest() {}
         while used(self) > bytes && self.close_first_left(now) {
             while self.kept.drop_oldest() {}

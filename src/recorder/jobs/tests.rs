@@ -11,11 +11,11 @@ use crate::snapshot::{
 const GIB: u64 = 1 << 30;
 const ALLOCATABLE: u64 = 100 * GIB;
 
-/// GPUs, and reports that receive lists and samples as the recorder passes them on.
+/// GPUs, and jobs that receive lists and samples as the recorder passes them on.
 struct Scene {
     start: Instant,
     clock: Clock,
-    reports: Reports,
+    jobs: Jobs,
     gpus: Vec<Arc<Gpu>>,
     /// For each GPU: pid, workload, GiB, and whether it is in the next list.
     processes: Vec<Vec<Process>>,
@@ -29,7 +29,7 @@ impl Scene {
         let mut scene = Self {
             start,
             clock: Clock::starting(start),
-            reports: Reports { node: Some("node-1".into()), ..Reports::default() },
+            jobs: Jobs { node: Some("node-1".into()), ..Jobs::default() },
             gpus: (0..gpus).map(gpu).collect(),
             processes: vec![Vec::new(); gpus as usize],
             millis: 0,
@@ -70,7 +70,7 @@ impl Scene {
         let used = self.processes[gpu].iter().filter_map(|process| process.used).sum();
         let (gpu_of, at) = (self.gpus[gpu].clone(), self.at());
         let sample = MemorySample { gpu: gpu_of, mig: None, at, used: Some(used), allocatable: ALLOCATABLE };
-        self.reports.sample(&sample, self.clock.micros(at));
+        self.jobs.sample(&sample, self.clock.micros(at));
     }
 
     /// The list that the process lane would pass on for a GPU.
@@ -114,7 +114,7 @@ impl Scene {
 
     fn list_of(&mut self, list: &GpuProcesses) -> &mut Self {
         let (at, clock, now) = (self.clock.micros(self.at()), self.clock, self.now());
-        self.reports.list(list, at, clock, now);
+        self.jobs.list(list, at, clock, now);
         self
     }
 
@@ -132,13 +132,13 @@ impl Scene {
             self.millis = until.min(self.millis + 1000);
             self.lists();
             let now = self.now();
-            self.reports.close(now);
+            self.jobs.close(now);
         }
         self
     }
 
     fn all(&self) -> Vec<Arc<JobReport>> {
-        self.reports.latest(None, None, usize::MAX, self.now())
+        self.jobs.latest(None, None, usize::MAX, self.now())
     }
 
     /// The only report.
@@ -195,8 +195,8 @@ fn a_job_on_two_gpus_has_the_numbers_of_each() {
     assert_eq!((second.peak_bytes, second.mean_bytes, second.seconds), (Some(40 * GIB), Some(40 * GIB), 25.0));
     scene.pass(361_000);
     assert_eq!(*scene.only(), JobReport { state: State::Ended, ..(*report).clone() });
-    assert_eq!(scene.reports.take_complete().len(), 1);
-    assert!(scene.reports.take_complete().is_empty(), "each report goes to the file once");
+    assert_eq!(scene.jobs.take_complete().len(), 1);
+    assert!(scene.jobs.take_complete().is_empty(), "each report goes to the file once");
 }
 
 #[test]
@@ -206,7 +206,7 @@ fn the_time_near_the_end_of_the_gpu_includes_the_neighbours() {
     scene.pass(1000).hold(0, 9, &neighbour, 92).pass(4000).hold(0, 5, &own, 1).pass(2000);
     scene.hold(0, 9, &neighbour, 97).pass(3000).hold(0, 9, &neighbour, 10).pass(4000).end(0, 5);
     scene.hold(0, 9, &neighbour, 99).pass(5000);
-    let report = scene.reports.latest(Some("1"), None, 9, scene.now()).remove(0);
+    let report = scene.jobs.latest(Some("1"), None, 9, scene.now()).remove(0);
     let gpu = &report.gpus[0];
     let near = [gpu.seconds_at_90_percent, gpu.seconds_at_95_percent, gpu.seconds_at_98_percent];
     assert_eq!((near, gpu.seconds), ([Some(5.0), Some(3.0), Some(3.0)], 9.0));
@@ -290,7 +290,7 @@ fn units_and_users_that_come_and_go_do_not_flood() {
     scene.pass(1_900_000);
     let report = scene.only();
     assert_eq!((&*report.workload, report.processes, report.gpus[0].seconds), ("user:ada", 10, 100.0));
-    assert_eq!(scene.reports.take_complete().len(), 1);
+    assert_eq!(scene.jobs.take_complete().len(), 1);
 }
 
 #[test]
@@ -305,7 +305,7 @@ fn a_gap_counts_for_nothing_and_a_job_without_lists_ends_where_it_was_seen() {
     assert_eq!(report.gpus[0].mean_bytes, Some(12 * GIB));
     scene.millis += 400_000;
     let now = scene.now();
-    scene.reports.close(now);
+    scene.jobs.close(now);
     assert_eq!((scene.only().state, scene.only().end), (State::Ended, Some(1_000_081.0)));
 }
 
@@ -360,8 +360,8 @@ fn idle_time_and_exits_are_added_up() {
     scene.millis += 100;
     scene.end(0, 6);
     let exit = |process: ProcessId| (process.pid == 5).then_some(Exit { status: Some(7), signal: None });
-    scene.reports.add_exits(0, &exit);
-    scene.reports.add_exits(0, &exit);
+    scene.jobs.add_exits(0, &exit);
+    scene.jobs.add_exits(0, &exit);
     let report = scene.only();
     let ended = ExitCount { exit: Exit { status: Some(7), signal: None }, processes: 1 };
     assert_eq!((report.processes, &report.exits[..]), (2, &[ended][..]));
@@ -392,7 +392,7 @@ fn failures_raise_the_margin_and_allocators_cannot_claim_more_than_the_driver_re
     let snapshot = Snapshot::default();
     let look = |scene: &mut Scene, processes| {
         snapshot.allocator.store(Arc::new(AllocatorPart { processes }));
-        scene.reports.look(&snapshot, scene.clock.micros(scene.at()));
+        scene.jobs.compare_snapshot(&snapshot, scene.clock.micros(scene.at()));
         scene.only().gpus[0].allocated_peak_bytes
     };
     assert_eq!(look(&mut scene, vec![reporting(5, 900, 900)]), None);
@@ -413,14 +413,14 @@ fn failures_raise_the_margin_and_allocators_cannot_claim_more_than_the_driver_re
         reserved_bytes: None,
         snapshot_path: None,
     };
-    scene.reports.fail(&scene.gpus[0], &failure("slurm:4", None), 1);
-    scene.reports.fail(&scene.gpus[0], &failure("slurm:3", Some("MIG-1")), 1);
+    scene.jobs.fail(&scene.gpus[0], &failure("slurm:4", None), 1);
+    scene.jobs.fail(&scene.gpus[0], &failure("slurm:3", Some("MIG-1")), 1);
     assert_eq!(scene.only().gpus[0].out_of_memory, 0);
-    scene.reports.fail(&scene.gpus[0], &failure("slurm:3", None), 1);
+    scene.jobs.fail(&scene.gpus[0], &failure("slurm:3", None), 1);
     let gpu = scene.only().gpus[0].clone();
     assert_eq!((gpu.out_of_memory, gpu.advice_bytes, gpu.advice_margin), (1, None, None));
     assert_eq!(gpu.needs_more_than_bytes, gpu.peak_bytes);
-    let [short] = &scene.reports.shortages(scene.now())[..] else { panic!("one workload on one GPU") };
+    let [short] = &scene.jobs.shortages(scene.now())[..] else { panic!("one workload on one GPU") };
     assert_eq!((&*short.workload.name, short.gpu.index, short.mig.is_some()), ("slurm:3", 0, false));
     assert!((short.last - scene.now().unix(1)).abs() < 1e-6, "{short:?}");
 }
@@ -440,7 +440,7 @@ fn a_workload_is_advised_by_what_it_needed_where_that_is_known() {
     let look = |scene: &mut Scene, reserved: u64| {
         let processes = vec![report(5, 1270, Some(reserved * GIB)), report(6, 500, None)];
         snapshot.allocator.store(Arc::new(AllocatorPart { processes }));
-        scene.reports.look(&snapshot, scene.clock.micros(scene.at()));
+        scene.jobs.compare_snapshot(&snapshot, scene.clock.micros(scene.at()));
     };
     look(&mut scene, 0);
     scene.hold(0, 5, &idle, 37);
@@ -506,7 +506,7 @@ fn mig_devices_are_reported_apart() {
     for (n, used) in [(1, 19), (2, 1)] {
         let (gpu, mig) = (scene.gpus[0].clone(), Some(device(n)));
         let sample = MemorySample { gpu, mig, at, used: Some(used * GIB), allocatable: 20 * GIB };
-        scene.reports.sample(&sample, micros);
+        scene.jobs.sample(&sample, micros);
     }
     let on = |n: u32, used: u64| WorkloadUse {
         workload: job.clone(),
@@ -535,12 +535,12 @@ fn mig_devices_are_reported_apart() {
 #[test]
 fn a_workload_that_was_there_before_the_exporter_says_so() {
     let mut scene = Scene::new(1);
-    scene.reports = Reports::default();
+    scene.jobs = Jobs::default();
     scene.hold(0, 5, &job(3), 8).pass(5000);
     assert!(!scene.only().seen_from_start);
     assert!(text(&scene.only()).contains("or earlier"));
     let now = scene.now();
-    scene.reports.stop(now);
+    scene.jobs.stop(now);
     assert_eq!((scene.only().state, scene.only().end), (State::ExporterStopped, None));
     assert_eq!(scene.only().seconds, 5.0);
 }
@@ -554,28 +554,28 @@ fn ten_thousand_jobs_are_bounded_and_all_reach_the_file() {
         scene.hold(0, id, &job(id), 1);
         scene.millis += 5;
         scene.end(0, id);
-        written += scene.reports.take_complete().len();
+        written += scene.jobs.take_complete().len();
     }
-    assert!(scene.reports.open.len() <= MAX_OPEN);
+    assert!(scene.jobs.open.len() <= MAX_OPEN);
     assert!(scene.all().len() <= MAX_OPEN + MAX_KEPT, "{}", scene.all().len());
-    let bytes = scene.reports.bytes();
+    let bytes = scene.jobs.bytes();
     assert!(bytes < 4 << 20, "{bytes}");
-    assert_eq!(scene.reports.dropped(), (10_000 - MAX_OPEN - MAX_KEPT) as u64);
+    assert_eq!(scene.jobs.dropped(), (10_000 - MAX_OPEN - MAX_KEPT) as u64);
     let now = scene.now();
-    scene.reports.stop(now);
-    written += scene.reports.take_complete().len();
+    scene.jobs.stop(now);
+    written += scene.jobs.take_complete().len();
     assert_eq!(written, 10_000);
     let now = scene.now();
-    scene.reports.bound(now, 256 << 10);
-    assert!(scene.reports.bytes() <= 1 << 18 && !scene.all().is_empty());
+    scene.jobs.bound(now, 256 << 10);
+    assert!(scene.jobs.bytes() <= 1 << 18 && !scene.all().is_empty());
     // More workloads than can be followed at once: the rest is counted, and those that are followed stay.
-    let dropped = scene.reports.dropped();
+    let dropped = scene.jobs.dropped();
     for id in 0..MAX_OPEN as u32 + 10 {
         let pid = 20_000 + id;
         scene.processes[0].push(Process { used: Some(GIB), ..process(pid, &job(pid)) });
     }
     scene.pass(1000);
-    assert_eq!((scene.reports.open.len(), scene.reports.dropped()), (MAX_OPEN, dropped + 10));
+    assert_eq!((scene.jobs.open.len(), scene.jobs.dropped()), (MAX_OPEN, dropped + 10));
 }
 
 #[test]

@@ -41,7 +41,7 @@ impl Ledger {
     pub(in crate::recorder) fn bound(&mut self, now: Now, limit: usize) {
         // A quarter more is counted for everything.
         let share = limit / 5 * 4 / SHARE;
-        self.reports.bound(now, share);
+        self.jobs.bound(now, share);
         self.events.bound(share);
         let each = share / self.devices.len().max(1);
         self.devices.iter_mut().for_each(|device| device.bound_own(each));
@@ -121,13 +121,13 @@ impl Ledger {
     /// and for copies while they are read.
     pub(in crate::recorder) fn bytes(&self) -> usize {
         let values =
-            self.events.bytes() + self.reports.bytes() + self.devices.iter().map(DeviceHistory::bytes).sum::<usize>();
+            self.events.bytes() + self.jobs.bytes() + self.devices.iter().map(DeviceHistory::bytes).sum::<usize>();
         size_of::<Self>() + values / 4 * 5
     }
 
     /// The number of processes, series, events and reports that were dropped to make room.
     pub(in crate::recorder) fn dropped(&self) -> u64 {
-        self.dropped + self.events.dropped() + self.reports.dropped()
+        self.dropped + self.events.dropped() + self.jobs.dropped()
     }
 }
 

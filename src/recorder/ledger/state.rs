@@ -9,8 +9,8 @@ use crate::snapshot::{GpuState, Snapshot, XidGroup};
 
 impl Ledger {
     /// Compares the snapshot with the last known state of the driver, the GPUs and their errors.
-    pub(in crate::recorder) fn look(&mut self, snapshot: &Snapshot, now: Now) {
-        self.reports.look(snapshot, now.micros);
+    pub(in crate::recorder) fn compare_snapshot(&mut self, snapshot: &Snapshot, now: Now) {
+        self.jobs.compare_snapshot(snapshot, now.micros);
         let driver = snapshot.driver.load();
         let is_known = driver.up || driver.problem.is_some();
         if is_known && self.driver_up != Some(driver.up) {
@@ -27,7 +27,7 @@ impl Ledger {
         }
         for memory in &snapshot.memory.load().gpus {
             let index = self.device_index(&memory.gpu, None, now.micros);
-            self.see_state(index, memory.state, now.micros);
+            self.change_state(index, memory.state, now.micros);
         }
         for part in &snapshot.xids.load().gpus {
             for (&xid, &count) in part.errors.iter().flatten() {
@@ -49,7 +49,7 @@ impl Ledger {
         }
     }
 
-    pub(super) fn see_state(&mut self, index: usize, state: GpuState, at: Micros) {
+    pub(super) fn change_state(&mut self, index: usize, state: GpuState, at: Micros) {
         let before = std::mem::replace(&mut self.devices[index].state, state);
         match (before, state) {
             (before, state) if before == state => {}

@@ -56,8 +56,8 @@ impl Scene {
 
     fn round(&mut self) {
         let now = self.now();
-        self.ledger.settle(now);
-        self.ledger.look(&Snapshot::default(), now);
+        self.ledger.resolve_failures(now);
+        self.ledger.compare_snapshot(&Snapshot::default(), now);
         for trigger in self.ledger.take_triggers() {
             self.incidents.record(trigger, &self.ledger, now, false);
         }
@@ -137,7 +137,7 @@ impl Scene {
         };
         self.ledger.fail(failed);
         let now = self.now();
-        self.ledger.settle(now);
+        self.ledger.resolve_failures(now);
         self
     }
 
@@ -503,7 +503,7 @@ fn a_storm_of_short_processes_stays_within_the_memory_and_counts_what_is_dropped
         scene.millis += 200;
         scene.sample().list();
         let now = scene.now();
-        scene.ledger.look(&Snapshot::default(), now);
+        scene.ledger.compare_snapshot(&Snapshot::default(), now);
         scene.ledger.take_triggers();
         scene.ledger.take_gone(Micros::MAX);
         scene.ledger.age(now.micros);

@@ -88,14 +88,14 @@ fn survive(storm: Storm, limit: usize) -> (Ledger, Now) {
     let mut now = ledger.clock.both(start, SystemTime::UNIX_EPOCH);
     let gpus: Vec<_> = (0..storm.gpus).map(|index| gpu(storm, index)).collect();
     ledger.device_index(&gpus[0], None, 0);
-    ledger.see_state(0, GpuState::Up, 0);
-    ledger.see_state(0, GpuState::Unreadable, 0);
-    ledger.see_state(0, GpuState::Up, 0);
+    ledger.change_state(0, GpuState::Up, 0);
+    ledger.change_state(0, GpuState::Unreadable, 0);
+    ledger.change_state(0, GpuState::Up, 0);
     let errors = Some([(79, 1)].into_iter().collect());
     let snapshot = Snapshot::default();
     let part = crate::snapshot::GpuXids { gpu: gpus[0].clone(), errors, counted_since: None, last: None };
     snapshot.xids.store(Arc::new(XidPart { gpus: vec![part] }));
-    ledger.look(&snapshot, now);
+    ledger.compare_snapshot(&snapshot, now);
     for round in 0..storm.rounds {
         for millis in (0..1000).step_by(20) {
             let at = start + Duration::from_millis(round * 1000 + millis);
@@ -112,8 +112,8 @@ fn survive(storm: Storm, limit: usize) -> (Ledger, Now) {
         gpus.iter().for_each(|gpu| ledger.list(&list(storm, gpu, round, at), now));
         ledger.take_gone(Micros::MAX);
         ledger.take_started();
-        ledger.reports.close(now);
-        ledger.reports.take_complete();
+        ledger.jobs.close(now);
+        ledger.jobs.take_complete();
         ledger.age(now.micros);
         ledger.bound(now, limit);
         assert!(ledger.bytes() <= limit, "{storm:?}, {limit}, round {round}: {}", ledger.bytes());
