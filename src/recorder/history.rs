@@ -14,6 +14,7 @@ pub(super) mod ending;
 pub(super) mod event;
 pub(super) mod exit_status;
 pub(super) mod failures;
+pub(super) mod gone;
 pub(super) mod heap_use;
 pub(super) mod incident;
 pub(super) mod list_times;

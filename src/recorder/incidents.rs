@@ -9,6 +9,7 @@ pub(super) mod freeze;
 mod subject;
 pub(super) mod text;
 pub(super) mod trace;
+pub(super) mod trigger;
 mod words;
 
 use std::collections::BTreeMap;
@@ -16,12 +17,13 @@ use std::sync::Arc;
 
 use self::freeze::{AFTER, freeze};
 use self::subject::Subject;
+use self::trigger::Trigger;
 use super::disk::retention::{Claim, Room, surplus};
 use super::history::clock::Now;
 use super::history::device_list::DeviceKey;
 use super::history::incident::{Incident, IncidentGpu, Kind};
 use super::history::series::{Micros, SECOND};
-use super::ledger::{Ledger, Trigger};
+use super::ledger::Ledger;
 use crate::snapshot::{IncidentCount, MigDevice};
 
 /// The maximum number of incidents that are kept in memory: of one device and kind, and in all.

@@ -13,13 +13,15 @@ use super::history::clock::{Clock, Now};
 use super::history::device_history::{Changed, DeviceHistory};
 use super::history::device_list::{DeviceKey, DeviceList, first_of_instance};
 use super::history::ending;
-use super::history::event::{EventKind, Events, Failure, ProcessRef, Recorded};
+use super::history::event::{EventKind, Events, Recorded};
 use super::history::exit_status::Exit;
 use super::history::failures::{Failures, Resolved};
+use super::history::gone::Gone;
 use super::history::incident::{Incident, IncidentGpu, Kind};
 use super::history::list_times::ListTimes;
-use super::history::process_history::{Holding, ProcessHistory};
+use super::history::process_history::ProcessHistory;
 use super::history::series::Micros;
+use super::incidents::trigger::Trigger;
 use super::jobs::Jobs;
 use crate::snapshot::{FailedAllocation, Gpu, GpuProcesses, MemorySample, MigDevice, NEARLY_FULL, ProcessId};
 
@@ -44,34 +46,6 @@ pub(super) struct Ledger {
     driver_up: Option<bool>,
     xids: HashMap<(String, u64), u64>,
     dropped: u64,
-}
-
-/// A moment at which an incident is to be recorded.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Trigger {
-    pub(super) kind: Kind,
-    pub(super) at: Micros,
-    pub(super) device: DeviceKey,
-    /// The process that ended or that reported a failure.
-    pub(super) process: Option<Holding>,
-    /// The Xid.
-    pub(super) xid: Option<u64>,
-    /// What the process reported.
-    pub(super) failure: Option<Box<Failure>>,
-}
-
-/// A process that has ended, with one peak for each of its GPUs.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Gone {
-    pub(super) who: ProcessRef,
-    pub(super) process: ProcessId,
-    /// When the first list that did not contain it was read.
-    pub(super) ended: Micros,
-    pub(super) lived_seconds: f64,
-    /// How it ended.
-    pub(super) exit: Exit,
-    /// Index of the GPU, peak in bytes, and seconds from the peak to the end.
-    pub(super) peaks: Vec<(u32, Option<u64>, Option<f64>)>,
 }
 
 impl Ledger {
@@ -194,36 +168,23 @@ impl Ledger {
     fn ended(&mut self, index: usize, position: usize, at: Micros, now: Now) {
         let gpu = &self.devices[index];
         let process = &gpu.ended[position];
-        let (id, holding, first) = (process.id(), process.holding(), process.first);
+        let (id, holding, who) = (process.id(), process.holding(), process.who());
         let lived_seconds = process.lived(now.unix(now.micros), now.micros);
         let what = EventKind::ProcessEnded {
-            who: process.who(),
+            who: who.clone(),
             peak_bytes: process.peak.map(|(peak, _)| peak),
             peak_at: process.peak.map(|(_, at)| now.unix(at)),
             lived_seconds,
             exit: Exit::default(),
         };
-        let at_limit = ending::at_limit(gpu, process, at);
-        let who = process.who();
+        // If the process itself reported a failure, the failure describes the same end in more detail.
+        let at_limit = ending::at_limit(gpu, process, at).filter(|_| !self.failures.is_recent(process, at));
+        self.gone.extend(Gone::of(&self.devices, process, at, lived_seconds));
         self.note_process(at, index, id, what);
-        // If the process itself reported a failure, that report describes the same end in more detail.
-        let reported = self.failures.is_recent(&self.devices[index].ended[position], at);
-        if let Some(ending::AtLimit { others }) = at_limit.filter(|_| !reported) {
+        if let Some(ending::AtLimit { others }) = at_limit {
             let gpu = self.devices[index].gpu.clone();
             self.jobs.end_at_limit(&gpu, &who, others, at);
             self.trigger(Trigger { process: Some(holding), ..self.moment(Kind::EndedAtPeak, at, index) });
-        }
-        let remains = self.devices.iter().any(|gpu| gpu.living.iter().any(|process| process.id().may_be(id)));
-        if !remains {
-            let parts =
-                self.devices.iter().flat_map(|gpu| gpu.ended.iter().map(move |process| (gpu.gpu.index, process)));
-            let is_same = |process: &ProcessHistory| process.id().may_be(id) && process.seen >= first;
-            let seconds = |process: &ProcessHistory, at| Some(process.ended?.0.saturating_sub(at) as f64 / 1e6);
-            let peaks = parts.filter(|(_, process)| is_same(process)).map(|(gpu, process)| {
-                (gpu, process.peak.map(|(peak, _)| peak), process.peak.and_then(|(_, at)| seconds(process, at)))
-            });
-            let peaks = peaks.collect();
-            self.gone.push(Gone { who, process: id, ended: at, lived_seconds, exit: Exit::default(), peaks });
         }
     }
 
@@ -291,7 +252,7 @@ impl Ledger {
 
     /// A trigger for a moment that concerns no single process.
     fn moment(&self, kind: Kind, at: Micros, index: usize) -> Trigger {
-        Trigger { kind, at, device: self.devices[index].key(), process: None, xid: None, failure: None }
+        Trigger::of_device(kind, at, self.devices[index].key())
     }
 
     fn trigger(&mut self, trigger: Trigger) {

@@ -3,10 +3,10 @@
 //! Invariant: a burst of short-lived processes leads to a bounded number of lines, plus one line with the number of
 //! processes that were left out.
 
+use super::gone::Gone;
 use super::names;
 use super::series::{Micros, SECOND};
 use crate::format;
-use crate::recorder::ledger::Gone;
 
 /// The maximum number of lines in a period.
 const MAX_LINES: u64 = 20;

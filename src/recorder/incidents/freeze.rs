@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 
+use super::trigger::Trigger;
 use super::words::{self, Roles};
 use crate::recorder::history::chart::chart;
 use crate::recorder::history::clock::{Now, unix};
@@ -13,7 +14,7 @@ use crate::recorder::history::incident::{
 };
 use crate::recorder::history::process_history::ProcessHistory;
 use crate::recorder::history::series::{FINE, Micros, SECOND};
-use crate::recorder::ledger::{Ledger, Trigger};
+use crate::recorder::ledger::Ledger;
 
 /// How long the recording of an incident continues after its moment.
 pub(super) const AFTER: Micros = 10 * SECOND;

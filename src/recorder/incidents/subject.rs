@@ -1,8 +1,9 @@
 //! The workload and the tenant of an incident: which moments are repeats of one, and whose share of the kept incidents it uses.
 
+use super::trigger::Trigger;
 use crate::recorder::history::incident::Kind;
 use crate::recorder::history::process_history::ProcessHistory;
-use crate::recorder::ledger::{Ledger, Trigger};
+use crate::recorder::ledger::Ledger;
 use crate::snapshot::{Owner, WorkloadKind};
 
 /// The workload and the tenant of a moment. Both are `None` if the moment is about the device itself.

@@ -1,10 +1,11 @@
 //! What the ledger learns from the snapshot: the state of the driver and of the GPUs, and their Xids.
 
-use super::{Ledger, Trigger};
+use super::Ledger;
 use crate::recorder::history::clock::Now;
 use crate::recorder::history::event::{EventKind, Recorded};
 use crate::recorder::history::incident::Kind;
 use crate::recorder::history::series::Micros;
+use crate::recorder::incidents::trigger::Trigger;
 use crate::snapshot::{GpuState, Snapshot, XidGroup};
 
 impl Ledger {
