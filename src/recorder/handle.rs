@@ -149,13 +149,14 @@ impl Recorder {
 
     /// The times at which the remembered processes were on their GPUs.
     pub fn visits(&self) -> Visits {
-        Visits::of_ledger(&self.shared.memory.lock().ledger)
+        let memory = self.shared.memory.lock();
+        Visits::new(memory.ledger.histories(), memory.ledger.now())
     }
 
     /// The latest events of a time span (in Unix seconds), at most `limit` of them, oldest first.
     pub fn events(&self, from: Option<f64>, to: Option<f64>, limit: usize) -> Vec<Event> {
         let memory = self.shared.memory.lock();
-        answers::events(&memory.ledger, from, to, limit)
+        answers::events(memory.ledger.histories(), from, to, limit, memory.ledger.now())
     }
 
     /// The incidents that are kept, oldest first.
@@ -182,7 +183,7 @@ impl Recorder {
         let Memory { ledger, incidents } = &mut *memory;
         let now = ledger.now();
         let trigger = ledger.request(now.micros)?;
-        match incidents.record(trigger, ledger, now, self.shared.simulated())? {
+        match incidents.record(trigger, ledger.histories(), now, self.shared.simulated())? {
             Moment::New(incident) => {
                 ledger.note_incident(&incident, now);
                 self.shared.publish(ledger, incidents);
@@ -224,7 +225,7 @@ impl Shared {
         // Incidents in progress are written with what is known so far.
         let mut memory = self.memory.lock();
         let Memory { ledger, incidents } = &mut *memory;
-        let unfinished = incidents.finish(ledger, now, self.simulated());
+        let unfinished = incidents.finish(ledger.histories(), now, self.simulated());
         drop(memory);
         unfinished.iter().for_each(|incident| self.write(incident));
     }
@@ -254,7 +255,7 @@ impl Shared {
         let mut to_write = Vec::new();
         let mut has_new = false;
         for trigger in ledger.take_triggers() {
-            let moment = incidents.record(trigger, ledger, now, simulated);
+            let moment = incidents.record(trigger, ledger.histories(), now, simulated);
             has_new |= matches!(moment, Some(Moment::New(_) | Moment::Repeat));
             if let Some(Moment::New(incident)) = moment {
                 announce(&incident);
@@ -262,14 +263,13 @@ impl Shared {
                 to_write.push(incident);
             }
         }
-        to_write.extend(incidents.complete(ledger, now, simulated));
+        to_write.extend(incidents.complete(ledger.histories(), now, simulated));
         if now.micros.saturating_sub(work.aged) >= AGE_EVERY {
             work.aged = now.micros;
             let present: HashSet<_> = ledger.present(now.micros.saturating_sub(EXIT_WITHIN)).collect();
             work.exits.retain(|process| present.contains(process));
-            ledger.jobs.close(now);
-            incidents.forget_mig(|uuid| ledger.knows_mig(uuid));
-            ledger.age(now.micros);
+            incidents.forget_mig(|uuid| ledger.histories().knows_mig(uuid));
+            ledger.age(now);
         }
         ledger.bound(now, self.memory_limit.saturating_sub(feed.bytes() + incidents.bytes()));
         if has_new || work.aged == now.micros {

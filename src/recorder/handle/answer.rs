@@ -23,7 +23,10 @@ pub struct History {
 
 impl History {
     pub(super) fn new(shared: Arc<Shared>, query: &HistoryQuery) -> Self {
-        let plan = answers::plan(&shared.memory.lock().ledger, query);
+        let plan = {
+            let ledger = &shared.memory.lock().ledger;
+            answers::plan(ledger.histories(), query, ledger.now())
+        };
         let (head, more_series, more_workloads) = (plan.head.clone(), plan.more_series, plan.more_workloads);
         Self { shared, plan, head, more_series, more_workloads }
     }
@@ -41,7 +44,10 @@ impl Iterator for History {
     fn next(&mut self) -> Option<HistorySeries> {
         loop {
             let next = self.plan.left.pop()?;
-            let drawn = answers::draw(&self.shared.memory.lock().ledger, &self.plan, &next);
+            let drawn = {
+                let ledger = &self.shared.memory.lock().ledger;
+                answers::draw(ledger.histories(), &self.plan, &next, ledger.now())
+            };
             if drawn.is_some() {
                 return drawn;
             }

@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use super::Histories;
 use super::chart::{Chart, chart};
-use super::clock::unix;
+use super::clock::{Now, unix};
 use super::device_history::DeviceHistory;
 use super::device_list::DeviceKey;
 use super::event::{Event, ProcessRef};
 use super::peak::RecordedPeak;
 use super::process_history::{Holding, ProcessHistory};
 use super::series::{COARSE, Micros, SECOND, Series};
-use crate::recorder::ledger::Ledger;
 use crate::snapshot::{MigDevice, Workload};
 
 /// The maximum number of points in a series.
@@ -160,8 +160,7 @@ struct Span {
 }
 
 /// What the answer to a query contains.
-pub(in crate::recorder) fn plan(ledger: &Ledger, query: &HistoryQuery) -> Plan {
-    let now = ledger.now();
+pub(in crate::recorder) fn plan(histories: &Histories, query: &HistoryQuery, now: Now) -> Plan {
     let to = query.to.map_or(now.micros, |to| now.moment(to).min(now.micros));
     let from = query.from.map_or(to.saturating_sub(DEFAULT_SPAN), |from| now.moment(from));
     let from = from.max(to.saturating_sub(COARSE)).min(to);
@@ -170,7 +169,7 @@ pub(in crate::recorder) fn plan(ledger: &Ledger, query: &HistoryQuery) -> Plan {
     let head = HistoryHead { from: now.unix(from), to: now.unix(to), recorded_since: now.unix(0) };
     let mut plan = Plan { head, left: Vec::new(), span, more_series: 0, more_workloads: 0 };
     for &kind in query.of {
-        let mut found = series_of(ledger, kind, query.uuid.as_deref(), span);
+        let mut found = series_of(histories, kind, query.uuid.as_deref(), span);
         if kind != SeriesKind::Gpus {
             found.sort_by_key(|(highest, _)| Reverse(*highest));
         }
@@ -184,11 +183,11 @@ pub(in crate::recorder) fn plan(ledger: &Ledger, query: &HistoryQuery) -> Plan {
 }
 
 /// The series of one kind, with their highest memory use.
-fn series_of(ledger: &Ledger, kind: SeriesKind, uuid: Option<&str>, span: Span) -> Vec<(u64, Drawn)> {
+fn series_of(histories: &Histories, kind: SeriesKind, uuid: Option<&str>, span: Span) -> Vec<(u64, Drawn)> {
     let Span { from, to, .. } = span;
     let is_wanted =
         |history: &&DeviceHistory| uuid.is_none_or(|uuid| history.gpu.uuid == uuid || history.uuid() == uuid);
-    let mut devices: Vec<_> = ledger.devices.iter().filter(is_wanted).collect();
+    let mut devices: Vec<_> = histories.devices.iter().filter(is_wanted).collect();
     devices.sort_by_key(|history| (history.gpu.index, history.mig.as_ref().map(|device| device.index)));
     let mut found = Vec::new();
     for history in devices {
@@ -213,10 +212,10 @@ fn series_of(ledger: &Ledger, kind: SeriesKind, uuid: Option<&str>, span: Span) 
 }
 
 /// Draws a series; `None` if the recorder has dropped it in the meantime.
-pub(in crate::recorder) fn draw(ledger: &Ledger, plan: &Plan, drawn: &Drawn) -> Option<HistorySeries> {
-    let (now, Span { from, to, step }) = (ledger.now(), plan.span);
+pub(in crate::recorder) fn draw(histories: &Histories, plan: &Plan, drawn: &Drawn, now: Now) -> Option<HistorySeries> {
+    let Span { from, to, step } = plan.span;
     let draw = |values: &Series| chart(values, from, to, step, now);
-    let device = ledger.device(&drawn.device)?;
+    let device = histories.device(&drawn.device)?;
     Some(match &drawn.what {
         Identity::Device => HistorySeries {
             allocatable_bytes: Some(device.allocatable).filter(|bytes| *bytes > 0),
@@ -270,8 +269,13 @@ fn identity(device: &MigDevice) -> MigIdentity {
 }
 
 /// The latest events in a time span, oldest first.
-pub(in crate::recorder) fn events(ledger: &Ledger, from: Option<f64>, to: Option<f64>, limit: usize) -> Vec<Event> {
-    let now = ledger.now();
+pub(in crate::recorder) fn events(
+    histories: &Histories,
+    from: Option<f64>,
+    to: Option<f64>,
+    limit: usize,
+    now: Now,
+) -> Vec<Event> {
     let (from, to) = (from.map_or(0, |from| now.moment(from)), to.map_or(Micros::MAX, |to| now.moment(to)));
-    ledger.events.latest(from, to, limit, now, |_| true)
+    histories.events.latest(from, to, limit, now, |_| true)
 }

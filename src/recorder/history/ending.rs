@@ -1,10 +1,14 @@
 //! Whether a process ended for lack of memory, as far as its figures and those of its device tell, and by how much processes
 //! grew.
 
+use std::sync::Arc;
+
 use super::device_history::DeviceHistory;
-use super::process_history::ProcessHistory;
+use super::device_list::DeviceKey;
+use super::event::ProcessRef;
+use super::process_history::{Holding, ProcessHistory};
 use super::series::{Micros, SECOND};
-use crate::snapshot::NEARLY_FULL;
+use crate::snapshot::{Gpu, NEARLY_FULL};
 
 /// If a process ends within this time after its memory use was last at its own peak, it counts as having ended at its
 /// peak.
@@ -17,8 +21,12 @@ const FULL: f64 = NEARLY_FULL[1];
 const GROWN_WITHIN: Micros = 10 * SECOND;
 
 /// The end of a process at its peak, while its device was nearly full.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub(in crate::recorder) struct AtLimit {
+    pub(in crate::recorder) gpu: Arc<Gpu>,
+    pub(in crate::recorder) device: DeviceKey,
+    pub(in crate::recorder) process: Holding,
+    pub(in crate::recorder) who: ProcessRef,
     /// Bytes that everything else on the device held.
     pub(in crate::recorder) others: u64,
 }
@@ -35,7 +43,13 @@ pub(in crate::recorder) fn at_limit(device: &DeviceHistory, process: &ProcessHis
         && !device.is_divided()
         && used as f64 >= device.allocatable as f64 * FULL
         && highest_growth(device, at.saturating_sub(GROWN_WITHIN), at) > left;
-    (was_full && at.saturating_sub(last) <= AT_PEAK).then(|| AtLimit { others: used.saturating_sub(peak) })
+    (was_full && at.saturating_sub(last) <= AT_PEAK).then(|| AtLimit {
+        gpu: device.gpu.clone(),
+        device: device.key(),
+        process: process.holding(),
+        who: process.who(),
+        others: used.saturating_sub(peak),
+    })
 }
 
 /// What a process held on its device; `None` if that is unknown. If the device was already being sampled when the process was

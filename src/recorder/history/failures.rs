@@ -4,12 +4,14 @@
 //! until a moment ago. A process that the driver does not list cannot add an event.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use super::device_history::DeviceHistory;
+use super::device_list::DeviceKey;
 use super::event::Failure;
 use super::process_history::{Holding, ProcessHistory};
 use super::series::{Micros, SECOND};
-use crate::snapshot::{FailedAllocation, ProcessId};
+use crate::snapshot::{FailedAllocation, Gpu, ProcessId};
 
 /// How long a failure waits for the driver to list its process.
 const WAIT: Micros = 3 * SECOND;
@@ -36,6 +38,8 @@ pub(in crate::recorder) struct Failures {
 pub(in crate::recorder) struct Resolved {
     /// The index of the device.
     pub(in crate::recorder) index: usize,
+    pub(in crate::recorder) gpu: Arc<Gpu>,
+    pub(in crate::recorder) device: DeviceKey,
     pub(in crate::recorder) at: Micros,
     pub(in crate::recorder) process: ProcessId,
     pub(in crate::recorder) holding: Holding,
@@ -60,6 +64,8 @@ impl Failures {
             match find(&failed, at, devices) {
                 Some((index, process)) => resolved.push(Resolved {
                     index,
+                    gpu: devices[index].gpu.clone(),
+                    device: devices[index].key(),
                     at,
                     process: failed.process,
                     holding: process.holding(),

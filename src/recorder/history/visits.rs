@@ -4,10 +4,11 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
+use super::Histories;
+use super::clock::Now;
 use super::device_history::DeviceHistory;
 use super::exit_status::Exit;
 use super::process_history::ProcessHistory;
-use crate::recorder::ledger::Ledger;
 use crate::snapshot::{MigDevice, Process, ProcessId};
 
 /// The recorded data about the time that a process spent on a GPU (or MIG device).
@@ -32,14 +33,13 @@ type Key = (ProcessId, bool, String);
 pub struct Visits(HashMap<Key, Visit>);
 
 impl Visits {
-    pub(in crate::recorder) fn of_ledger(ledger: &Ledger) -> Self {
-        let now = ledger.now();
+    pub(in crate::recorder) fn new(histories: &Histories, now: Now) -> Self {
         let visit = |gpu: &DeviceHistory, process: &ProcessHistory| {
             let key = key(&gpu.gpu.uuid, process.mig.as_deref(), process.id(), process.ended.is_none());
             let peak_at = process.peak.map(|(_, at)| now.unix(at));
             (key, Visit { first_seen_at: now.unix(process.first), peak_at, exit: process.exit })
         };
-        Self(ledger.devices.iter().flat_map(|gpu| gpu.processes().map(move |process| visit(gpu, process))).collect())
+        Self(histories.devices.iter().flat_map(|gpu| gpu.processes().map(move |process| visit(gpu, process))).collect())
     }
 
     /// The visit of a process to the GPU with that UUID; `None` if the recorder has dropped it or has not seen it yet.

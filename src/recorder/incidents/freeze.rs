@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 
 use super::trigger::Trigger;
 use super::words::{self, Roles};
+use crate::recorder::history::Histories;
 use crate::recorder::history::chart::chart;
 use crate::recorder::history::clock::{Now, unix};
 use crate::recorder::history::device_history::DeviceHistory;
@@ -14,7 +15,6 @@ use crate::recorder::history::incident::{
 };
 use crate::recorder::history::process_history::ProcessHistory;
 use crate::recorder::history::series::{FINE, Micros, SECOND};
-use crate::recorder::ledger::Ledger;
 
 /// How long the recording of an incident continues after its moment.
 pub(super) const AFTER: Micros = 10 * SECOND;
@@ -29,19 +29,19 @@ const MAX_EVENTS: usize = 200;
 
 /// The incident for a trigger, as far as it is known now. `None` if the trigger's GPU is no longer known.
 pub(in crate::recorder) fn freeze(
-    ledger: &Ledger,
+    histories: &Histories,
     trigger: &Trigger,
     now: Now,
     host: Option<&str>,
     simulated: bool,
 ) -> Option<Incident> {
-    let gpu = ledger.device(&trigger.device)?;
+    let gpu = histories.device(&trigger.device)?;
     let (begin, end) = (trigger.at.saturating_sub(FINE), now.micros.min(trigger.at + AFTER));
     let is_end = matches!(trigger.kind, Kind::EndedAtPeak | Kind::OutOfMemory);
     let peak_by = if is_end { trigger.at } else { end };
     let peak = gpu.memory.highest(trigger.at.saturating_sub(PEAK_WITHIN), peak_by);
     // If the GPU's memory is unknown, the processes are shown as they were at the moment of the trigger.
-    let moment = peak.map_or(trigger.at, |(at, _)| ledger.list_moment(gpu, at).min(peak_by.max(at)));
+    let moment = peak.map_or(trigger.at, |(at, _)| histories.list_moment(gpu, at).min(peak_by.max(at)));
     let present = |process: &&ProcessHistory| process.ended.is_none_or(|(_, by)| by >= begin) && process.first <= end;
     let mut processes: Vec<_> = gpu.processes().filter(present).collect();
     let held = |process: &ProcessHistory| process.series.at(moment).filter(|_| process.first <= moment);
@@ -96,13 +96,13 @@ pub(in crate::recorder) fn freeze(
             until: gpu.memory.last_at_least(used_bytes, peak_by).map(|until| now.unix(until)),
             used_bytes,
             left_bytes: (gpu.allocatable > 0).then(|| gpu.allocatable.saturating_sub(used_bytes)),
-            listed_at: ledger.listed_at(gpu, moment).map(|at| now.unix(at)),
+            listed_at: histories.listed_at(gpu, moment).map(|at| now.unix(at)),
             listed_bytes,
         }),
         grew_most: growers.into_iter().map(|(_, position)| holders[position].who.pid).collect(),
         processes: holders,
         more_processes,
-        events: events(ledger, gpu, begin, end, now),
+        events: events(histories, gpu, begin, end, now),
         memory: chart(&gpu.memory, begin, end, GPU_STEP, now),
     };
     incident.summary = words::summary(&incident, trigger, roles);
@@ -138,12 +138,12 @@ fn holder(
 }
 
 /// The latest events of the machine, of one GPU as a whole, and of one device of it.
-fn events(ledger: &Ledger, gpu: &DeviceHistory, begin: Micros, end: Micros, now: Now) -> Vec<Event> {
+fn events(histories: &Histories, gpu: &DeviceHistory, begin: Micros, end: Micros, now: Now) -> Vec<Event> {
     let concerns = |event: &Recorded| {
         let mig = event.mig.as_ref().map(|device| device.uuid.as_str());
         event.gpu.as_ref().is_none_or(|(_, uuid)| *uuid == gpu.gpu.uuid) && (mig.is_none() || mig == gpu.mig_uuid())
     };
-    ledger.events.latest(begin, end, MAX_EVENTS, now, concerns)
+    histories.events().latest(begin, end, MAX_EVENTS, now, concerns)
 }
 
 /// The incident's id: the time in UTC, the GPU and the kind. It is unique, sorts by time, and is usable as a file name.

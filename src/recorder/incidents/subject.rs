@@ -1,9 +1,9 @@
 //! The workload and the tenant of an incident: which moments are repeats of one, and whose share of the kept incidents it uses.
 
 use super::trigger::Trigger;
+use crate::recorder::history::Histories;
 use crate::recorder::history::incident::Kind;
 use crate::recorder::history::process_history::ProcessHistory;
-use crate::recorder::ledger::Ledger;
 use crate::snapshot::{Owner, WorkloadKind};
 
 /// The workload and the tenant of a moment. Both are `None` if the moment is about the device itself.
@@ -16,8 +16,8 @@ pub(super) struct Subject {
 
 impl Subject {
     /// The subject of a moment, according to the latest process list.
-    pub(super) fn of(ledger: &Ledger, trigger: &Trigger) -> Self {
-        let Some(gpu) = ledger.device(&trigger.device) else { return Self::default() };
+    pub(super) fn of(histories: &Histories, trigger: &Trigger) -> Self {
+        let Some(gpu) = histories.device(&trigger.device) else { return Self::default() };
         let process = match (trigger.kind, trigger.process) {
             (Kind::EndedAtPeak | Kind::OutOfMemory, Some(holding)) => {
                 gpu.processes().filter(|process| process.holding() == holding).max_by_key(|process| process.seen)

@@ -1,11 +1,15 @@
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::super::history::event::Event;
-use super::super::history::incident::{Incident, IncidentGpu};
-use super::super::incidents::Incidents;
-use super::super::incidents::freeze::freeze;
 use super::*;
-use crate::snapshot::{FailedAllocation, Other, Owner, Process, Snapshot, Workload, WorkloadKind, WorkloadUse};
+use crate::recorder::history::device_history::DeviceHistory;
+use crate::recorder::history::device_list::DeviceKey;
+use crate::recorder::history::event::{Event, EventKind};
+use crate::recorder::history::incident::IncidentGpu;
+use crate::recorder::history::process_history::ProcessHistory;
+use crate::recorder::incidents::Incidents;
+use crate::recorder::incidents::freeze::freeze;
+use crate::snapshot::{Gpu, MigDevice, Other, Owner, Process, Workload, WorkloadKind, WorkloadUse};
 
 const GIB: u64 = 1 << 30;
 const ALLOCATABLE: u64 = 140 * GIB;
@@ -59,10 +63,10 @@ impl Scene {
         self.ledger.resolve_failures(now);
         self.ledger.compare_snapshot(&Snapshot::default(), now);
         for trigger in self.ledger.take_triggers() {
-            self.incidents.record(trigger, &self.ledger, now, false);
+            self.incidents.record(trigger, &self.ledger.histories, now, false);
         }
-        self.incidents.complete(&self.ledger, now, false);
-        self.ledger.age(now.micros);
+        self.incidents.complete(&self.ledger.histories, now, false);
+        self.ledger.age(now);
         self.ledger.bound(now, 16 << 20);
     }
 
@@ -142,7 +146,7 @@ impl Scene {
     }
 
     fn gpu(&self) -> &DeviceHistory {
-        self.ledger.device(&DeviceKey::of(&self.gpu, None)).unwrap()
+        self.ledger.histories.device(&DeviceKey::of(&self.gpu, None)).unwrap()
     }
 
     fn kinds(&self) -> Vec<Kind> {
@@ -368,7 +372,7 @@ fn an_exit_status_belongs_to_one_process_of_a_pid() {
     let gpu = scene.gpu();
     let exits: Vec<_> = gpu.ended.iter().map(|process| (process.id().start_ticks, process.exit.status)).collect();
     assert_eq!(exits, [(Some(5), Some(5)), (Some(99), Some(9))]);
-    let events = scene.ledger.events.latest(0, Micros::MAX, 1000, scene.now(), |_| true);
+    let events = scene.ledger.histories.events().latest(0, Micros::MAX, 1000, scene.now(), |_| true);
     let ended = |event: &Event| match &event.what {
         EventKind::ProcessEnded { exit, who, .. } => Some((who.name.clone()?, exit.status?)),
         _ => None,
@@ -459,7 +463,7 @@ fn a_request_records_the_fullest_gpu_and_events_say_what_happened() {
     scene.hold(1, 3.0).pass(100).hold(1, 127.0).pass(2_000).end(1).hold(2, 3.0).pass(3_000);
     let now = scene.now();
     let trigger = scene.ledger.request(now.micros).unwrap();
-    let incident = freeze(&scene.ledger, &trigger, now, None, true).unwrap();
+    let incident = freeze(&scene.ledger.histories, &trigger, now, None, true).unwrap();
     assert_eq!((incident.kind, incident.gpu.index, incident.simulated), (Kind::OnDemand, 2, true));
     let what: Vec<_> =
         incident.events.iter().map(|event| serde_json::to_value(event).unwrap()["kind"].to_string()).collect();
@@ -480,7 +484,7 @@ fn a_level_that_was_reached_before_the_first_reading_is_no_event() {
         scene.hold(1, first).pass(100).hold(1, 127.0).pass(2_000);
         let now = scene.now();
         let trigger = scene.ledger.request(now.micros).unwrap();
-        let incident = freeze(&scene.ledger, &trigger, now, None, true).unwrap();
+        let incident = freeze(&scene.ledger.histories, &trigger, now, None, true).unwrap();
         incident.events.iter().any(|event| serde_json::to_value(event).unwrap()["kind"] == "reached")
     };
     assert!(!kinds_after(127.0) && kinds_after(3.0));
@@ -506,7 +510,7 @@ fn a_storm_of_short_processes_stays_within_the_memory_and_counts_what_is_dropped
         scene.ledger.compare_snapshot(&Snapshot::default(), now);
         scene.ledger.take_triggers();
         scene.ledger.take_gone(Micros::MAX);
-        scene.ledger.age(now.micros);
+        scene.ledger.age(now);
         scene.ledger.bound(now, LIMIT);
         assert!(scene.ledger.bytes() <= LIMIT, "{}", scene.ledger.bytes());
     }
@@ -530,7 +534,7 @@ fn only_so_many_incidents_are_kept_and_requests_displace_few() {
     for _ in 0..20 {
         let now = scene.now();
         let trigger = scene.ledger.request(now.micros).unwrap();
-        scene.incidents.record(trigger, &scene.ledger, now, false);
+        scene.incidents.record(trigger, &scene.ledger.histories, now, false);
         scene.pass(12_000);
     }
     assert_eq!(scene.kinds().iter().filter(|kind| **kind == Kind::OnDemand).count(), 8);
@@ -596,7 +600,7 @@ fn failures_of_one_process_within_seconds_are_one_incident_and_its_end_is_no_sec
     let mut scene = Scene::new();
     scene.hold(1, 78.5).hold(2, 57.0).pass(5000).fail(1).pass(1000).fail(1).fail(2).pass(1000).end(1).pass(12_000);
     assert_eq!(scene.kinds(), [Kind::OutOfMemory; 2], "one for each process, and none for the end");
-    let events = scene.ledger.events.latest(0, Micros::MAX, 1000, scene.now(), |_| true);
+    let events = scene.ledger.histories.events().latest(0, Micros::MAX, 1000, scene.now(), |_| true);
     let events = events.iter();
     assert_eq!(events.filter(|event| matches!(event.what, EventKind::OutOfMemory(_))).count(), 3);
     scene.hold(1, 78.5).pass(15_000).fail(1).pass(300);
@@ -677,7 +681,7 @@ fn an_error_that_repeats_without_a_pause_is_counted_every_ten_seconds() {
         let device = scene.gpu().key();
         let xid =
             Trigger { kind: Kind::MemoryXid, at: now.micros, device, process: None, xid: Some(31), failure: None };
-        scene.incidents.record(xid, &scene.ledger, now, false);
+        scene.incidents.record(xid, &scene.ledger.histories, now, false);
         scene.pass(1000);
     }
     assert_eq!(scene.kinds(), [Kind::MemoryXid]);
@@ -690,7 +694,7 @@ fn the_end_of_the_exporter_completes_what_was_being_recorded() {
     scene.hold(1, 139.0).pass(2000);
     let now = scene.now();
     let begun = (*scene.incident(Kind::NearLimit)).clone();
-    let written = scene.incidents.finish(&scene.ledger, now, false);
+    let written = scene.incidents.finish(&scene.ledger.histories, now, false);
     let mut later = Incidents::new(None, 16 << 20);
     let restored = later.restore(begun, 0).unwrap();
     for incident in [&written[0], &restored] {
@@ -845,7 +849,7 @@ fn compute_instances_of_one_gpu_instance_are_one_device() {
     divided.scene.gpu = Arc::new(Gpu { mig: vec![mig(0, 0, 0), mig(1, 0, 1)], ..(*divided.scene.gpu).clone() });
     divided.hold(0, 4).hold(1, 6).pass(1_000);
     let uuids: Vec<_> =
-        divided.scene.ledger.devices.iter().map(|device| (device.uuid(), device.living.len())).collect();
+        divided.scene.ledger.histories.devices.iter().map(|device| (device.uuid(), device.living.len())).collect();
     assert_eq!(uuids, [("GPU-2", 0), ("MIG-0-0", 2)]);
 }
 
@@ -856,13 +860,13 @@ fn mig_devices_that_are_gone_are_forgotten_after_the_time_that_is_remembered() {
     divided.scene.gpu = Arc::new(Gpu { mig: vec![mig(0, 5, 0), mig(1, 6, 0)], ..(*divided.scene.gpu).clone() });
     divided.pass(1_000);
     let uuids = |divided: &Divided| -> Vec<String> {
-        divided.scene.ledger.devices.iter().map(|device| device.uuid().to_owned()).collect()
+        divided.scene.ledger.histories.devices.iter().map(|device| device.uuid().to_owned()).collect()
     };
     assert_eq!(uuids(&divided), ["GPU-2", "MIG-0-0", "MIG-1-0", "MIG-5-0", "MIG-6-0"]);
-    let gone = divided.scene.ledger.devices[1].memory.last();
+    let gone = divided.scene.ledger.histories.devices[1].memory.last();
     assert_eq!(gone, None, "nothing is known about it any longer");
     divided.scene.millis += 7_300_000;
     divided.read().pass(1_000);
     assert_eq!(uuids(&divided), ["GPU-2", "MIG-5-0", "MIG-6-0"]);
-    assert!(!divided.scene.ledger.knows_mig("MIG-0-0"));
+    assert!(!divided.scene.ledger.histories.knows_mig("MIG-0-0"));
 }

@@ -1,17 +1,25 @@
-//! What the ledger learns from the snapshot: the state of the driver and of the GPUs, and their Xids.
+//! What the histories learn from the snapshot: the state of the driver and of the GPUs, and their Xids.
 
-use super::Ledger;
-use crate::recorder::history::clock::Now;
-use crate::recorder::history::event::{EventKind, Recorded};
-use crate::recorder::history::incident::Kind;
-use crate::recorder::history::series::Micros;
-use crate::recorder::incidents::trigger::Trigger;
+use super::Histories;
+use super::clock::Now;
+use super::device_list::DeviceKey;
+use super::event::{EventKind, Recorded};
+use super::series::Micros;
 use crate::snapshot::{GpuState, Snapshot, XidGroup};
 
-impl Ledger {
+/// The changes in a snapshot that are worth an incident.
+#[derive(Debug, Default)]
+pub(in crate::recorder) struct Alarms {
+    /// The GPUs that have stopped responding.
+    pub(in crate::recorder) lost: Vec<DeviceKey>,
+    /// The Xids that concern memory, with their GPUs.
+    pub(in crate::recorder) memory_xids: Vec<(DeviceKey, u64)>,
+}
+
+impl Histories {
     /// Compares the snapshot with the last known state of the driver, the GPUs and their errors.
-    pub(in crate::recorder) fn compare_snapshot(&mut self, snapshot: &Snapshot, now: Now) {
-        self.jobs.compare_snapshot(snapshot, now.micros);
+    pub(in crate::recorder) fn compare_snapshot(&mut self, snapshot: &Snapshot, now: Now) -> Alarms {
+        let mut alarms = Alarms::default();
         let driver = snapshot.driver.load();
         let is_known = driver.up || driver.problem.is_some();
         if is_known && self.driver_up != Some(driver.up) {
@@ -28,7 +36,9 @@ impl Ledger {
         }
         for memory in &snapshot.memory.load().gpus {
             let index = self.device_index(&memory.gpu, None, now.micros);
-            self.change_state(index, memory.state, now.micros);
+            if self.change_state(index, memory.state, now.micros) {
+                alarms.lost.push(self.devices[index].key());
+            }
         }
         for part in &snapshot.xids.load().gpus {
             for (&xid, &count) in part.errors.iter().flatten() {
@@ -37,8 +47,7 @@ impl Ledger {
                     let index = self.device_index(&part.gpu, None, now.micros);
                     self.note(now.micros, index, EventKind::Xid { xid, count: count - before });
                     if XidGroup::of(xid).is_some_and(|group| group.concerns_memory) {
-                        let moment = self.moment(Kind::MemoryXid, now.micros, index);
-                        self.trigger(Trigger { xid: Some(xid), ..moment });
+                        alarms.memory_xids.push((self.devices[index].key(), xid));
                     }
                 }
             }
@@ -48,9 +57,11 @@ impl Ledger {
                 self.note(at, index, what);
             }
         }
+        alarms
     }
 
-    pub(super) fn change_state(&mut self, index: usize, state: GpuState, at: Micros) {
+    /// Records the state of a device. Returns whether it has stopped responding.
+    pub(in crate::recorder) fn change_state(&mut self, index: usize, state: GpuState, at: Micros) -> bool {
         let before = std::mem::replace(&mut self.devices[index].state, state);
         match (before, state) {
             (before, state) if before == state => {}
@@ -60,8 +71,9 @@ impl Ledger {
             (_, GpuState::Stalled) => self.note(at, index, EventKind::GpuStalled),
             (_, GpuState::Unreadable) => {
                 self.note(at, index, EventKind::GpuLost);
-                self.trigger(self.moment(Kind::GpuLost, at, index));
+                return true;
             }
         }
+        false
     }
 }
