@@ -1,4 +1,5 @@
-//! A thread that writes to a disk, and the bounded queue in front of it.
+//! What is written to folders: the incidents (`store`) and the reports (`report_file`), each by a thread with a bounded
+//! queue in front of it.
 //!
 //! Invariant: a full or slow disk delays nothing. Only what was to be written can be lost because of it, and each loss
 //! is counted as a fault.

@@ -1,10 +1,12 @@
-//! The ledger passes on to the histories and to the jobs what the recorder receives, and to the jobs and the incidents
-//! what the histories find in it.
+//! What the recorder remembers: the histories, the incidents and the jobs. The ledger passes on to them what the recorder
+//! receives, and to the jobs and the incidents what the histories find in it.
 //!
-//! Invariant: the memory that it uses stays within its limit (`size`), and every drop is counted.
+//! Invariants: the jobs learn of a sample, a list and a snapshot before the histories do; what the histories find there is
+//! passed on at once; the memory of all three stays within one limit (`size`), and every drop is counted.
 
 mod size;
 
+use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use super::history::Histories;
@@ -17,22 +19,36 @@ use super::history::incident::{Incident, Kind};
 use super::history::series::Micros;
 use super::history::state::Alarms;
 use super::incidents::trigger::Trigger;
-use super::jobs::Jobs;
-use crate::snapshot::{FailedAllocation, GpuProcesses, MemorySample, ProcessId, Snapshot};
+use super::incidents::{Incidents, Moment};
+use super::jobs::{JobReport, Jobs};
+use crate::snapshot::{FailedAllocation, Feed, GpuProcesses, MemorySample, ProcessId, Snapshot, WorkloadShortage};
 
-/// What is remembered.
+/// All that the recorder remembers.
 #[derive(Debug)]
 pub(super) struct Ledger {
     clock: Clock,
     histories: Histories,
-    pub(super) jobs: Jobs,
-    /// Incidents that have not been frozen yet.
+    incidents: Incidents,
+    jobs: Jobs,
+    /// The moments of this round whose incidents have not been recorded yet.
     triggers: Vec<Trigger>,
 }
 
+/// What became of the moments of a round.
+#[derive(Debug, Default)]
+pub(super) struct Round {
+    /// The incidents that it began.
+    pub(super) new: Vec<Arc<Incident>>,
+    /// The incidents that it completed, and those whose repeats are to be written.
+    pub(super) changed: Vec<Arc<Incident>>,
+    /// Whether there was a moment that counts: one of a new incident, or a repeat.
+    pub(super) has_counted: bool,
+}
+
 impl Ledger {
-    pub(super) fn new(start: Instant) -> Self {
-        Self { clock: Clock::starting(start), histories: Histories::new(), jobs: Jobs::default(), triggers: Vec::new() }
+    /// A ledger whose clock starts at the given moment. `incidents` and `jobs` are those that earlier runs left.
+    pub(super) fn new(start: Instant, incidents: Incidents, jobs: Jobs) -> Self {
+        Self { clock: Clock::starting(start), histories: Histories::new(), incidents, jobs, triggers: Vec::new() }
     }
 
     /// The histories and the events.
@@ -40,8 +56,37 @@ impl Ledger {
         &self.histories
     }
 
+    /// The incidents that are kept.
+    pub(super) fn incidents(&self) -> &Incidents {
+        &self.incidents
+    }
+
+    /// The latest reports about a job and a workload, as [`Jobs::latest`] returns them.
+    pub(super) fn reports(&self, job: Option<&str>, workload: Option<&str>, limit: usize) -> Vec<Arc<JobReport>> {
+        self.jobs.latest(job, workload, limit, self.now())
+    }
+
+    /// The workloads that were short of memory, on each device.
+    pub(super) fn shortages(&self) -> Vec<WorkloadShortage> {
+        self.jobs.shortages(self.now())
+    }
+
+    /// Takes all that the lanes and the processes have passed on.
+    pub(super) fn read(&mut self, feed: &Feed, now: Now) {
+        // Taken before the samples, so that every sample from before a list is known when the list is recorded.
+        let lists: Vec<_> = std::iter::from_fn(|| feed.next_list()).collect();
+        // Failures come first, so that when the lists show the end of a process, its failure is already known.
+        while let Some(failed) = feed.next_failure() {
+            self.fail(failed);
+        }
+        while let Some(sample) = feed.next_sample() {
+            self.sample(&sample);
+        }
+        lists.iter().for_each(|list| self.list(list, now));
+    }
+
     /// Records a sample from the memory lane.
-    pub(super) fn sample(&mut self, sample: &MemorySample) {
+    fn sample(&mut self, sample: &MemorySample) {
         let at = self.clock.micros(sample.at);
         self.jobs.sample(sample, at);
         if let Some(device) = self.histories.sample(sample, at) {
@@ -50,7 +95,7 @@ impl Ledger {
     }
 
     /// Records a list from the process lane.
-    pub(super) fn list(&mut self, list: &GpuProcesses, now: Now) {
+    fn list(&mut self, list: &GpuProcesses, now: Now) {
         let Some(at) = list.at.map(|at| self.clock.micros(at)) else { return };
         self.jobs.list(list, at, self.clock, now);
         for AtLimit { gpu, device, process, who, others } in self.histories.list(list, at, now) {
@@ -61,7 +106,7 @@ impl Ledger {
     }
 
     /// Accepts a failed allocation, which is recorded once its process is known.
-    pub(super) fn fail(&mut self, failed: FailedAllocation) {
+    fn fail(&mut self, failed: FailedAllocation) {
         let at = self.clock.micros(failed.at);
         self.histories.fail(failed, at);
     }
@@ -90,21 +135,47 @@ impl Ledger {
         }
     }
 
-    /// Requests an incident for a client. Returns `None` if there is no GPU.
-    pub(super) fn request(&self, at: Micros) -> Option<Trigger> {
+    /// Records the incidents of the moments that this round found, and completes those whose ten seconds have passed.
+    pub(super) fn record(&mut self, now: Now, simulated: bool) -> Round {
+        let mut round = Round::default();
+        for trigger in self.take_triggers() {
+            let moment = self.incidents.record(trigger, &self.histories, now, simulated);
+            round.has_counted |= matches!(moment, Some(Moment::New(_) | Moment::Repeat));
+            if let Some(Moment::New(incident)) = moment {
+                self.note_incident(&incident, now);
+                round.new.push(incident);
+            }
+        }
+        round.changed = self.incidents.complete(&self.histories, now, simulated);
+        round
+    }
+
+    /// Records an incident now, for a client. Returns `None` if there is no GPU.
+    pub(super) fn record_on_demand(&mut self, simulated: bool) -> Option<Moment> {
+        let now = self.now();
+        let trigger = self.request(now.micros)?;
+        let moment = self.incidents.record(trigger, &self.histories, now, simulated)?;
+        if let Moment::New(incident) = &moment {
+            self.note_incident(incident, now);
+        }
+        Some(moment)
+    }
+
+    /// The moment that a client asks for, on the fullest device.
+    fn request(&self, at: Micros) -> Option<Trigger> {
         Some(Trigger::of_device(Kind::OnDemand, at, self.histories.fullest()?))
     }
 
     /// Records that there was an incident.
-    pub(super) fn note_incident(&mut self, incident: &Incident, now: Now) {
+    fn note_incident(&mut self, incident: &Incident, now: Now) {
         let gpu = self.histories.note_incident(incident, now);
         if let Some(gpu) = gpu.filter(|_| matches!(incident.kind, Kind::EndedAtPeak | Kind::OutOfMemory)) {
             self.jobs.note_incident(&gpu, incident.gpu.mig_uuid(), incident.workload.as_deref(), &incident.id);
         }
     }
 
-    /// The incidents to be frozen.
-    pub(super) fn take_triggers(&mut self) -> Vec<Trigger> {
+    /// The moments whose incidents have not been recorded yet.
+    fn take_triggers(&mut self) -> Vec<Trigger> {
         std::mem::take(&mut self.triggers)
     }
 
@@ -127,6 +198,18 @@ impl Ledger {
     /// The processes to be logged: those whose exit is known, and those that ended before `since`.
     pub(super) fn take_gone(&mut self, since: Micros) -> Vec<Gone> {
         self.histories.take_gone(since)
+    }
+
+    /// The reports that have been completed since the last call, for the file.
+    pub(super) fn take_reports(&mut self) -> Vec<Arc<JobReport>> {
+        self.jobs.take_complete()
+    }
+
+    /// Ends what is in progress, because the exporter ends. Returns the reports and the incidents that are to be written.
+    pub(super) fn finish(&mut self, simulated: bool) -> (Vec<Arc<JobReport>>, Vec<Arc<Incident>>) {
+        let now = self.now();
+        self.jobs.stop(now);
+        (self.jobs.take_complete(), self.incidents.finish(&self.histories, now, simulated))
     }
 
     /// The current moment on both clocks.

@@ -24,7 +24,7 @@ pub struct History {
 impl History {
     pub(super) fn new(shared: Arc<Shared>, query: &HistoryQuery) -> Self {
         let plan = {
-            let ledger = &shared.memory.lock().ledger;
+            let ledger = shared.ledger.lock();
             answers::plan(ledger.histories(), query, ledger.now())
         };
         let (head, more_series, more_workloads) = (plan.head.clone(), plan.more_series, plan.more_workloads);
@@ -45,7 +45,7 @@ impl Iterator for History {
         loop {
             let next = self.plan.left.pop()?;
             let drawn = {
-                let ledger = &self.shared.memory.lock().ledger;
+                let ledger = self.shared.ledger.lock();
                 answers::draw(ledger.histories(), &self.plan, &next, ledger.now())
             };
             if drawn.is_some() {

@@ -1,7 +1,8 @@
 //! The size of the ledger: what is dropped when it is too old, or when the ledger uses too much memory.
 //!
-//! Invariant: after each round the ledger uses at most its limit. The histories of devices, events and jobs have shares
-//! that they do not exceed; the rest of what is too much is given up by the histories of processes and workloads.
+//! Invariant: after each round the ledger uses at most its limit. The incidents have a share of their own; the jobs, the
+//! events and the histories of devices share what the incidents leave. Whatever is still too much, the histories of
+//! processes and workloads give up.
 
 use super::Ledger;
 use crate::recorder::history::clock::Now;
@@ -13,22 +14,23 @@ impl Ledger {
     /// Drops what is too old.
     pub(in crate::recorder) fn age(&mut self, now: Now) {
         self.jobs.close(now);
+        self.incidents.forget_mig(|uuid| self.histories.knows_mig(uuid));
         self.histories.age(now.micros);
     }
 
     /// Gives up as much as is needed for the rest to use at most `limit` bytes.
     pub(in crate::recorder) fn bound(&mut self, now: Now, limit: usize) {
         // A quarter more is counted for everything.
-        let share = limit / 5 * 4 / SHARE;
+        let share = limit.saturating_sub(self.incidents.bytes()) / 5 * 4 / SHARE;
         self.jobs.bound(now, share);
         self.histories.bound(share);
         while self.bytes() > limit && self.histories.make_room() {}
     }
 
-    /// An upper estimate of the memory that the ledger uses: a quarter more than its values, for the gaps between them
-    /// and for copies while they are read.
+    /// An upper estimate of the memory that the ledger uses: that of the incidents, and a quarter more than the other
+    /// values, for the gaps between them and for copies while they are read.
     pub(in crate::recorder) fn bytes(&self) -> usize {
-        size_of::<Self>() + (self.histories.bytes() + self.jobs.bytes()) / 4 * 5
+        size_of::<Self>() + self.incidents.bytes() + (self.histories.bytes() + self.jobs.bytes()) / 4 * 5
     }
 
     /// The number of processes, series, events and reports that were dropped to make room.

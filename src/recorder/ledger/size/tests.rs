@@ -84,7 +84,7 @@ fn list(storm: Storm, gpu: &Arc<Gpu>, round: u64, at: Instant) -> GpuProcesses {
 /// Lets the storm pass over a ledger with that limit, which must hold after each round.
 fn survive(storm: Storm, limit: usize) -> (Ledger, Now) {
     let start = Instant::now();
-    let mut ledger = Ledger::new(start);
+    let mut ledger = Ledger::new(start, Incidents::new(None, limit), Jobs::default());
     let mut now = ledger.clock.both(start, SystemTime::UNIX_EPOCH);
     let gpus: Vec<_> = (0..storm.gpus).map(|index| gpu(storm, index)).collect();
     ledger.histories.device_index(&gpus[0], None, 0);
@@ -113,7 +113,7 @@ fn survive(storm: Storm, limit: usize) -> (Ledger, Now) {
         ledger.take_gone(Micros::MAX);
         ledger.take_started();
         ledger.age(now);
-        ledger.jobs.take_complete();
+        ledger.take_reports();
         ledger.bound(now, limit);
         assert!(ledger.bytes() <= limit, "{storm:?}, {limit}, round {round}: {}", ledger.bytes());
     }
