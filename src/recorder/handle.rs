@@ -163,8 +163,8 @@ impl Recorder {
         ledger.incidents().all().find(|incident| incident.id == id).cloned()
     }
 
-    /// The latest reports about a job and a workload, at most `limit` of them, newest first; `None` accepts any. Reports
-    /// that are not final come first.
+    /// The latest reports about a job and a workload, at most `limit` of them, newest first; `None` accepts any.
+    /// Reports that are not final come first.
     pub fn reports(&self, job: Option<&str>, workload: Option<&str>, limit: usize) -> Vec<Arc<JobReport>> {
         self.shared.ledger.lock().reports(job, workload, limit)
     }

@@ -103,8 +103,8 @@ impl Histories {
         self.lists_of(device)?.last_until(moment)
     }
 
-    /// The moment whose list shows what the processes held when the device's memory use was that of `at`: the first list
-    /// after `at`, if memory use had not changed again by then.
+    /// The moment whose list shows what the processes held when the device's memory use was that of `at`: the first
+    /// list after `at`, if memory use had not changed again by then.
     pub(super) fn list_moment(&self, device: &DeviceHistory, at: Micros) -> Micros {
         let unchanged_until = device.list_moment(at);
         self.lists_of(device).and_then(|lists| lists.first_within(at, unchanged_until)).unwrap_or(unchanged_until)

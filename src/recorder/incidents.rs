@@ -1,9 +1,10 @@
 //! The incidents that are kept in memory: those in progress, and the latest complete ones.
 //!
-//! Invariants: an incident is visible as soon as its moment is known, and what it recorded is replaced only once, when it
-//! is complete. While it is in progress, another moment of the same kind and tenant on the same device belongs to it; if
-//! the moment was reported by a process, only one of the same workload. Later moments of the same workload are repeats:
-//! they raise its count. What is kept is bounded by number and bytes, and `retention` decides what is given up.
+//! Invariants: an incident is visible as soon as its moment is known, and what it recorded is replaced only once, when
+//! it is complete. While it is in progress, another moment of the same kind and tenant on the same device belongs to
+//! it; if the moment was reported by a process, only one of the same workload. Later moments of the same workload are
+//! repeats: they raise its count. What is kept is bounded by number and bytes, and `retention` decides what is given
+//! up.
 
 pub(super) mod freeze;
 mod subject;
@@ -247,8 +248,8 @@ impl Incidents {
         self.kept.iter().map(|kept| &kept.incident)
     }
 
-    /// The number of moments since the exporter started, repeats included, by GPU and kind. The id of an incident that is no longer
-    /// kept is left out.
+    /// The number of moments since the exporter started, repeats included, by GPU and kind. The id of an incident that
+    /// is no longer kept is left out.
     pub(super) fn counts(&self) -> impl Iterator<Item = IncidentCount> {
         self.counts.values().map(|counted| {
             let is_kept = |id: &String| self.all().any(|incident| incident.id == *id);

@@ -1,8 +1,8 @@
-//! What the recorder remembers: the histories, the incidents and the jobs. The ledger passes on to them what the recorder
-//! receives, and to the jobs and the incidents what the histories find in it.
+//! What the recorder remembers: the histories, the incidents and the jobs. The ledger passes on to them what the
+//! recorder receives, and to the jobs and the incidents what the histories find in it.
 //!
-//! Invariants: the jobs learn of a sample, a list and a snapshot before the histories do; what the histories find there is
-//! passed on at once; the memory of all three stays within one limit (`size`), and every drop is counted.
+//! Invariants: the jobs learn of a sample, a list and a snapshot before the histories do; what the histories find there
+//! is passed on at once; the memory of all three stays within one limit (`size`), and every drop is counted.
 
 mod size;
 
@@ -205,7 +205,8 @@ impl Ledger {
         self.jobs.take_complete()
     }
 
-    /// Ends what is in progress, because the exporter ends. Returns the reports and the incidents that are to be written.
+    /// Ends what is in progress, because the exporter ends. Returns the reports and the incidents that are to be
+    /// written.
     pub(super) fn finish(&mut self, simulated: bool) -> (Vec<Arc<JobReport>>, Vec<Arc<Incident>>) {
         let now = self.now();
         self.jobs.stop(now);

@@ -1,9 +1,9 @@
 //! Incidents on disk: a folder with one file for each.
 //!
 //! Invariants: a file is either complete or absent, because it is written under another name and then renamed; the
-//! folder holds a bounded number of files and bytes, and `retention` decides which are removed; the files are ordered by
-//! the number in their names, and by no clock; only files with the names of incidents are ever touched; what is read at
-//! the start is bounded.
+//! folder holds a bounded number of files and bytes, and `retention` decides which are removed; the files are ordered
+//! by the number in their names, and by no clock; only files with the names of incidents are ever touched; what is read
+//! at the start is bounded.
 
 use std::ffi::OsStr;
 use std::fs;

@@ -1,5 +1,5 @@
-//! Answers to queries about the recorded time span. Every answer is bounded in size. The series of a history are drawn one
-//! after the other, so that no more than one of them is in memory.
+//! Answers to queries about the recorded time span. Every answer is bounded in size. The series of a history are drawn
+//! one after the other, so that no more than one of them is in memory.
 
 use std::cmp::Reverse;
 use std::sync::Arc;

@@ -2,8 +2,8 @@
 //!
 //! A series grows for two hours, while many short histories around it are dropped. An array that grows as a whole needs
 //! a larger gap in the heap each time, and the gaps that the short histories leave are too small for it. Blocks of one
-//! size fit into these gaps. In 50 minutes of a simulated storm of 150 process starts a second, the recorder's heap grew
-//! from 10.7 to 16.7 MiB with arrays, of which 5.4 MiB were unused gaps, and to 11.7 MiB with blocks.
+//! size fit into these gaps. In 50 minutes of a simulated storm of 150 process starts a second, the recorder's heap
+//! grew from 10.7 to 16.7 MiB with arrays, of which 5.4 MiB were unused gaps, and to 11.7 MiB with blocks.
 //!
 //! Invariant: each of the first `full.len()` blocks holds [`BLOCK`] items, and only the first block can hold dropped
 //! items.

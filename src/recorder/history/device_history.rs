@@ -1,5 +1,5 @@
-//! One device over time: its memory, its processes and its workloads. A device is a GPU, or a GPU instance of MIG, which is
-//! identified by its first MIG device.
+//! One device over time: its memory, its processes and its workloads. A device is a GPU, or a GPU instance of MIG,
+//! which is identified by its first MIG device.
 //!
 //! Invariant: a GPU that is divided by MIG reaches no level and has no new peak, because no process can fill it: its
 //! GPU instances do.
@@ -276,8 +276,8 @@ impl DeviceHistory {
         self.workloads.iter_mut().for_each(|workload| workload.series.see(at, None));
     }
 
-    /// Stops following that many running processes: idle ones first, then those with the least memory. Nothing is recorded
-    /// about them any longer, also not their ends. Returns their number.
+    /// Stops following that many running processes: idle ones first, then those with the least memory. Nothing is
+    /// recorded about them any longer, also not their ends. Returns their number.
     pub(in crate::recorder) fn unfollow(&mut self, count: usize) -> usize {
         let now = self.seen;
         self.living.sort_by_key(|process| {

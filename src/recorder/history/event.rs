@@ -101,8 +101,8 @@ pub enum EventKind {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         mig_uuid: Option<String>,
     },
-    /// The memory use of the GPU or MIG device rose to this share of the allocatable memory. No event if it was that high at the first
-    /// reading, because it is not known when it rose.
+    /// The memory use of the GPU or MIG device rose to this share of the allocatable memory. No event if it was that
+    /// high at the first reading, because it is not known when it rose.
     Reached {
         /// 0.9, 0.95 or 0.98.
         ratio: f64,

@@ -5,8 +5,8 @@
 //! Linux 6.15. On earlier kernels, and for a process that was listed but had ended before its pidfd could be opened, no
 //! status is known.
 //!
-//! Source: `PIDFD_GET_INFO` with `PIDFD_INFO_EXIT` in the kernel's `include/uapi/linux/pidfd.h`. The kernel has the status
-//! once the parent has waited for the process.
+//! Source: `PIDFD_GET_INFO` with `PIDFD_INFO_EXIT` in the kernel's `include/uapi/linux/pidfd.h`. The kernel has the
+//! status once the parent has waited for the process.
 
 #![allow(unsafe_code, reason = "no crate has a safe call for PIDFD_GET_INFO; the block says why it is sound")]
 

@@ -1,8 +1,8 @@
 //! How much memory a value uses on the heap, in addition to its own size.
 //!
-//! The recorder's limit applies to the sum of these sizes. They are exact, because an ended process is replaced by values
-//! over time when the limit is reached: if the estimate were higher than the real size for one of the two, but not for
-//! the other, the memory in use would change although the sum does not.
+//! The recorder's limit applies to the sum of these sizes. They are exact, because an ended process is replaced by
+//! values over time when the limit is reached: if the estimate were higher than the real size for one of the two, but
+//! not for the other, the memory in use would change although the sum does not.
 
 use crate::snapshot::{CgroupLocation, Owner, Workload};
 

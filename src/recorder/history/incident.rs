@@ -16,8 +16,8 @@ const INTERRUPTED: &str = "The exporter ended less than ten seconds later, so th
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// A process ended within 5 s after its memory use was last at its own peak, while its GPU was at least 95 % full, and
-    /// a process on the GPU had grown in the 10 s before by more than was left.
+    /// A process ended within 5 s after its memory use was last at its own peak, while its GPU was at least 95 % full,
+    /// and a process on the GPU had grown in the 10 s before by more than was left.
     EndedAtPeak,
     /// A process reported that a framework in it could not allocate memory.
     OutOfMemory,

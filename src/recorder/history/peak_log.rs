@@ -1,7 +1,7 @@
 //! The highest memory use of each minute, and what the processes held according to the list that was read next to it.
 //!
-//! Invariants: a peak and the processes that held it are one entry, so that every answer about a peak names the same holders;
-//! the list is the first one that was read after the peak, and its time and its sum are kept with it.
+//! Invariants: a peak and the processes that held it are one entry, so that every answer about a peak names the same
+//! holders; the list is the first one that was read after the peak, and its time and its sum are kept with it.
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -119,7 +119,8 @@ impl PeakLog {
         }
     }
 
-    /// Drops the older half of the peaks until they use at most `bytes`, but not the last two: these lose only their holders.
+    /// Drops the older half of the peaks until they use at most `bytes`, but not the last two: these lose only their
+    /// holders.
     pub(in crate::recorder) fn bound(&mut self, bytes: usize) {
         while self.bytes() > bytes && self.minutes.len() > LAST {
             self.minutes.drain(..(self.minutes.len() / 2).min(self.minutes.len() - LAST));
@@ -159,8 +160,8 @@ impl Listing {
     }
 }
 
-/// The largest holders: processes if there are few, and otherwise the workloads, with the processes that have none by their
-/// names.
+/// The largest holders: processes if there are few, and otherwise the workloads, with the processes that have none by
+/// their names.
 fn holders(processes: Vec<&Process>) -> Vec<PeakHolder> {
     let mut holders: Vec<PeakHolder> = Vec::new();
     let is_few = processes.len() <= FEW;

@@ -2,9 +2,9 @@
 //!
 //! Invariant: what is given up, in this order: processes that have ended and workloads that are over, those of the
 //! longest ago first; the older parts of the longest histories of processes and workloads; running processes, idle ones
-//! first and then those with the least memory; running workloads with the least memory. The histories of devices and the
-//! events have shares that they do not exceed. So a storm of processes costs no history of a device and no Xid, loss or
-//! incident.
+//! first and then those with the least memory; running workloads with the least memory. The histories of devices and
+//! the events have shares that they do not exceed. So a storm of processes costs no history of a device and no Xid,
+//! loss or incident.
 
 use std::cmp::Reverse;
 

@@ -24,8 +24,8 @@ pub struct Visit {
     pub exit: Exit,
 }
 
-/// A process, whether it is running, and the UUID of the GPU or MIG device. Only processes whose start time is unknown are
-/// told apart by whether they are running; of those that have ended, the last one is remembered.
+/// A process, whether it is running, and the UUID of the GPU or MIG device. Only processes whose start time is unknown
+/// are told apart by whether they are running; of those that have ended, the last one is remembered.
 type Key = (ProcessId, bool, String);
 
 /// The visits of the processes that the recorder remembers.

@@ -1,4 +1,5 @@
-//! The workload and the tenant of an incident: which moments are repeats of one, and whose share of the kept incidents it uses.
+//! The workload and the tenant of an incident: which moments are repeats of one, and whose share of the kept incidents
+//! it uses.
 
 use super::trigger::Trigger;
 use crate::recorder::history::Histories;

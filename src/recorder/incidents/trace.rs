@@ -87,9 +87,9 @@ struct Track {
     is_new: bool,
 }
 
-/// The track of the process at a position. Its id is the pid, or a number above all pids if an earlier process, which is
-/// another one, had the same pid. If a process uses two MIG devices, both share its track, which has the name of the first
-/// entry.
+/// The track of the process at a position. Its id is the pid, or a number above all pids if an earlier process, which
+/// is another one, had the same pid. If a process uses two MIG devices, both share its track, which has the name of the
+/// first entry.
 fn track(processes: &[Holder], at: usize) -> Track {
     let (earlier, Holder { who, started_at, .. }) = (&processes[..at], &processes[at]);
     let is_same = |other: &Holder| {

@@ -42,8 +42,8 @@ pub(super) fn failure(failed: &Failure) -> String {
     format!("{who} could not allocate {requested}: {} reports {told}", name(&failed.framework))
 }
 
-/// The positions, among the processes of an incident, of those that its sentences name. A pid would not do, because two of
-/// them can have had the same one.
+/// The positions, among the processes of an incident, of those that its sentences name. A pid would not do, because two
+/// of them can have had the same one.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Roles {
     /// The process that ended or reported a failure.
@@ -121,7 +121,8 @@ fn level(incident: &Incident) -> String {
     }
 }
 
-/// ` 0.4 s before` or ` 0.4 s later`: when a reading was taken, counted from the incident; `None` if at the same moment.
+/// ` 0.4 s before` or ` 0.4 s later`: when a reading was taken, counted from the incident; `None` if at the same
+/// moment.
 fn when(incident: &Incident, at: f64) -> Option<String> {
     let before = incident.at - at;
     let direction = if before > 0.0 { "before" } else { "later" };

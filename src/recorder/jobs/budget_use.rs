@@ -1,6 +1,7 @@
 //! What a workload may hold on one device, and how long it held that much.
 //!
-//! Invariant: time counts from a list that shows at least as much memory as the limit at that moment, until the next list.
+//! Invariant: time counts from a list that shows at least as much memory as the limit at that moment, until the next
+//! list.
 
 use crate::recorder::history::series::Micros;
 use crate::snapshot::{BudgetSource, WorkloadUse};

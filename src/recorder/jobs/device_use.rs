@@ -1,7 +1,8 @@
 //! What one workload holds on one GPU or MIG device, added up list by list.
 //!
-//! Invariant: every sum is weighted by the real time between two lists. A value holds until the next list, because a list
-//! is read after each change; if two lists are further apart than the gap, nothing is known about the time between them.
+//! Invariant: every sum is weighted by the real time between two lists. A value holds until the next list, because a
+//! list is read after each change; if two lists are further apart than the gap, nothing is known about the time between
+//! them.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -141,8 +142,8 @@ impl DeviceUse {
         meters.iter().find(|meter| instance(&meter.mig) == instance(&self.mig) && meter.is_known())
     }
 
-    /// Records what a list shows about the workload, which has processes on the device. The list was read at the moment to
-    /// which the sums have been advanced.
+    /// Records what a list shows about the workload, which has processes on the device. The list was read at the moment
+    /// to which the sums have been advanced.
     pub(super) fn see(&mut self, listed: &WorkloadUse) {
         if self.samples == 0 && !self.is_present {
             self.former = listed.peak.filter(|peak| listed.used.is_none_or(|used| *peak > used)).unwrap_or(0);
@@ -159,8 +160,8 @@ impl DeviceUse {
         self.see_peak(listed);
     }
 
-    /// Applies the highest memory according to the process lane, which is above that of all lists if memory changed while
-    /// a list was read, and if the driver keeps account of it.
+    /// Applies the highest memory according to the process lane, which is above that of all lists if memory changed
+    /// while a list was read, and if the driver keeps account of it.
     pub(super) fn see_peak(&mut self, listed: &WorkloadUse) {
         if let Some(peak) = listed.peak.filter(|peak| *peak > self.former) {
             self.raise(peak);

@@ -1,5 +1,5 @@
-//! The report about one workload: what the API and the file contain. All times are Unix times in seconds, and all memory
-//! is in bytes. A value that is not known is absent.
+//! The report about one workload: what the API and the file contain. All times are Unix times in seconds, and all
+//! memory is in bytes. A value that is not known is absent.
 
 use serde::{Deserialize, Serialize};
 
@@ -99,7 +99,8 @@ pub struct DeviceReport {
     /// Total minus reserved memory of the GPU or MIG device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allocatable_bytes: Option<u64>,
-    /// The lowest of the workload's limits on the device, when one was last known. A share of a time-sliced GPU is no limit.
+    /// The lowest of the workload's limits on the device, when one was last known. A share of a time-sliced GPU is no
+    /// limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget_bytes: Option<u64>,
     /// What declares that limit, as in the label `source`.
@@ -144,7 +145,8 @@ pub struct DeviceReport {
     /// `ended_at_peak`).
     #[serde(default)]
     pub ended_at_limit: u64,
-    /// What it needs more than: its peak, if an allocation failed or a process ended at the limit. How much more is unknown.
+    /// What it needs more than: its peak, if an allocation failed or a process ended at the limit. How much more is
+    /// unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub needs_more_than_bytes: Option<u64>,
     /// What everything else on the device held when a process last ended at the limit.
@@ -157,13 +159,13 @@ pub struct DeviceReport {
     /// or of one process if that was higher.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allocated_peak_bytes: Option<u64>,
-    /// What it needed at most, if a process reported about its allocators: for each process the highest allocated memory and what
-    /// lasted outside the allocators, or all that it held if it did not report; of as many processes as were there at once,
-    /// those that need most. Never more than the peak.
+    /// What it needed at most, if a process reported about its allocators: for each process the highest allocated
+    /// memory and what lasted outside the allocators, or all that it held if it did not report; of as many processes as
+    /// were there at once, those that need most. Never more than the peak.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub needed_bytes: Option<u64>,
-    /// The memory to request for another run, judging by this run alone: what it needed, or the peak if that is unknown, and a
-    /// margin.
+    /// The memory to request for another run, judging by this run alone: what it needed, or the peak if that is
+    /// unknown, and a margin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advice_bytes: Option<u64>,
     /// The margin of the advice, as a share of what it needed or of the peak.
@@ -189,8 +191,8 @@ pub(super) enum Advice {
     None(&'static str),
 }
 
-/// The memory to request after a run that needed this much at most, or held it if the need is unknown, on a device with this much
-/// memory (0: unknown). `is_short`: whether a request failed, or a process ended at the limit.
+/// The memory to request after a run that needed this much at most, or held it if the need is unknown, on a device with
+/// this much memory (0: unknown). `is_short`: whether a request failed, or a process ended at the limit.
 pub(super) fn advice(peak: Option<u64>, allocatable: u64, is_short: bool) -> Advice {
     let Some(peak) = peak else { return Advice::None(NO_MEMORY) };
     if is_short {

@@ -27,8 +27,8 @@ impl Kept {
         }
     }
 
-    /// Drops the oldest report, or the oldest about a unit or a user if these are more than half. Returns whether there was
-    /// one.
+    /// Drops the oldest report, or the oldest about a unit or a user if these are more than half. Returns whether there
+    /// was one.
     pub(super) fn drop_oldest(&mut self) -> bool {
         let is_casual = |report: &Arc<JobReport>| report.kind.is_casual();
         let are_many = self.reports.iter().filter(|report| is_casual(report)).count() > self.reports.len() / 2;

@@ -1,6 +1,7 @@
 //! What a workload needs of a device, as far as its processes report about their allocators.
 //!
-//! Invariant: a need is an upper bound. A process that does not report how much of its memory is needed needs all of it.
+//! Invariant: a need is an upper bound. A process that does not report how much of its memory is needed needs all of
+//! it.
 
 use crate::recorder::history::series::Micros;
 use crate::sizing;
@@ -21,8 +22,9 @@ pub(super) struct ProcessNeed {
 }
 
 impl ProcessNeed {
-    /// Applies what the process reports at `at`. `used` is its memory according to the last list, `peak` the highest one. Returns
-    /// what its allocators have allocated, now and at most; `None` if it does not report that, or reports more than the driver does.
+    /// Applies what the process reports at `at`. `used` is its memory according to the last list, `peak` the highest
+    /// one. Returns what its allocators have allocated, now and at most; `None` if it does not report that, or reports
+    /// more than the driver does.
     pub(super) fn see<'r>(
         &mut self,
         reports: impl Iterator<Item = &'r AllocatorReport>,
@@ -91,13 +93,14 @@ impl Outside {
     }
 }
 
-/// What the processes of a workload need of a device together: the sum over as many as were there at the same time, those that need
-/// most.
+/// What the processes of a workload need of a device together: the sum over as many as were there at the same time,
+/// those that need most.
 #[derive(Debug, Default)]
 pub(super) struct Needs {
     /// The highest number of processes in one list.
     at_once: usize,
-    /// The needs of those that have left, highest first: at most `at_once`. An unknown need is more than any device has.
+    /// The needs of those that have left, highest first: at most `at_once`. An unknown need is more than any device
+    /// has.
     gone: Vec<u64>,
     /// Whether one of those that have left reported about its allocators.
     is_reported: bool,
@@ -124,7 +127,8 @@ impl Needs {
         self.is_reported |= other.is_reported;
     }
 
-    /// Bytes that the workload needs at most, with the processes that are still there. `None` if no process has reported.
+    /// Bytes that the workload needs at most, with the processes that are still there. `None` if no process has
+    /// reported.
     pub(super) fn bytes<'p>(&self, here: impl Iterator<Item = (&'p ProcessNeed, Option<u64>)>) -> Option<u64> {
         let mut is_reported = self.is_reported;
         let mut all = self.gone.clone();

@@ -12,8 +12,8 @@ use crate::recorder::history::heap_use::HeapUse as _;
 use crate::recorder::history::series::{Micros, SECOND};
 use crate::snapshot::{Gpu, MigDevice, Process, ProcessId, Workload, WorkloadShortage};
 
-/// Units and users come and go as often as somebody starts a program: their reports wait longer for a return, and a short
-/// use of a GPU is not worth a report.
+/// Units and users come and go as often as somebody starts a program: their reports wait longer for a return, and a
+/// short use of a GPU is not worth a report.
 const PATIENCE: u64 = 5;
 const SHORT: Micros = 60 * SECOND;
 /// The maximum number of processes whose exit status is looked for, and of different ways to end that are counted.

@@ -9,8 +9,8 @@ use crate::recorder::history::clock::Now;
 use crate::snapshot::Workload;
 
 impl Jobs {
-    /// Drops complete reports, completes those of workloads that have left, and in the end gives up those of the workloads
-    /// with the least memory, until the rest uses at most `bytes`.
+    /// Drops complete reports, completes those of workloads that have left, and in the end gives up those of the
+    /// workloads with the least memory, until the rest uses at most `bytes`.
     pub(in crate::recorder) fn bound(&mut self, now: Now, bytes: usize) {
         self.gpus.iter_mut().flat_map(|gpu| &mut gpu.meters).for_each(Meter::trim);
         self.kept.trim();

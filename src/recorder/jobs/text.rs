@@ -1,5 +1,5 @@
-//! A report as text, for a terminal or the output of a job. Names come from processes that may be hostile, so no control
-//! character reaches the terminal.
+//! A report as text, for a terminal or the output of a job. Names come from processes that may be hostile, so no
+//! control character reaches the terminal.
 
 use std::fmt::Write as _;
 

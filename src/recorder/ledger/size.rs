@@ -1,7 +1,7 @@
 //! The size of the ledger: what is dropped when it is too old, or when the ledger uses too much memory.
 //!
-//! Invariant: after each round the ledger uses at most its limit. The incidents have a share of their own; the jobs, the
-//! events and the histories of devices share what the incidents leave. Whatever is still too much, the histories of
+//! Invariant: after each round the ledger uses at most its limit. The incidents have a share of their own; the jobs,
+//! the events and the histories of devices share what the incidents leave. Whatever is still too much, the histories of
 //! processes and workloads give up.
 
 use super::Ledger;
