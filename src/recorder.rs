@@ -9,8 +9,8 @@
 //! ```
 //!
 //! Four rooms, each of which imports only those before it: `history` (the histories and the events), `jobs` (the
-//! reports about workloads), `disk` (what is written to folders), `incidents`. Above them, `ledger` passes on to each
-//! what the feed contains, and `handle` has the thread and the lock.
+//! reports about workloads), `disk` (the files), `incidents`. Above them, `ledger` passes on to each the entries of the
+//! feed, and `handle` has the thread and the lock.
 //!
 //! Invariants: a lane never waits for the recorder, because the [`feed`](crate::snapshot::Feed) has no lock; the memory
 //! of the recorder stays within its limit; an incident reports only what was observed.

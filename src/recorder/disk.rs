@@ -1,4 +1,4 @@
-//! What is written to folders: the incidents (`store`) and the reports (`report_file`), each by a thread with a bounded
+//! The files of the recorder: incidents (`store`) and reports (`report_file`), each written by a thread with a bounded
 //! queue in front of it.
 //!
 //! Invariant: a full or slow disk delays nothing. Only what was to be written can be lost because of it, and each loss

@@ -1,9 +1,9 @@
-//! What is recorded: the histories of the devices, of their processes and of their workloads, and the events.
+//! The histories of the devices, of their processes and of their workloads, and the events.
 //!
 //! The other rooms of the recorder build on it, and it imports none of them. The clock and the names of processes are
 //! here too, and the forms of a chart, an event and an incident, which the API and the files use.
 //!
-//! Invariant: what the histories find, such as the end of a process at the limit, they return. They know neither the
+//! Invariant: the histories return their findings, such as the end of a process at the limit; they know neither the
 //! incidents nor the jobs.
 
 pub(super) mod answers;

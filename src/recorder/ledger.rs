@@ -1,8 +1,8 @@
-//! What the recorder remembers: the histories, the incidents and the jobs. The ledger passes on to them what the
-//! recorder receives, and to the jobs and the incidents what the histories find in it.
+//! The histories, the incidents and the jobs. The ledger passes on to them everything that the recorder receives, and
+//! to the jobs and the incidents each finding of the histories.
 //!
-//! Invariants: the jobs learn of a sample, a list and a snapshot before the histories do; what the histories find there
-//! is passed on at once; the memory of all three stays within one limit (`size`), and every drop is counted.
+//! Invariants: the jobs learn of a sample, a list and a snapshot before the histories do; a finding is passed on at
+//! once; the memory of all three stays within one limit (`size`), and every drop is counted.
 
 mod size;
 
@@ -23,7 +23,7 @@ use super::incidents::{Incidents, Moment};
 use super::jobs::{JobReport, Jobs};
 use crate::snapshot::{FailedAllocation, Feed, GpuProcesses, MemorySample, ProcessId, Snapshot, WorkloadShortage};
 
-/// All that the recorder remembers.
+/// The memory of the recorder.
 #[derive(Debug)]
 pub(super) struct Ledger {
     clock: Clock,
@@ -34,7 +34,7 @@ pub(super) struct Ledger {
     triggers: Vec<Trigger>,
 }
 
-/// What became of the moments of a round.
+/// The outcome of the moments of a round.
 #[derive(Debug, Default)]
 pub(super) struct Round {
     /// The incidents that it began.
@@ -71,7 +71,7 @@ impl Ledger {
         self.jobs.shortages(self.now())
     }
 
-    /// Takes all that the lanes and the processes have passed on.
+    /// Takes every entry of the feed.
     pub(super) fn read(&mut self, feed: &Feed, now: Now) {
         // Taken before the samples, so that every sample from before a list is known when the list is recorded.
         let lists: Vec<_> = std::iter::from_fn(|| feed.next_list()).collect();

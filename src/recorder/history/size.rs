@@ -1,6 +1,6 @@
-//! The size of the histories: what is dropped when it is too old, or when the recorder uses too much memory.
+//! The size of the histories: entries are dropped when they are too old, or when the recorder uses too much memory.
 //!
-//! Invariant: what is given up, in this order: processes that have ended and workloads that are over, those of the
+//! Invariant: entries are given up in this order: processes that have ended and workloads that are over, those of the
 //! longest ago first; the older parts of the longest histories of processes and workloads; running processes, idle ones
 //! first and then those with the least memory; running workloads with the least memory. The histories of devices and
 //! the events have shares that they do not exceed. So a storm of processes costs no history of a device and no Xid,

@@ -1,4 +1,4 @@
-//! What the histories learn from the snapshot: the state of the driver and of the GPUs, and their Xids.
+//! The states of the driver and of the GPUs, and their Xids, which the histories learn from the snapshot.
 
 use super::Histories;
 use super::clock::Now;

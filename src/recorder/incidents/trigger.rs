@@ -1,4 +1,4 @@
-//! What an incident is recorded for.
+//! The reason to record an incident.
 
 use crate::recorder::history::device_list::DeviceKey;
 use crate::recorder::history::event::Failure;

@@ -1,8 +1,8 @@
-//! The size of the ledger: what is dropped when it is too old, or when the ledger uses too much memory.
+//! The size of the ledger, and its limit.
 //!
 //! Invariant: after each round the ledger uses at most its limit. The incidents have a share of their own; the jobs,
-//! the events and the histories of devices share what the incidents leave. Whatever is still too much, the histories of
-//! processes and workloads give up.
+//! the events and the histories of devices share the rest. If that is still too much, histories of processes and
+//! workloads are given up.
 
 use super::Ledger;
 use crate::recorder::history::clock::Now;
