@@ -8,53 +8,30 @@
 //!                                                    └──> reports about workloads ──> http, file (a folder)
 //! ```
 //!
+//! Four rooms, each of which imports only those before it: `history` (the histories and the events), `jobs` (the
+//! reports about workloads), `disk` (the files), `incidents`. Above them, `ledger` passes on to each the entries of the
+//! feed, and `handle` has the thread and the lock.
+//!
 //! Invariants: a lane never waits for the recorder, because the [`feed`](crate::snapshot::Feed) has no lock; the memory
 //! of the recorder stays within its limit; an incident reports only what was observed.
 
-mod answers;
-mod blocks;
-mod clock;
-mod device_history;
-mod device_list;
 mod disk;
-mod ended_log;
-mod ending;
-mod event;
-mod exit_status;
-mod failures;
-mod freeze;
 mod handle;
-mod heap_use;
-mod incident;
+mod history;
 mod incidents;
+mod jobs;
 mod ledger;
-mod list_times;
-mod names;
-mod peak;
-mod peak_log;
-mod process_history;
-mod report_file;
-mod reports;
-mod retention;
-mod series;
-mod store;
-mod subject;
-mod text;
-mod trace;
-mod visits;
-mod words;
 
-pub use answers::{HistoryHead, HistoryQuery, HistorySeries, MigIdentity, SeriesKind};
-pub use event::{Event, EventKind, Failure, ProcessRef};
-pub use exit_status::Exit;
+pub use disk::report_file::ReportFileSettings;
+pub use disk::store::StoreSettings;
 pub use handle::{History, PERIOD, Recorder, Settings};
-pub use incident::{
-    Between, Chart, ChartPoint, Growth, Holder, Incident, IncidentGpu, IncidentMig, Kind, Peak, VERSION,
-};
-pub use peak::{PeakHolder, RecordedPeak};
-pub use report_file::ReportFileSettings;
-pub use reports::{DeviceReport, ExitCount, JobReport, ReportSettings, State, text as report_text};
-pub use store::StoreSettings;
-pub use text::text;
-pub use trace::write_chrome_trace;
-pub use visits::{Visit, Visits};
+pub use history::answers::{HistoryHead, HistoryQuery, HistorySeries, MigIdentity, SeriesKind};
+pub use history::chart::{Chart, ChartPoint};
+pub use history::event::{Event, EventKind, Failure, ProcessRef};
+pub use history::exit_status::Exit;
+pub use history::incident::{Between, Growth, Holder, Incident, IncidentGpu, IncidentMig, Kind, Peak, VERSION};
+pub use history::peak::{PeakHolder, RecordedPeak};
+pub use history::visits::{Visit, Visits};
+pub use incidents::text::text;
+pub use incidents::trace::write_chrome_trace;
+pub use jobs::{DeviceReport, ExitCount, JobReport, ReportSettings, State, text as report_text};

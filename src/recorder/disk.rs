@@ -1,7 +1,12 @@
-//! A thread that writes to a disk, and the bounded queue in front of it.
+//! The files of the recorder: incidents (`store`) and reports (`report_file`), each written by a thread with a bounded
+//! queue in front of it.
 //!
 //! Invariant: a full or slow disk delays nothing. Only what was to be written can be lost because of it, and each loss
 //! is counted as a fault.
+
+pub(super) mod report_file;
+pub(super) mod retention;
+pub(super) mod store;
 
 use std::io;
 use std::path::{Path, PathBuf};

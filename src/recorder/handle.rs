@@ -1,6 +1,6 @@
 //! The running recorder: its thread, and the requests that it serves.
 
-mod history;
+mod answer;
 
 use std::collections::HashSet;
 use std::io;
@@ -11,20 +11,20 @@ use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
 
-pub use self::history::History;
-use super::answers::{self, HistoryQuery};
+pub use self::answer::History;
 use super::disk::DiskWriter;
-use super::ended_log::EndedLog;
-use super::event::Event;
-use super::exit_status::ExitWatch;
-use super::incident::Incident;
+use super::disk::report_file::{self, ReportFileSettings};
+use super::disk::store::{self, StoreSettings};
+use super::history::answers::{self, HistoryQuery};
+use super::history::ended_log::EndedLog;
+use super::history::event::Event;
+use super::history::exit_status::ExitWatch;
+use super::history::incident::Incident;
+use super::history::series::{Micros, SECOND};
+use super::history::visits::Visits;
 use super::incidents::{Incidents, Moment};
+use super::jobs::{JobReport, Jobs, ReportSettings};
 use super::ledger::Ledger;
-use super::report_file::{self, ReportFileSettings};
-use super::reports::{JobReport, ReportSettings, Reports};
-use super::series::{Micros, SECOND};
-use super::store::{self, StoreSettings};
-use super::visits::Visits;
 use crate::faults::{Faults, Reason, Source};
 use crate::snapshot::{RecorderPart, Snapshot};
 
@@ -68,7 +68,7 @@ pub struct Recorder {
 pub(super) struct Shared {
     snapshot: Arc<Snapshot>,
     faults: Arc<Faults>,
-    pub(super) memory: Mutex<Memory>,
+    ledger: Mutex<Ledger>,
     store: Mutex<Option<DiskWriter<Incident>>>,
     report_file: Mutex<Option<DiskWriter<JobReport>>>,
     log_ended: bool,
@@ -76,12 +76,6 @@ pub(super) struct Shared {
     /// When nothing had been counted yet.
     started: SystemTime,
     stopping: AtomicBool,
-}
-
-#[derive(Debug)]
-pub(super) struct Memory {
-    pub(super) ledger: Ledger,
-    incidents: Incidents,
 }
 
 impl Recorder {
@@ -101,12 +95,11 @@ impl Recorder {
             None => None,
         };
         cut.iter().for_each(|incident| store.iter().for_each(|store| store.write(incident)));
-        let mut ledger = Ledger::new(Instant::now());
-        ledger.reports = Reports::new(&settings.reports, settings.host);
+        let mut jobs = Jobs::new(&settings.reports, settings.host);
         let report_file = match settings.report_file {
             Some(file) => {
                 let (file, earlier) = report_file::open(file, RESTORED_REPORTS, faults.clone())?;
-                ledger.reports.restore(earlier);
+                jobs.restore(earlier);
                 Some(file)
             }
             None => None,
@@ -114,7 +107,7 @@ impl Recorder {
         let shared = Arc::new(Shared {
             snapshot,
             faults,
-            memory: Mutex::new(Memory { ledger, incidents }),
+            ledger: Mutex::new(Ledger::new(Instant::now(), incidents, jobs)),
             store: Mutex::new(store),
             report_file: Mutex::new(report_file),
             log_ended: settings.log_ended,
@@ -149,43 +142,39 @@ impl Recorder {
 
     /// The times at which the remembered processes were on their GPUs.
     pub fn visits(&self) -> Visits {
-        Visits::of_ledger(&self.shared.memory.lock().ledger)
+        let ledger = self.shared.ledger.lock();
+        Visits::new(ledger.histories(), ledger.now())
     }
 
     /// The latest events of a time span (in Unix seconds), at most `limit` of them, oldest first.
     pub fn events(&self, from: Option<f64>, to: Option<f64>, limit: usize) -> Vec<Event> {
-        let memory = self.shared.memory.lock();
-        answers::events(&memory.ledger, from, to, limit)
+        let ledger = self.shared.ledger.lock();
+        answers::events(ledger.histories(), from, to, limit, ledger.now())
     }
 
     /// The incidents that are kept, oldest first.
     pub fn incidents(&self) -> Vec<Arc<Incident>> {
-        self.shared.memory.lock().incidents.all().cloned().collect()
+        self.shared.ledger.lock().incidents().all().cloned().collect()
     }
 
     /// The incident with this id.
     pub fn incident(&self, id: &str) -> Option<Arc<Incident>> {
-        let memory = self.shared.memory.lock();
-        memory.incidents.all().find(|incident| incident.id == id).cloned()
+        let ledger = self.shared.ledger.lock();
+        ledger.incidents().all().find(|incident| incident.id == id).cloned()
     }
 
-    /// The latest reports about a job and a workload, at most `limit` of them, newest first; `None` accepts any. Reports
-    /// that are not final come first.
+    /// The latest reports about a job and a workload, at most `limit` of them, newest first; `None` accepts any.
+    /// Reports that are not final come first.
     pub fn reports(&self, job: Option<&str>, workload: Option<&str>, limit: usize) -> Vec<Arc<JobReport>> {
-        let memory = self.shared.memory.lock();
-        memory.ledger.reports.latest(job, workload, limit, memory.ledger.now())
+        self.shared.ledger.lock().reports(job, workload, limit)
     }
 
     /// Records an incident now, for the fullest GPU. Returns `None` if there is no GPU.
     pub fn record(&self) -> Option<Arc<Incident>> {
-        let mut memory = self.shared.memory.lock();
-        let Memory { ledger, incidents } = &mut *memory;
-        let now = ledger.now();
-        let trigger = ledger.request(now.micros)?;
-        match incidents.record(trigger, ledger, now, self.shared.simulated())? {
+        let mut ledger = self.shared.ledger.lock();
+        match ledger.record_on_demand(self.shared.simulated())? {
             Moment::New(incident) => {
-                ledger.note_incident(&incident, now);
-                self.shared.publish(ledger, incidents);
+                self.shared.publish(&ledger);
                 Some(incident)
             }
             Moment::Part(incident) => Some(incident),
@@ -215,73 +204,43 @@ impl Shared {
             thread::park_timeout(PERIOD);
         }
         self.round(&mut work, 0);
-        let mut memory = self.memory.lock();
-        let now = memory.ledger.now();
-        memory.ledger.reports.stop(now);
-        let reports = memory.ledger.reports.take_complete();
-        drop(memory);
-        self.write_reports(&reports);
         // Incidents in progress are written with what is known so far.
-        let mut memory = self.memory.lock();
-        let Memory { ledger, incidents } = &mut *memory;
-        let unfinished = incidents.finish(ledger, now, self.simulated());
-        drop(memory);
-        unfinished.iter().for_each(|incident| self.write(incident));
+        let (reports, incidents) = self.ledger.lock().finish(self.simulated());
+        self.write_reports(&reports);
+        self.write_incidents(&incidents);
     }
 
     /// Collects what the lanes passed on, records and completes incidents, and publishes what the metrics show.
     /// `patience`: how long the log line of a process that ended waits for its exit status.
     fn round(&self, work: &mut Work, patience: Micros) {
         let feed = &self.snapshot.feed;
-        let mut memory = self.memory.lock();
-        let Memory { ledger, incidents } = &mut *memory;
+        let mut ledger = self.ledger.lock();
         let now = ledger.now();
-        // Taken before the samples, so that every sample from before a list is known when the list is recorded.
-        let lists: Vec<_> = std::iter::from_fn(|| feed.next_list()).collect();
-        // Failures come first, so that when the lists show the end of a process, its failure is already known.
-        while let Some(failed) = feed.next_failure() {
-            ledger.fail(failed);
-        }
-        while let Some(sample) = feed.next_sample() {
-            ledger.sample(&sample);
-        }
-        lists.iter().for_each(|list| ledger.list(list, now));
+        ledger.read(feed, now);
         ledger.take_started().into_iter().for_each(|process| work.exits.begin(process));
         ledger.add_exits(now.micros.saturating_sub(EXIT_WITHIN), |process| work.exits.exit(process));
-        ledger.settle(now);
-        ledger.look(&self.snapshot, now);
-        let simulated = self.simulated();
-        let mut to_write = Vec::new();
-        let mut has_new = false;
-        for trigger in ledger.take_triggers() {
-            let moment = incidents.record(trigger, ledger, now, simulated);
-            has_new |= matches!(moment, Some(Moment::New(_) | Moment::Repeat));
-            if let Some(Moment::New(incident)) = moment {
-                announce(&incident);
-                ledger.note_incident(&incident, now);
-                to_write.push(incident);
-            }
-        }
-        to_write.extend(incidents.complete(ledger, now, simulated));
+        ledger.resolve_failures(now);
+        ledger.compare_snapshot(&self.snapshot, now);
+        let round = ledger.record(now, self.simulated());
+        round.new.iter().for_each(|incident| announce(incident));
         if now.micros.saturating_sub(work.aged) >= AGE_EVERY {
             work.aged = now.micros;
             let present: HashSet<_> = ledger.present(now.micros.saturating_sub(EXIT_WITHIN)).collect();
             work.exits.retain(|process| present.contains(process));
-            ledger.reports.close(now);
-            incidents.forget_mig(|uuid| ledger.knows_mig(uuid));
-            ledger.age(now.micros);
+            ledger.age(now);
         }
-        ledger.bound(now, self.memory_limit.saturating_sub(feed.bytes() + incidents.bytes()));
-        if has_new || work.aged == now.micros {
-            self.publish(ledger, incidents);
+        ledger.bound(now, self.memory_limit.saturating_sub(feed.bytes()));
+        if round.has_counted || work.aged == now.micros {
+            self.publish(&ledger);
         }
         let gone = ledger.take_gone(now.micros.saturating_sub(patience));
-        let reports = ledger.reports.take_complete();
-        drop(memory);
+        let reports = ledger.take_reports();
+        drop(ledger);
         if self.log_ended {
             work.log.write(&gone, now.micros);
         }
-        to_write.iter().for_each(|incident| self.write(incident));
+        self.write_incidents(&round.new);
+        self.write_incidents(&round.changed);
         self.write_reports(&reports);
     }
 
@@ -293,21 +252,21 @@ impl Shared {
 
     /// Publishes what the metrics show. Called with the lock held whenever an incident is added, which can remove
     /// another one: the metrics name an incident only while the API has it.
-    fn publish(&self, ledger: &Ledger, incidents: &Incidents) {
+    fn publish(&self, ledger: &Ledger) {
         let feed = &self.snapshot.feed;
         self.snapshot.recorder.store(Arc::new(RecorderPart {
             on: true,
-            bytes: (ledger.bytes() + incidents.bytes() + feed.bytes()) as u64,
+            bytes: (ledger.bytes() + feed.bytes()) as u64,
             dropped: ledger.dropped() + feed.dropped(),
-            incidents: incidents.counts().collect(),
-            shortages: ledger.reports.shortages(ledger.now()),
+            incidents: ledger.incidents().counts().collect(),
+            shortages: ledger.shortages(),
             counted_since: Some(self.started),
         }));
     }
 
-    fn write(&self, incident: &Arc<Incident>) {
+    fn write_incidents(&self, incidents: &[Arc<Incident>]) {
         if let Some(store) = &*self.store.lock() {
-            store.write(incident);
+            incidents.iter().for_each(|incident| store.write(incident));
         }
     }
 

@@ -1,21 +1,30 @@
 //! The incidents that are kept in memory: those in progress, and the latest complete ones.
 //!
-//! Invariants: an incident is visible as soon as its moment is known, and what it recorded is replaced only once, when it
-//! is complete. While it is in progress, another moment of the same kind and tenant on the same device belongs to it; if
-//! the moment was reported by a process, only one of the same workload. Later moments of the same workload are repeats:
-//! they raise its count. What is kept is bounded by number and bytes, and `retention` decides what is given up.
+//! Invariants: an incident is visible as soon as its moment is known, and what it recorded is replaced only once, when
+//! it is complete. While it is in progress, another moment of the same kind and tenant on the same device belongs to
+//! it; if the moment was reported by a process, only one of the same workload. Later moments of the same workload are
+//! repeats: they raise its count. What is kept is bounded by number and bytes, and `retention` decides what is given
+//! up.
+
+pub(super) mod freeze;
+mod subject;
+pub(super) mod text;
+pub(super) mod trace;
+pub(super) mod trigger;
+mod words;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::clock::Now;
-use super::device_list::DeviceKey;
-use super::freeze::{AFTER, freeze};
-use super::incident::{Incident, IncidentGpu, Kind};
-use super::ledger::{Ledger, Trigger};
-use super::retention::{Claim, Room, surplus};
-use super::series::{Micros, SECOND};
-use super::subject::Subject;
+use self::freeze::{AFTER, freeze};
+use self::subject::Subject;
+use self::trigger::Trigger;
+use super::disk::retention::{Claim, Room, surplus};
+use super::history::Histories;
+use super::history::clock::Now;
+use super::history::device_list::DeviceKey;
+use super::history::incident::{Incident, IncidentGpu, Kind};
+use super::history::series::{Micros, SECOND};
 use crate::snapshot::{IncidentCount, MigDevice};
 
 /// The maximum number of incidents that are kept in memory: of one device and kind, and in all.
@@ -113,8 +122,14 @@ impl Incidents {
     }
 
     /// Records a moment. Returns `None` if the GPU is no longer known.
-    pub(super) fn record(&mut self, trigger: Trigger, ledger: &Ledger, now: Now, simulated: bool) -> Option<Moment> {
-        let subject = Subject::of(ledger, &trigger);
+    pub(super) fn record(
+        &mut self,
+        trigger: Trigger,
+        histories: &Histories,
+        now: Now,
+        simulated: bool,
+    ) -> Option<Moment> {
+        let subject = Subject::of(histories, &trigger);
         if let Some(index) = self.in_progress(&trigger, &subject) {
             return Some(Moment::Part(self.kept[index].take_subject(subject)));
         }
@@ -132,7 +147,7 @@ impl Incidents {
             self.count(&incident);
             return Some(Moment::Repeat);
         }
-        let mut incident = freeze(ledger, &trigger, now, self.host.as_deref(), simulated)?;
+        let mut incident = freeze(histories, &trigger, now, self.host.as_deref(), simulated)?;
         let taken = |id: &str| self.kept.iter().any(|kept| kept.incident.id == id);
         if taken(&incident.id) {
             let id = (2..).map(|n| format!("{}-{n}", incident.id)).find(|id| !taken(id));
@@ -179,11 +194,11 @@ impl Incidents {
 
     /// Replaces each incident with its complete version once the ten seconds after its moment have passed. Returns the
     /// incidents that are to be written: the complete versions, and those that have repeated.
-    pub(super) fn complete(&mut self, ledger: &Ledger, now: Now, simulated: bool) -> Vec<Arc<Incident>> {
+    pub(super) fn complete(&mut self, histories: &Histories, now: Now, simulated: bool) -> Vec<Arc<Incident>> {
         let mut to_write = Vec::new();
         for kept in &mut self.kept {
             if kept.trigger.as_ref().is_some_and(|trigger| now.micros >= trigger.at + AFTER) {
-                kept.freeze_again(ledger, now, self.host.as_deref(), simulated);
+                kept.freeze_again(histories, now, self.host.as_deref(), simulated);
                 to_write.push(kept.incident.clone());
             } else if let Some(moments) = &mut kept.moments
                 && moments.changed
@@ -198,11 +213,11 @@ impl Incidents {
     }
 
     /// Ends what is in progress, because the exporter ends. Returns the incidents that are to be written.
-    pub(super) fn finish(&mut self, ledger: &Ledger, now: Now, simulated: bool) -> Vec<Arc<Incident>> {
+    pub(super) fn finish(&mut self, histories: &Histories, now: Now, simulated: bool) -> Vec<Arc<Incident>> {
         let mut to_write = Vec::new();
         for kept in &mut self.kept {
             let is_cut = kept.trigger.is_some();
-            kept.freeze_again(ledger, now, self.host.as_deref(), simulated);
+            kept.freeze_again(histories, now, self.host.as_deref(), simulated);
             if is_cut && !kept.incident.complete {
                 Arc::make_mut(&mut kept.incident).interrupt();
             }
@@ -233,8 +248,8 @@ impl Incidents {
         self.kept.iter().map(|kept| &kept.incident)
     }
 
-    /// The number of moments since the exporter started, repeats included, by GPU and kind. The id of an incident that is no longer
-    /// kept is left out.
+    /// The number of moments since the exporter started, repeats included, by GPU and kind. The id of an incident that
+    /// is no longer kept is left out.
     pub(super) fn counts(&self) -> impl Iterator<Item = IncidentCount> {
         self.counts.values().map(|counted| {
             let is_kept = |id: &String| self.all().any(|incident| incident.id == *id);
@@ -292,9 +307,9 @@ impl Kept {
     }
 
     /// Replaces an incident in progress with what is known now, and ends its recording.
-    fn freeze_again(&mut self, ledger: &Ledger, now: Now, host: Option<&str>, simulated: bool) {
+    fn freeze_again(&mut self, histories: &Histories, now: Now, host: Option<&str>, simulated: bool) {
         let Some(trigger) = self.trigger.take() else { return };
-        let Some(incident) = freeze(ledger, &trigger, now, host, simulated) else { return };
+        let Some(incident) = freeze(histories, &trigger, now, host, simulated) else { return };
         let Incident { id, count, last_at, workload, tenant, .. } = (*self.incident).clone();
         let incident = Incident { id, count, last_at, workload, tenant, ..incident };
         self.claim = claim(&incident);

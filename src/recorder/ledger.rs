@@ -1,343 +1,216 @@
-//! All that the recorder remembers: the histories of the GPUs, the events, and the incidents.
+//! The histories, the incidents and the jobs. The ledger passes on to them everything that the recorder receives, and
+//! to the jobs and the incidents each finding of the histories.
 //!
-//! Invariant: the memory that it uses stays within its limit (`size`), and every drop is counted.
+//! Invariants: the jobs learn of a sample, a list and a snapshot before the histories do; a finding is passed on at
+//! once; the memory of all three stays within one limit (`size`), and every drop is counted.
 
 mod size;
-mod state;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use super::clock::{Clock, Now};
-use super::device_history::{Changed, DeviceHistory};
-use super::device_list::{DeviceKey, DeviceList, first_of_instance};
-use super::ending;
-use super::event::{EventKind, Events, Failure, ProcessRef, Recorded};
-use super::exit_status::Exit;
-use super::failures::{Failures, Settled};
-use super::incident::{Incident, IncidentGpu, Kind};
-use super::list_times::ListTimes;
-use super::process_history::{Holding, ProcessHistory};
-use super::reports::Reports;
-use super::series::Micros;
-use crate::snapshot::{FailedAllocation, Gpu, GpuProcesses, MemorySample, MigDevice, NEARLY_FULL, ProcessId};
+use super::history::Histories;
+use super::history::clock::{Clock, Now};
+use super::history::ending::AtLimit;
+use super::history::exit_status::Exit;
+use super::history::failures::Resolved;
+use super::history::gone::Gone;
+use super::history::incident::{Incident, Kind};
+use super::history::series::Micros;
+use super::history::state::Alarms;
+use super::incidents::trigger::Trigger;
+use super::incidents::{Incidents, Moment};
+use super::jobs::{JobReport, Jobs};
+use crate::snapshot::{FailedAllocation, Feed, GpuProcesses, MemorySample, ProcessId, Snapshot, WorkloadShortage};
 
-/// Reaching this share of the allocatable memory is an incident.
-const FULL: f64 = NEARLY_FULL[2];
-
-/// What is remembered.
+/// The memory of the recorder.
 #[derive(Debug)]
 pub(super) struct Ledger {
-    pub(super) clock: Clock,
-    /// The GPUs and GPU instances, in the order in which they were first seen.
-    pub(super) devices: Vec<DeviceHistory>,
-    pub(super) events: Events,
-    pub(super) reports: Reports,
-    failures: Failures,
-    /// Incidents that have not been frozen yet.
+    clock: Clock,
+    histories: Histories,
+    incidents: Incidents,
+    jobs: Jobs,
+    /// The moments of this round whose incidents have not been recorded yet.
     triggers: Vec<Trigger>,
-    /// Processes that appeared and are not watched yet.
-    started: Vec<ProcessId>,
-    /// Processes that have left their last GPU and have not been logged yet.
-    gone: Vec<Gone>,
-    driver_up: Option<bool>,
-    xids: HashMap<(String, u64), u64>,
-    dropped: u64,
 }
 
-/// A moment at which an incident is to be recorded.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Trigger {
-    pub(super) kind: Kind,
-    pub(super) at: Micros,
-    pub(super) device: DeviceKey,
-    /// The process that ended or that reported a failure.
-    pub(super) process: Option<Holding>,
-    /// The Xid.
-    pub(super) xid: Option<u64>,
-    /// What the process reported.
-    pub(super) failure: Option<Box<Failure>>,
-}
-
-/// A process that has ended, with one peak for each of its GPUs.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Gone {
-    pub(super) who: ProcessRef,
-    pub(super) process: ProcessId,
-    /// When the first list that did not contain it was read.
-    pub(super) ended: Micros,
-    pub(super) lived_seconds: f64,
-    /// How it ended.
-    pub(super) exit: Exit,
-    /// Index of the GPU, peak in bytes, and seconds from the peak to the end.
-    pub(super) peaks: Vec<(u32, Option<u64>, Option<f64>)>,
+/// The outcome of the moments of a round.
+#[derive(Debug, Default)]
+pub(super) struct Round {
+    /// The incidents that it began.
+    pub(super) new: Vec<Arc<Incident>>,
+    /// The incidents that it completed, and those whose repeats are to be written.
+    pub(super) changed: Vec<Arc<Incident>>,
+    /// Whether there was a moment that counts: one of a new incident, or a repeat.
+    pub(super) has_counted: bool,
 }
 
 impl Ledger {
-    pub(super) fn new(start: Instant) -> Self {
-        let mut events = Events::default();
-        events.add(Recorded { at: 0, gpu: None, mig: None, process: None, what: EventKind::ExporterStarted });
-        Self {
-            clock: Clock::starting(start),
-            devices: Vec::new(),
-            events,
-            reports: Reports::default(),
-            failures: Failures::default(),
-            triggers: Vec::new(),
-            started: Vec::new(),
-            gone: Vec::new(),
-            driver_up: None,
-            xids: HashMap::new(),
-            dropped: 0,
+    /// A ledger whose clock starts at the given moment. `incidents` and `jobs` are those that earlier runs left.
+    pub(super) fn new(start: Instant, incidents: Incidents, jobs: Jobs) -> Self {
+        Self { clock: Clock::starting(start), histories: Histories::new(), incidents, jobs, triggers: Vec::new() }
+    }
+
+    /// The histories and the events.
+    pub(super) fn histories(&self) -> &Histories {
+        &self.histories
+    }
+
+    /// The incidents that are kept.
+    pub(super) fn incidents(&self) -> &Incidents {
+        &self.incidents
+    }
+
+    /// The latest reports about a job and a workload, as [`Jobs::latest`] returns them.
+    pub(super) fn reports(&self, job: Option<&str>, workload: Option<&str>, limit: usize) -> Vec<Arc<JobReport>> {
+        self.jobs.latest(job, workload, limit, self.now())
+    }
+
+    /// The workloads that were short of memory, on each device.
+    pub(super) fn shortages(&self) -> Vec<WorkloadShortage> {
+        self.jobs.shortages(self.now())
+    }
+
+    /// Takes every entry of the feed.
+    pub(super) fn read(&mut self, feed: &Feed, now: Now) {
+        // Taken before the samples, so that every sample from before a list is known when the list is recorded.
+        let lists: Vec<_> = std::iter::from_fn(|| feed.next_list()).collect();
+        // Failures come first, so that when the lists show the end of a process, its failure is already known.
+        while let Some(failed) = feed.next_failure() {
+            self.fail(failed);
         }
+        while let Some(sample) = feed.next_sample() {
+            self.sample(&sample);
+        }
+        lists.iter().for_each(|list| self.list(list, now));
     }
 
-    /// The device with this key.
-    pub(super) fn device(&self, key: &DeviceKey) -> Option<&DeviceHistory> {
-        self.devices.iter().find(|known| known.key() == *key)
-    }
-
-    /// Whether a MIG device is remembered.
-    pub(super) fn knows_mig(&self, uuid: &str) -> bool {
-        self.devices.iter().any(|known| known.mig_uuid() == Some(uuid))
-    }
-
-    /// The time of the last list of the device that was read at or before a moment in the last two minutes.
-    pub(super) fn listed_at(&self, device: &DeviceHistory, moment: Micros) -> Option<Micros> {
-        self.lists_of(device)?.last_until(moment)
-    }
-
-    /// The moment whose list shows what the processes held when the device's memory use was that of `at`: the first list
-    /// after `at`, if memory use had not changed again by then.
-    pub(super) fn list_moment(&self, device: &DeviceHistory, at: Micros) -> Micros {
-        let unchanged_until = device.list_moment(at);
-        self.lists_of(device).and_then(|lists| lists.first_within(at, unchanged_until)).unwrap_or(unchanged_until)
-    }
-
-    /// The times of the lists of the device's GPU.
-    fn lists_of(&self, device: &DeviceHistory) -> Option<&ListTimes> {
-        self.device(&DeviceKey { mig: None, ..device.key() }).map(|gpu| &gpu.lists)
-    }
-
-    /// `mig`: any MIG device of the GPU instance; `None` for the GPU itself.
-    fn device_index(&mut self, gpu: &Arc<Gpu>, mig: Option<&MigDevice>, at: Micros) -> usize {
-        let key = DeviceKey::of(gpu, mig);
-        self.devices.iter().position(|known| known.key() == key).unwrap_or_else(|| {
-            let mig = mig.map(|mig| Arc::new(first_of_instance(gpu, mig).clone()));
-            self.devices.push(DeviceHistory::new(gpu.clone(), mig, at));
-            self.devices.len() - 1
-        })
-    }
-
-    /// Records a sample from the memory lane. The compute instances of a GPU instance share its memory, which is recorded
-    /// for the first of them.
-    pub(super) fn sample(&mut self, sample: &MemorySample) {
+    /// Records a sample from the memory lane.
+    fn sample(&mut self, sample: &MemorySample) {
         let at = self.clock.micros(sample.at);
-        self.reports.sample(sample, at);
-        if sample.mig.as_ref().is_some_and(|mig| !sample.gpu.is_first_of_its_instance(mig)) {
-            return;
-        }
-        let index = self.device_index(&sample.gpu, sample.mig.as_deref(), at);
-        let was_known = self.devices[index].is_known();
-        let reached = self.devices[index].sample(sample, at);
-        for &ratio in reached.iter().filter(|_| was_known) {
-            let mig_uuid = self.devices[index].mig_uuid().map(str::to_owned);
-            self.note(at, index, EventKind::Reached { ratio, used_bytes: sample.used.unwrap_or_default(), mig_uuid });
-        }
-        if reached.iter().any(|&ratio| ratio >= FULL) {
-            self.trigger(self.moment(Kind::NearLimit, at, index));
+        self.jobs.sample(sample, at);
+        if let Some(device) = self.histories.sample(sample, at) {
+            self.triggers.push(Trigger::of_device(Kind::NearLimit, at, device));
         }
     }
 
     /// Records a list from the process lane.
-    pub(super) fn list(&mut self, list: &GpuProcesses, now: Now) {
+    fn list(&mut self, list: &GpuProcesses, now: Now) {
         let Some(at) = list.at.map(|at| self.clock.micros(at)) else { return };
-        self.reports.list(list, at, self.clock, now);
-        self.device_index(&list.gpu, None, at);
-        let migs = list.gpu.mig.iter().chain(list.processes.iter().filter_map(|process| process.mig.as_ref()));
-        for mig in migs.chain(list.workloads.iter().filter_map(|workload| workload.mig.as_ref())) {
-            self.device_index(&list.gpu, Some(mig), at);
-        }
-        let gpu = list.gpu.key();
-        let mut left_out = list.other.map_or(0, |other| usize::try_from(other.processes).unwrap_or(usize::MAX));
-        for index in 0..self.devices.len() {
-            let key = self.devices[index].key();
-            let is_gone = key.mig.as_ref().is_some_and(|uuid| list.gpu.mig.iter().all(|mig| mig.uuid != *uuid));
-            let has_processes = !self.devices[index].living.is_empty();
-            if key.gpu != gpu || is_gone && !has_processes && self.devices[index].memory.last().is_none() {
-                continue;
-            }
-            let mut part = DeviceList::of(list, &key, left_out);
-            let changed = self.devices[index].list(&mut part, at, now);
-            left_out = part.left_out;
-            if is_gone {
-                self.devices[index].lose(at);
-            }
-            self.note_changes(index, changed, at, now);
-        }
-    }
-
-    fn note_changes(&mut self, index: usize, changed: Changed, at: Micros, now: Now) {
-        let (living, ended) = (self.devices[index].living.len(), self.devices[index].ended.len());
-        for process in living - changed.started..living {
-            let history = &self.devices[index].living[process];
-            let (who, process) = (history.who(), history.id());
-            self.started.push(process);
-            self.note_process(at, index, process, EventKind::ProcessStarted(who));
-        }
-        for process in ended - changed.ended..ended {
-            self.ended(index, process, at, now);
-        }
-    }
-
-    fn ended(&mut self, index: usize, position: usize, at: Micros, now: Now) {
-        let gpu = &self.devices[index];
-        let process = &gpu.ended[position];
-        let (id, holding, first) = (process.id(), process.holding(), process.first);
-        let lived_seconds = process.lived(now.unix(now.micros), now.micros);
-        let what = EventKind::ProcessEnded {
-            who: process.who(),
-            peak_bytes: process.peak.map(|(peak, _)| peak),
-            peak_at: process.peak.map(|(_, at)| now.unix(at)),
-            lived_seconds,
-            exit: Exit::default(),
-        };
-        let at_limit = ending::at_limit(gpu, process, at);
-        let who = process.who();
-        self.note_process(at, index, id, what);
-        // If the process itself reported a failure, that report describes the same end in more detail.
-        let reported = self.failures.is_recent(&self.devices[index].ended[position], at);
-        if let Some(ending::AtLimit { others }) = at_limit.filter(|_| !reported) {
-            let gpu = self.devices[index].gpu.clone();
-            self.reports.end_at_limit(&gpu, &who, others, at);
-            self.trigger(Trigger { process: Some(holding), ..self.moment(Kind::EndedAtPeak, at, index) });
-        }
-        let remains = self.devices.iter().any(|gpu| gpu.living.iter().any(|process| process.id().may_be(id)));
-        if !remains {
-            let parts =
-                self.devices.iter().flat_map(|gpu| gpu.ended.iter().map(move |process| (gpu.gpu.index, process)));
-            let is_same = |process: &ProcessHistory| process.id().may_be(id) && process.seen >= first;
-            let seconds = |process: &ProcessHistory, at| Some(process.ended?.0.saturating_sub(at) as f64 / 1e6);
-            let peaks = parts.filter(|(_, process)| is_same(process)).map(|(gpu, process)| {
-                (gpu, process.peak.map(|(peak, _)| peak), process.peak.and_then(|(_, at)| seconds(process, at)))
-            });
-            let peaks = peaks.collect();
-            self.gone.push(Gone { who, process: id, ended: at, lived_seconds, exit: Exit::default(), peaks });
+        self.jobs.list(list, at, self.clock, now);
+        for AtLimit { gpu, device, process, who, others } in self.histories.list(list, at, now) {
+            self.jobs.end_at_limit(&gpu, &who, others, at);
+            let moment = Trigger::of_device(Kind::EndedAtPeak, at, device);
+            self.triggers.push(Trigger { process: Some(process), ..moment });
         }
     }
 
     /// Accepts a failed allocation, which is recorded once its process is known.
-    pub(super) fn fail(&mut self, failed: FailedAllocation) {
+    fn fail(&mut self, failed: FailedAllocation) {
         let at = self.clock.micros(failed.at);
-        self.failures.add(failed, at);
+        self.histories.fail(failed, at);
     }
 
     /// Records the failed allocations of processes that the driver lists. Failures of one process within a few seconds
     /// share one incident.
-    pub(super) fn settle(&mut self, now: Now) {
-        for Settled { index, at, process, holding, failure, is_new } in self.failures.settle(&self.devices, now.micros)
-        {
-            let gpu = self.devices[index].gpu.clone();
-            self.reports.fail(&gpu, &failure, at);
-            self.note_process(at, index, process, EventKind::OutOfMemory(failure.clone()));
+    pub(super) fn resolve_failures(&mut self, now: Now) {
+        for Resolved { at, gpu, device, holding, failure, is_new, .. } in self.histories.resolve_failures(now) {
+            self.jobs.fail(&gpu, &failure, at);
             if is_new {
-                let moment = self.moment(Kind::OutOfMemory, at, index);
-                self.trigger(Trigger { process: Some(holding), failure: Some(failure), ..moment });
+                let moment = Trigger::of_device(Kind::OutOfMemory, at, device);
+                self.triggers.push(Trigger { process: Some(holding), failure: Some(failure), ..moment });
             }
         }
     }
 
-    /// Requests an incident for a client. Returns `None` if there is no GPU.
-    pub(super) fn request(&mut self, at: Micros) -> Option<Trigger> {
-        let fullest = |device: &DeviceHistory| {
-            let used = device.memory.last().filter(|_| !device.is_divided()).unwrap_or(0);
-            used as f64 / device.allocatable.max(1) as f64
-        };
-        let index =
-            (0..self.devices.len()).max_by(|&a, &b| fullest(&self.devices[a]).total_cmp(&fullest(&self.devices[b])))?;
-        Some(self.moment(Kind::OnDemand, at, index))
+    /// Compares the snapshot with the last known state of the driver, the GPUs, their errors and the allocators.
+    pub(super) fn compare_snapshot(&mut self, snapshot: &Snapshot, now: Now) {
+        self.jobs.compare_snapshot(snapshot, now.micros);
+        let Alarms { lost, memory_xids } = self.histories.compare_snapshot(snapshot, now);
+        let lost = lost.into_iter().map(|device| Trigger::of_device(Kind::GpuLost, now.micros, device));
+        self.triggers.extend(lost);
+        for (device, xid) in memory_xids {
+            let moment = Trigger::of_device(Kind::MemoryXid, now.micros, device);
+            self.triggers.push(Trigger { xid: Some(xid), ..moment });
+        }
+    }
+
+    /// Records the incidents of the moments that this round found, and completes those whose ten seconds have passed.
+    pub(super) fn record(&mut self, now: Now, simulated: bool) -> Round {
+        let mut round = Round::default();
+        for trigger in self.take_triggers() {
+            let moment = self.incidents.record(trigger, &self.histories, now, simulated);
+            round.has_counted |= matches!(moment, Some(Moment::New(_) | Moment::Repeat));
+            if let Some(Moment::New(incident)) = moment {
+                self.note_incident(&incident, now);
+                round.new.push(incident);
+            }
+        }
+        round.changed = self.incidents.complete(&self.histories, now, simulated);
+        round
+    }
+
+    /// Records an incident now, for a client. Returns `None` if there is no GPU.
+    pub(super) fn record_on_demand(&mut self, simulated: bool) -> Option<Moment> {
+        let now = self.now();
+        let trigger = self.request(now.micros)?;
+        let moment = self.incidents.record(trigger, &self.histories, now, simulated)?;
+        if let Moment::New(incident) = &moment {
+            self.note_incident(incident, now);
+        }
+        Some(moment)
+    }
+
+    /// The moment that a client asks for, on the fullest device.
+    fn request(&self, at: Micros) -> Option<Trigger> {
+        Some(Trigger::of_device(Kind::OnDemand, at, self.histories.fullest()?))
     }
 
     /// Records that there was an incident.
-    pub(super) fn note_incident(&mut self, incident: &Incident, now: Now) {
-        let IncidentGpu { index, uuid, .. } = &incident.gpu;
-        let mig_uuid = incident.gpu.mig_uuid();
-        let device = self.devices.iter().find(|known| known.gpu.uuid == *uuid && known.mig_uuid() == mig_uuid);
-        if let Some(device) = device.filter(|_| matches!(incident.kind, Kind::EndedAtPeak | Kind::OutOfMemory)) {
-            self.reports.note_incident(&device.gpu, mig_uuid, incident.workload.as_deref(), &incident.id);
+    fn note_incident(&mut self, incident: &Incident, now: Now) {
+        let gpu = self.histories.note_incident(incident, now);
+        if let Some(gpu) = gpu.filter(|_| matches!(incident.kind, Kind::EndedAtPeak | Kind::OutOfMemory)) {
+            self.jobs.note_incident(&gpu, incident.gpu.mig_uuid(), incident.workload.as_deref(), &incident.id);
         }
-        self.events.add(Recorded {
-            at: now.moment(incident.at),
-            gpu: Some((*index, uuid.clone())),
-            mig: device.and_then(|device| device.mig.clone()),
-            process: None,
-            what: EventKind::Incident { id: incident.id.clone(), mig_uuid: mig_uuid.map(str::to_owned) },
-        });
     }
 
-    fn note(&mut self, at: Micros, index: usize, what: EventKind) {
-        self.add_event(at, index, None, what);
-    }
-
-    fn note_process(&mut self, at: Micros, index: usize, process: ProcessId, what: EventKind) {
-        self.add_event(at, index, Some(process), what);
-    }
-
-    fn add_event(&mut self, at: Micros, index: usize, process: Option<ProcessId>, what: EventKind) {
-        let DeviceHistory { gpu, mig, .. } = &self.devices[index];
-        self.events.add(Recorded { at, gpu: Some((gpu.index, gpu.uuid.clone())), mig: mig.clone(), process, what });
-    }
-
-    /// A trigger for a moment that concerns no single process.
-    fn moment(&self, kind: Kind, at: Micros, index: usize) -> Trigger {
-        Trigger { kind, at, device: self.devices[index].key(), process: None, xid: None, failure: None }
-    }
-
-    fn trigger(&mut self, trigger: Trigger) {
-        self.triggers.push(trigger);
-    }
-
-    /// The incidents to be frozen.
-    pub(super) fn take_triggers(&mut self) -> Vec<Trigger> {
+    /// The moments whose incidents have not been recorded yet.
+    fn take_triggers(&mut self) -> Vec<Trigger> {
         std::mem::take(&mut self.triggers)
     }
 
     /// The processes that appeared since the last call.
     pub(super) fn take_started(&mut self) -> Vec<ProcessId> {
-        std::mem::take(&mut self.started)
+        self.histories.take_started()
     }
 
     /// The processes on the GPUs, and those that ended at `since` or later.
     pub(super) fn present(&self, since: Micros) -> impl Iterator<Item = ProcessId> {
-        let recent = move |process: &&ProcessHistory| process.ended.is_none_or(|(_, by)| by >= since);
-        self.devices.iter().flat_map(DeviceHistory::processes).filter(recent).map(ProcessHistory::id)
+        self.histories.present(since)
     }
 
     /// For each process that ended at `since` or later, records how it ended, if `exit` returns that.
     pub(super) fn add_exits(&mut self, since: Micros, exit: impl Fn(ProcessId) -> Option<Exit>) {
-        let Self { devices, events, gone, reports, .. } = self;
-        reports.add_exits(since, &exit);
-        for gpu in devices {
-            // The processes are in the order in which they ended.
-            for process in gpu.ended.iter_mut().rev() {
-                let Some((_, by)) = process.ended.filter(|(_, by)| *by >= since) else { break };
-                if !process.exit.is_known()
-                    && let Some(how) = exit(process.id())
-                {
-                    process.exit = how;
-                    events.set_exit(by, process.id(), how);
-                }
-            }
-        }
-        for process in gone.iter_mut().filter(|process| !process.exit.is_known()) {
-            process.exit = exit(process.process).unwrap_or_default();
-        }
+        self.jobs.add_exits(since, &exit);
+        self.histories.add_exits(since, &exit);
     }
 
     /// The processes to be logged: those whose exit is known, and those that ended before `since`.
     pub(super) fn take_gone(&mut self, since: Micros) -> Vec<Gone> {
-        self.gone.extract_if(.., |process| process.exit.is_known() || process.ended <= since).collect()
+        self.histories.take_gone(since)
+    }
+
+    /// The reports that have been completed since the last call, for the file.
+    pub(super) fn take_reports(&mut self) -> Vec<Arc<JobReport>> {
+        self.jobs.take_complete()
+    }
+
+    /// Ends what is in progress, because the exporter ends. Returns the reports and the incidents that are to be
+    /// written.
+    pub(super) fn finish(&mut self, simulated: bool) -> (Vec<Arc<JobReport>>, Vec<Arc<Incident>>) {
+        let now = self.now();
+        self.jobs.stop(now);
+        (self.jobs.take_complete(), self.incidents.finish(&self.histories, now, simulated))
     }
 
     /// The current moment on both clocks.

@@ -1,11 +1,14 @@
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::super::event::Event;
-use super::super::freeze::freeze;
-use super::super::incident::Incident;
-use super::super::incidents::Incidents;
 use super::*;
-use crate::snapshot::{FailedAllocation, Other, Owner, Process, Snapshot, Workload, WorkloadKind, WorkloadUse};
+use crate::recorder::history::device_history::DeviceHistory;
+use crate::recorder::history::device_list::DeviceKey;
+use crate::recorder::history::event::{Event, EventKind};
+use crate::recorder::history::incident::IncidentGpu;
+use crate::recorder::history::process_history::ProcessHistory;
+use crate::recorder::incidents::freeze::freeze;
+use crate::snapshot::{Gpu, MigDevice, Other, Owner, Process, Workload, WorkloadKind, WorkloadUse};
 
 const GIB: u64 = 1 << 30;
 const ALLOCATABLE: u64 = 140 * GIB;
@@ -17,7 +20,6 @@ struct Scene {
     start: Instant,
     gpu: Arc<Gpu>,
     ledger: Ledger,
-    incidents: Incidents,
     alive: Vec<Process>,
     ended: Vec<Process>,
     millis: u64,
@@ -27,8 +29,9 @@ impl Scene {
     fn new() -> Self {
         let start = Instant::now();
         let gpu = Arc::new(Gpu { index: 2, uuid: "GPU-2".into(), ..Gpu::default() });
-        let (ledger, incidents) = (Ledger::new(start), Incidents::new(Some("node-1".into()), 16 << 20));
-        Self { start, gpu, ledger, incidents, alive: Vec::new(), ended: Vec::new(), millis: 0 }
+        let incidents = Incidents::new(Some("node-1".into()), 16 << 20);
+        let ledger = Ledger::new(start, incidents, Jobs::default());
+        Self { start, gpu, ledger, alive: Vec::new(), ended: Vec::new(), millis: 0 }
     }
 
     fn at(&self, millis: u64) -> Instant {
@@ -56,13 +59,13 @@ impl Scene {
 
     fn round(&mut self) {
         let now = self.now();
-        self.ledger.settle(now);
-        self.ledger.look(&Snapshot::default(), now);
+        self.ledger.resolve_failures(now);
+        self.ledger.compare_snapshot(&Snapshot::default(), now);
         for trigger in self.ledger.take_triggers() {
-            self.incidents.record(trigger, &self.ledger, now, false);
+            self.ledger.incidents.record(trigger, &self.ledger.histories, now, false);
         }
-        self.incidents.complete(&self.ledger, now, false);
-        self.ledger.age(now.micros);
+        self.ledger.incidents.complete(&self.ledger.histories, now, false);
+        self.ledger.age(now);
         self.ledger.bound(now, 16 << 20);
     }
 
@@ -137,20 +140,20 @@ impl Scene {
         };
         self.ledger.fail(failed);
         let now = self.now();
-        self.ledger.settle(now);
+        self.ledger.resolve_failures(now);
         self
     }
 
     fn gpu(&self) -> &DeviceHistory {
-        self.ledger.device(&DeviceKey::of(&self.gpu, None)).unwrap()
+        self.ledger.histories.device(&DeviceKey::of(&self.gpu, None)).unwrap()
     }
 
     fn kinds(&self) -> Vec<Kind> {
-        self.incidents.all().map(|incident| incident.kind).collect()
+        self.ledger.incidents.all().map(|incident| incident.kind).collect()
     }
 
     fn incident(&self, kind: Kind) -> Arc<Incident> {
-        self.incidents.all().find(|incident| incident.kind == kind).unwrap().clone()
+        self.ledger.incidents.all().find(|incident| incident.kind == kind).unwrap().clone()
     }
 }
 
@@ -368,7 +371,7 @@ fn an_exit_status_belongs_to_one_process_of_a_pid() {
     let gpu = scene.gpu();
     let exits: Vec<_> = gpu.ended.iter().map(|process| (process.id().start_ticks, process.exit.status)).collect();
     assert_eq!(exits, [(Some(5), Some(5)), (Some(99), Some(9))]);
-    let events = scene.ledger.events.latest(0, Micros::MAX, 1000, scene.now(), |_| true);
+    let events = scene.ledger.histories.events().latest(0, Micros::MAX, 1000, scene.now(), |_| true);
     let ended = |event: &Event| match &event.what {
         EventKind::ProcessEnded { exit, who, .. } => Some((who.name.clone()?, exit.status?)),
         _ => None,
@@ -459,7 +462,7 @@ fn a_request_records_the_fullest_gpu_and_events_say_what_happened() {
     scene.hold(1, 3.0).pass(100).hold(1, 127.0).pass(2_000).end(1).hold(2, 3.0).pass(3_000);
     let now = scene.now();
     let trigger = scene.ledger.request(now.micros).unwrap();
-    let incident = freeze(&scene.ledger, &trigger, now, None, true).unwrap();
+    let incident = freeze(&scene.ledger.histories, &trigger, now, None, true).unwrap();
     assert_eq!((incident.kind, incident.gpu.index, incident.simulated), (Kind::OnDemand, 2, true));
     let what: Vec<_> =
         incident.events.iter().map(|event| serde_json::to_value(event).unwrap()["kind"].to_string()).collect();
@@ -480,7 +483,7 @@ fn a_level_that_was_reached_before_the_first_reading_is_no_event() {
         scene.hold(1, first).pass(100).hold(1, 127.0).pass(2_000);
         let now = scene.now();
         let trigger = scene.ledger.request(now.micros).unwrap();
-        let incident = freeze(&scene.ledger, &trigger, now, None, true).unwrap();
+        let incident = freeze(&scene.ledger.histories, &trigger, now, None, true).unwrap();
         incident.events.iter().any(|event| serde_json::to_value(event).unwrap()["kind"] == "reached")
     };
     assert!(!kinds_after(127.0) && kinds_after(3.0));
@@ -503,10 +506,10 @@ fn a_storm_of_short_processes_stays_within_the_memory_and_counts_what_is_dropped
         scene.millis += 200;
         scene.sample().list();
         let now = scene.now();
-        scene.ledger.look(&Snapshot::default(), now);
+        scene.ledger.compare_snapshot(&Snapshot::default(), now);
         scene.ledger.take_triggers();
         scene.ledger.take_gone(Micros::MAX);
-        scene.ledger.age(now.micros);
+        scene.ledger.age(now);
         scene.ledger.bound(now, LIMIT);
         assert!(scene.ledger.bytes() <= LIMIT, "{}", scene.ledger.bytes());
     }
@@ -526,17 +529,17 @@ fn only_so_many_incidents_are_kept_and_requests_displace_few() {
     scene.pass(12_000);
     let kept = |scene: &Scene, kind| scene.kinds().iter().filter(|other| **other == kind).count();
     assert_eq!([Kind::NearLimit, Kind::EndedAtPeak].map(|kind| kept(&scene, kind)), [8, 8]);
-    assert_eq!(scene.incidents.counts().map(|counted| counted.count).sum::<u64>(), 80);
+    assert_eq!(scene.ledger.incidents.counts().map(|counted| counted.count).sum::<u64>(), 80);
     for _ in 0..20 {
         let now = scene.now();
         let trigger = scene.ledger.request(now.micros).unwrap();
-        scene.incidents.record(trigger, &scene.ledger, now, false);
+        scene.ledger.incidents.record(trigger, &scene.ledger.histories, now, false);
         scene.pass(12_000);
     }
     assert_eq!(scene.kinds().iter().filter(|kind| **kind == Kind::OnDemand).count(), 8);
-    let ids: std::collections::HashSet<_> = scene.incidents.all().map(|incident| incident.id.clone()).collect();
+    let ids: std::collections::HashSet<_> = scene.ledger.incidents.all().map(|incident| incident.id.clone()).collect();
     assert_eq!(ids.len(), scene.kinds().len(), "every id is unique");
-    assert!(scene.incidents.bytes() < 16 << 20);
+    assert!(scene.ledger.incidents.bytes() < 16 << 20);
 }
 
 #[test]
@@ -544,7 +547,7 @@ fn the_last_incident_of_a_kind_is_named_only_while_it_is_kept() {
     let mut scene = Scene::new();
     scene.hold(1, 20.0).pass(1000).hold(1, 139.0).pass(1000);
     let named = |scene: &Scene, kind: Kind| {
-        let counts: Vec<_> = scene.incidents.counts().collect();
+        let counts: Vec<_> = scene.ledger.incidents.counts().collect();
         counts.into_iter().find(|counted| counted.kind == kind.label()).unwrap().last_id
     };
     let first = scene.incident(Kind::NearLimit).id.clone();
@@ -556,14 +559,14 @@ fn the_last_incident_of_a_kind_is_named_only_while_it_is_kept() {
     for pid in 2..14 {
         scene.hold(1, 20.0).hold(pid, 119.0).pass(1000).end(pid).pass(12_000);
     }
-    assert!(scene.incidents.all().all(|incident| incident.id != first), "{:?}", scene.kinds());
+    assert!(scene.ledger.incidents.all().all(|incident| incident.id != first), "{:?}", scene.kinds());
     let is_near = |incident: &&Arc<Incident>| incident.kind == Kind::NearLimit;
-    let last = scene.incidents.all().rfind(is_near).unwrap().clone();
+    let last = scene.ledger.incidents.all().rfind(is_near).unwrap().clone();
     assert_eq!(named(&scene, Kind::NearLimit), Some(last.id.clone()));
     // Larger incidents of the same tenant take all of the memory.
     for n in 0..8 {
         let restored = Incident { id: n.to_string(), tenant: last.tenant.clone(), ..lost(&last) };
-        scene.incidents.restore(restored, 2 << 20);
+        scene.ledger.incidents.restore(restored, 2 << 20);
     }
     assert_eq!(named(&scene, Kind::NearLimit), None, "{:?}", scene.kinds());
 }
@@ -596,12 +599,12 @@ fn failures_of_one_process_within_seconds_are_one_incident_and_its_end_is_no_sec
     let mut scene = Scene::new();
     scene.hold(1, 78.5).hold(2, 57.0).pass(5000).fail(1).pass(1000).fail(1).fail(2).pass(1000).end(1).pass(12_000);
     assert_eq!(scene.kinds(), [Kind::OutOfMemory; 2], "one for each process, and none for the end");
-    let events = scene.ledger.events.latest(0, Micros::MAX, 1000, scene.now(), |_| true);
+    let events = scene.ledger.histories.events().latest(0, Micros::MAX, 1000, scene.now(), |_| true);
     let events = events.iter();
     assert_eq!(events.filter(|event| matches!(event.what, EventKind::OutOfMemory(_))).count(), 3);
     scene.hold(1, 78.5).pass(15_000).fail(1).pass(300);
     assert_eq!(scene.kinds().len(), 2, "much later it is a repeat");
-    assert_eq!(scene.incidents.all().map(|incident| incident.count).collect::<Vec<_>>(), [2, 1]);
+    assert_eq!(scene.ledger.incidents.all().map(|incident| incident.count).collect::<Vec<_>>(), [2, 1]);
     // If the process has reported no failure, its end at the peak is still an incident.
     scene.pass(15_000).hold(2, 60.0).pass(300).end(2).pass(300);
     assert!(scene.kinds().ends_with(&[Kind::EndedAtPeak]), "{:?}", scene.kinds());
@@ -637,13 +640,13 @@ fn many_processes_that_report_do_not_push_out_other_incidents() {
         scene.fail(pid);
     }
     scene.round();
-    let in_progress = scene.incidents.all().filter(|incident| !incident.complete).count();
+    let in_progress = scene.ledger.incidents.all().filter(|incident| !incident.complete).count();
     assert!(in_progress <= 8, "{in_progress}");
 }
 
 /// The incident of an earlier run on another GPU.
 fn lost(of: &Incident) -> Incident {
-    let gpu = super::super::incident::IncidentGpu { uuid: "GPU-9".into(), ..of.gpu.clone() };
+    let gpu = IncidentGpu { uuid: "GPU-9".into(), ..of.gpu.clone() };
     Incident { id: "lost".into(), kind: Kind::GpuLost, gpu, tenant: None, ..of.clone() }
 }
 
@@ -652,18 +655,19 @@ fn a_process_that_swings_has_one_incident_an_hour_and_every_swing_is_counted() {
     let mut scene = Scene::new();
     scene.hold(1, 20.0).pass(1000).hold(1, 139.0).pass(11_000);
     let other = lost(&scene.incident(Kind::NearLimit));
-    scene.incidents.restore(other, 0);
+    scene.ledger.incidents.restore(other, 0);
     for _ in 1..400 {
         scene.hold(1, 120.0).pass(1000).hold(1, 139.0).pass(10_000);
     }
-    let swings: Vec<_> = scene.incidents.all().filter(|incident| incident.kind == Kind::NearLimit).cloned().collect();
+    let swings: Vec<_> =
+        scene.ledger.incidents.all().filter(|incident| incident.kind == Kind::NearLimit).cloned().collect();
     assert_eq!(swings.len(), 2, "73 minutes");
     assert_eq!(swings.iter().map(|incident| incident.count).sum::<u64>(), 400);
-    assert_eq!(scene.incidents.counts().map(|counted| counted.count).sum::<u64>(), 400);
+    assert_eq!(scene.ledger.incidents.counts().map(|counted| counted.count).sum::<u64>(), 400);
     assert_eq!((swings[0].workload.as_deref(), swings[0].tenant.as_deref()), (Some("slurm:1"), Some("user:ada")));
     assert!(swings[0].last_at.unwrap() - swings[0].at > 3500.0 && swings[0].last_at < Some(swings[1].at));
     assert!(swings[0].memory.points.iter().all(|point| point.0 < swings[0].at + 11.0), "the first moment is kept");
-    assert!(scene.incidents.all().any(|incident| incident.id == "lost"));
+    assert!(scene.ledger.incidents.all().any(|incident| incident.id == "lost"));
     let text = super::super::text(&swings[0]);
     assert!(text.contains("such moments, the last at "), "{text}");
 }
@@ -677,7 +681,7 @@ fn an_error_that_repeats_without_a_pause_is_counted_every_ten_seconds() {
         let device = scene.gpu().key();
         let xid =
             Trigger { kind: Kind::MemoryXid, at: now.micros, device, process: None, xid: Some(31), failure: None };
-        scene.incidents.record(xid, &scene.ledger, now, false);
+        scene.ledger.incidents.record(xid, &scene.ledger.histories, now, false);
         scene.pass(1000);
     }
     assert_eq!(scene.kinds(), [Kind::MemoryXid]);
@@ -690,7 +694,7 @@ fn the_end_of_the_exporter_completes_what_was_being_recorded() {
     scene.hold(1, 139.0).pass(2000);
     let now = scene.now();
     let begun = (*scene.incident(Kind::NearLimit)).clone();
-    let written = scene.incidents.finish(&scene.ledger, now, false);
+    let written = scene.ledger.incidents.finish(&scene.ledger.histories, now, false);
     let mut later = Incidents::new(None, 16 << 20);
     let restored = later.restore(begun, 0).unwrap();
     for incident in [&written[0], &restored] {
@@ -706,10 +710,10 @@ fn restored_incidents_count_and_stay_within_their_share_of_the_memory() {
     scene.hold(1, 139.0).pass(12_000);
     let one = lost(&scene.incident(Kind::NearLimit));
     for n in 0..40 {
-        let gpu = super::super::incident::IncidentGpu { uuid: format!("GPU-{n}"), ..one.gpu.clone() };
-        scene.incidents.restore(Incident { id: n.to_string(), gpu, ..one.clone() }, 1 << 20);
+        let gpu = IncidentGpu { uuid: format!("GPU-{n}"), ..one.gpu.clone() };
+        scene.ledger.incidents.restore(Incident { id: n.to_string(), gpu, ..one.clone() }, 1 << 20);
     }
-    assert!((3 << 20..=4 << 20).contains(&scene.incidents.bytes()), "{}", scene.incidents.bytes());
+    assert!((3 << 20..=4 << 20).contains(&scene.ledger.incidents.bytes()), "{}", scene.ledger.incidents.bytes());
 }
 
 fn failed_by(scene: &Scene, pid: u32) -> FailedAllocation {
@@ -805,12 +809,12 @@ fn each_full_mig_device_has_its_own_incidents_and_the_gpu_has_none() {
     }
     divided.pass(12_000);
     let of = |kind: Kind| -> Vec<_> {
-        let incidents = divided.scene.incidents.all().filter(|incident| incident.kind == kind);
+        let incidents = divided.scene.ledger.incidents.all().filter(|incident| incident.kind == kind);
         incidents.map(|incident| incident.gpu.mig_uuid().unwrap_or("none").to_owned()).collect()
     };
     let all: Vec<_> = (0..7).map(|n| format!("MIG-{n}-0")).collect();
     assert_eq!((of(Kind::NearLimit), of(Kind::EndedAtPeak)), (all.clone(), all));
-    let counts: Vec<_> = divided.scene.incidents.counts().collect();
+    let counts: Vec<_> = divided.scene.ledger.incidents.counts().collect();
     assert!(counts.len() == 14 && counts.iter().all(|counted| counted.mig.is_some() && counted.count == 1));
 }
 
@@ -845,7 +849,7 @@ fn compute_instances_of_one_gpu_instance_are_one_device() {
     divided.scene.gpu = Arc::new(Gpu { mig: vec![mig(0, 0, 0), mig(1, 0, 1)], ..(*divided.scene.gpu).clone() });
     divided.hold(0, 4).hold(1, 6).pass(1_000);
     let uuids: Vec<_> =
-        divided.scene.ledger.devices.iter().map(|device| (device.uuid(), device.living.len())).collect();
+        divided.scene.ledger.histories.devices.iter().map(|device| (device.uuid(), device.living.len())).collect();
     assert_eq!(uuids, [("GPU-2", 0), ("MIG-0-0", 2)]);
 }
 
@@ -856,13 +860,13 @@ fn mig_devices_that_are_gone_are_forgotten_after_the_time_that_is_remembered() {
     divided.scene.gpu = Arc::new(Gpu { mig: vec![mig(0, 5, 0), mig(1, 6, 0)], ..(*divided.scene.gpu).clone() });
     divided.pass(1_000);
     let uuids = |divided: &Divided| -> Vec<String> {
-        divided.scene.ledger.devices.iter().map(|device| device.uuid().to_owned()).collect()
+        divided.scene.ledger.histories.devices.iter().map(|device| device.uuid().to_owned()).collect()
     };
     assert_eq!(uuids(&divided), ["GPU-2", "MIG-0-0", "MIG-1-0", "MIG-5-0", "MIG-6-0"]);
-    let gone = divided.scene.ledger.devices[1].memory.last();
+    let gone = divided.scene.ledger.histories.devices[1].memory.last();
     assert_eq!(gone, None, "nothing is known about it any longer");
     divided.scene.millis += 7_300_000;
     divided.read().pass(1_000);
     assert_eq!(uuids(&divided), ["GPU-2", "MIG-5-0", "MIG-6-0"]);
-    assert!(!divided.scene.ledger.knows_mig("MIG-0-0"));
+    assert!(!divided.scene.ledger.histories.knows_mig("MIG-0-0"));
 }

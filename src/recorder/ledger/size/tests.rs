@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use super::super::*;
-use crate::recorder::event::Event;
-use crate::recorder::series::SECOND;
+use crate::recorder::history::event::{Event, EventKind};
+use crate::recorder::history::series::SECOND;
 use crate::snapshot::{
     Gpu, GpuState, MigDevice, Owner, Process, Snapshot, Workload, WorkloadKind, WorkloadUse, XidPart,
 };
@@ -84,18 +84,18 @@ fn list(storm: Storm, gpu: &Arc<Gpu>, round: u64, at: Instant) -> GpuProcesses {
 /// Lets the storm pass over a ledger with that limit, which must hold after each round.
 fn survive(storm: Storm, limit: usize) -> (Ledger, Now) {
     let start = Instant::now();
-    let mut ledger = Ledger::new(start);
+    let mut ledger = Ledger::new(start, Incidents::new(None, limit), Jobs::default());
     let mut now = ledger.clock.both(start, SystemTime::UNIX_EPOCH);
     let gpus: Vec<_> = (0..storm.gpus).map(|index| gpu(storm, index)).collect();
-    ledger.device_index(&gpus[0], None, 0);
-    ledger.see_state(0, GpuState::Up, 0);
-    ledger.see_state(0, GpuState::Unreadable, 0);
-    ledger.see_state(0, GpuState::Up, 0);
+    ledger.histories.device_index(&gpus[0], None, 0);
+    ledger.histories.change_state(0, GpuState::Up, 0);
+    ledger.histories.change_state(0, GpuState::Unreadable, 0);
+    ledger.histories.change_state(0, GpuState::Up, 0);
     let errors = Some([(79, 1)].into_iter().collect());
     let snapshot = Snapshot::default();
     let part = crate::snapshot::GpuXids { gpu: gpus[0].clone(), errors, counted_since: None, last: None };
     snapshot.xids.store(Arc::new(XidPart { gpus: vec![part] }));
-    ledger.look(&snapshot, now);
+    ledger.compare_snapshot(&snapshot, now);
     for round in 0..storm.rounds {
         for millis in (0..1000).step_by(20) {
             let at = start + Duration::from_millis(round * 1000 + millis);
@@ -112,9 +112,8 @@ fn survive(storm: Storm, limit: usize) -> (Ledger, Now) {
         gpus.iter().for_each(|gpu| ledger.list(&list(storm, gpu, round, at), now));
         ledger.take_gone(Micros::MAX);
         ledger.take_started();
-        ledger.reports.close(now);
-        ledger.reports.take_complete();
-        ledger.age(now.micros);
+        ledger.age(now);
+        ledger.take_reports();
         ledger.bound(now, limit);
         assert!(ledger.bytes() <= limit, "{storm:?}, {limit}, round {round}: {}", ledger.bytes());
     }
@@ -126,11 +125,11 @@ fn the_limit_holds_in_every_storm_and_no_device_xid_or_loss_is_given_up() {
     for storm in STORMS {
         for &limit in storm.limits {
             let (ledger, now) = survive(storm, limit);
-            for device in &ledger.devices {
+            for device in &ledger.histories.devices {
                 assert_eq!(device.memory.last(), Some(GIB + 980), "{storm:?}, {limit}: {}", device.uuid());
                 assert!(device.memory.at(now.micros - SECOND / 10).is_some(), "{storm:?}, {limit}");
             }
-            let events = ledger.events.latest(0, Micros::MAX, 10_000, now, |_| true);
+            let events = ledger.histories.events().latest(0, Micros::MAX, 10_000, now, |_| true);
             let has = |wanted: fn(&EventKind) -> bool| events.iter().any(|event: &Event| wanted(&event.what));
             assert!(has(|what| matches!(what, EventKind::Xid { xid: 79, .. })), "{storm:?}, {limit}");
             assert!(has(|what| matches!(what, EventKind::GpuLost)), "{storm:?}, {limit}");
@@ -146,7 +145,7 @@ fn the_limit_holds_in_every_storm_and_no_device_xid_or_loss_is_given_up() {
 fn idle_processes_are_given_up_before_busy_ones_and_small_ones_before_large_ones() {
     let storm = Storm { gpus: 1, instances: 0, processes: 1000, are_short: false, name: 20, rounds: 3, limits: &[] };
     let (mut ledger, _) = survive(storm, 16 * MIB);
-    let device = &mut ledger.devices[0];
+    let device = &mut ledger.histories.devices[0];
     // Only the memory of every second process changes, and two minutes later the others are idle.
     device.seen += 120 * SECOND;
     for process in device.living.iter_mut().filter(|process| process.pid % 2 == 1) {
@@ -162,14 +161,14 @@ fn idle_processes_are_given_up_before_busy_ones_and_small_ones_before_large_ones
 fn a_process_that_is_not_followed_neither_starts_nor_ends_again() {
     let storm = Storm { gpus: 1, instances: 0, processes: 10, are_short: false, name: 20, rounds: 1, limits: &[] };
     let (mut ledger, now) = survive(storm, 16 * MIB);
-    ledger.devices[0].unfollow(4);
-    let count = |ledger: &Ledger| ledger.events.latest(0, Micros::MAX, 10_000, now, |_| true).len();
+    ledger.histories.devices[0].unfollow(4);
+    let count = |ledger: &Ledger| ledger.histories.events().latest(0, Micros::MAX, 10_000, now, |_| true).len();
     let before = count(&ledger);
-    let gpu = ledger.devices[0].gpu.clone();
+    let gpu = ledger.histories.devices[0].gpu.clone();
     for (seconds, processes) in [(2, 10), (3, 10), (4, 6)] {
         let at = Instant::now() + Duration::from_secs(seconds);
         ledger.list(&list(Storm { processes, ..storm }, &gpu, 0, at), now);
     }
-    assert_eq!((ledger.devices[0].living.len(), ledger.devices[0].ended.len()), (2, 4));
+    assert_eq!((ledger.histories.devices[0].living.len(), ledger.histories.devices[0].ended.len()), (2, 4));
     assert_eq!(count(&ledger), before + 4, "only the ends of processes that were followed");
 }

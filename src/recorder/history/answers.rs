@@ -1,0 +1,281 @@
+//! Answers to queries about the recorded time span. Every answer is bounded in size. The series of a history are drawn
+//! one after the other, so that no more than one of them is in memory.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::Histories;
+use super::chart::{Chart, chart};
+use super::clock::{Now, unix};
+use super::device_history::DeviceHistory;
+use super::device_list::DeviceKey;
+use super::event::{Event, ProcessRef};
+use super::peak::RecordedPeak;
+use super::process_history::{Holding, ProcessHistory};
+use super::series::{COARSE, Micros, SECOND, Series};
+use crate::snapshot::{MigDevice, Workload};
+
+/// The maximum number of points in a series.
+pub(in crate::recorder) const MAX_POINTS: u64 = 2_000;
+/// The time span of an answer if the query does not specify one: five minutes.
+const DEFAULT_SPAN: Micros = 300 * SECOND;
+/// The minimum length of a part of a chart.
+const LEAST_STEP: Micros = SECOND / 100;
+/// The maximum number of series in an answer.
+const MAX_SERIES: usize = 128;
+
+/// Which recorded values are requested. Times are Unix times in seconds.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HistoryQuery {
+    /// The beginning; if absent, five minutes before the end.
+    pub from: Option<f64>,
+    /// The end; if absent, the current time.
+    pub to: Option<f64>,
+    /// The length of a part in seconds; if it is absent, parts are as short as the maximum number of points allows.
+    pub step: Option<f64>,
+    /// The UUID of the GPU; if absent, all GPUs are included.
+    pub uuid: Option<String>,
+    /// The kinds of series that are requested.
+    pub of: &'static [SeriesKind],
+}
+
+/// The kinds of series.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SeriesKind {
+    /// GPUs and MIG devices.
+    Gpus,
+    /// Processes.
+    Processes,
+    /// Workloads.
+    Workloads,
+}
+
+impl SeriesKind {
+    /// All kinds.
+    pub const ALL: [Self; 3] = [Self::Gpus, Self::Processes, Self::Workloads];
+}
+
+/// The beginning of an answer.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct HistoryHead {
+    /// Unix time in seconds: the beginning of the time span.
+    pub from: f64,
+    /// The end of the time span.
+    pub to: f64,
+    /// When the recorder started: nothing before this time is known.
+    pub recorded_since: f64,
+}
+
+/// What an answer contains. For processes and workloads, the series with the highest memory use come first.
+#[derive(Debug)]
+pub(in crate::recorder) struct Plan {
+    pub(in crate::recorder) head: HistoryHead,
+    /// The series, the last one first.
+    pub(in crate::recorder) left: Vec<Drawn>,
+    span: Span,
+    /// The number of series that were left out.
+    pub(in crate::recorder) more_series: usize,
+    /// The number of workloads among them.
+    pub(in crate::recorder) more_workloads: usize,
+}
+
+/// A series that is to be drawn, by what identifies it while the recorder goes on.
+#[derive(Debug)]
+pub(in crate::recorder) struct Drawn {
+    device: DeviceKey,
+    what: Identity,
+}
+
+#[derive(Debug)]
+enum Identity {
+    Device,
+    Process(Holding),
+    /// A workload, and the MIG device that it uses.
+    Workload(Arc<Workload>, Option<Arc<MigDevice>>),
+}
+
+impl Drawn {
+    pub(in crate::recorder) fn is_workload(&self) -> bool {
+        matches!(self.what, Identity::Workload(..))
+    }
+}
+
+/// The values of one GPU, MIG device, process or workload.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct HistorySeries {
+    /// NVML's index of the GPU.
+    pub gpu: u32,
+    /// The GPU's UUID.
+    pub uuid: String,
+    /// The UUID of the MIG device.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mig_uuid: Option<String>,
+    /// What else identifies the MIG device, for the series of a MIG device.
+    #[serde(flatten)]
+    pub mig: Option<MigIdentity>,
+    /// The allocatable memory in bytes, for the series of a GPU or MIG device.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allocatable_bytes: Option<u64>,
+    /// The process, for the series of a process.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub process: Option<ProcessRef>,
+    /// When the process started, in Unix seconds, which tells it from an earlier one with its pid.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<f64>,
+    /// The workload, for the series of a workload.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workload: Option<String>,
+    /// The kind of the workload.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workload_kind: Option<&'static str>,
+    /// Used memory.
+    pub memory: Chart,
+    /// The highest use of each minute, for the series of a GPU or MIG device, oldest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub peaks: Vec<RecordedPeak>,
+}
+
+/// What identifies a MIG device besides its UUID. It stays known after the device is gone.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct MigIdentity {
+    /// The index on the GPU.
+    pub mig_index: u32,
+    /// The GPU instance's id.
+    pub gpu_instance: u32,
+    /// The compute instance's id.
+    pub compute_instance: u32,
+    /// The profile.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub profile: Option<String>,
+}
+
+/// A time span and the length of the parts that it is divided into.
+#[derive(Debug, Clone, Copy)]
+struct Span {
+    from: Micros,
+    to: Micros,
+    step: Micros,
+}
+
+/// What the answer to a query contains.
+pub(in crate::recorder) fn plan(histories: &Histories, query: &HistoryQuery, now: Now) -> Plan {
+    let to = query.to.map_or(now.micros, |to| now.moment(to).min(now.micros));
+    let from = query.from.map_or(to.saturating_sub(DEFAULT_SPAN), |from| now.moment(from));
+    let from = from.max(to.saturating_sub(COARSE)).min(to);
+    let step = query.step.map_or(0, |seconds| (seconds * 1e6) as Micros);
+    let span = Span { from, to, step: step.max(LEAST_STEP).max((to - from).div_ceil(MAX_POINTS)) };
+    let head = HistoryHead { from: now.unix(from), to: now.unix(to), recorded_since: now.unix(0) };
+    let mut plan = Plan { head, left: Vec::new(), span, more_series: 0, more_workloads: 0 };
+    for &kind in query.of {
+        let mut found = series_of(histories, kind, query.uuid.as_deref(), span);
+        if kind != SeriesKind::Gpus {
+            found.sort_by_key(|(highest, _)| Reverse(*highest));
+        }
+        let more = found.len().saturating_sub(MAX_SERIES);
+        plan.more_series += more;
+        plan.more_workloads += if kind == SeriesKind::Workloads { more } else { 0 };
+        plan.left.extend(found.into_iter().take(MAX_SERIES).map(|(_, series)| series));
+    }
+    plan.left.reverse();
+    plan
+}
+
+/// The series of one kind, with their highest memory use.
+fn series_of(histories: &Histories, kind: SeriesKind, uuid: Option<&str>, span: Span) -> Vec<(u64, Drawn)> {
+    let Span { from, to, .. } = span;
+    let is_wanted =
+        |history: &&DeviceHistory| uuid.is_none_or(|uuid| history.gpu.uuid == uuid || history.uuid() == uuid);
+    let mut devices: Vec<_> = histories.devices.iter().filter(is_wanted).collect();
+    devices.sort_by_key(|history| (history.gpu.index, history.mig.as_ref().map(|device| device.index)));
+    let mut found = Vec::new();
+    for history in devices {
+        let drawn = |what| Drawn { device: history.key(), what };
+        match kind {
+            SeriesKind::Gpus => found.push((0, drawn(Identity::Device))),
+            SeriesKind::Processes => {
+                let within =
+                    |process: &&ProcessHistory| process.first <= to && process.ended.is_none_or(|(_, by)| by >= from);
+                found.extend(history.processes().filter(within).map(|process| {
+                    let peak = process.peak.map_or(0, |(peak, _)| peak);
+                    (peak, drawn(Identity::Process(process.holding())))
+                }));
+            }
+            SeriesKind::Workloads => found.extend(history.workloads.iter().map(|workload| {
+                let highest = workload.series.highest(from, to).map_or(0, |(_, highest)| highest);
+                (highest, drawn(Identity::Workload(workload.workload.clone(), workload.mig.clone())))
+            })),
+        }
+    }
+    found
+}
+
+/// Draws a series; `None` if the recorder has dropped it in the meantime.
+pub(in crate::recorder) fn draw(histories: &Histories, plan: &Plan, drawn: &Drawn, now: Now) -> Option<HistorySeries> {
+    let Span { from, to, step } = plan.span;
+    let draw = |values: &Series| chart(values, from, to, step, now);
+    let device = histories.device(&drawn.device)?;
+    Some(match &drawn.what {
+        Identity::Device => HistorySeries {
+            allocatable_bytes: Some(device.allocatable).filter(|bytes| *bytes > 0),
+            mig_uuid: device.mig_uuid().map(str::to_owned),
+            mig: device.mig.as_deref().map(identity),
+            peaks: device.peaks.within(from, to).map(|peak| peak.shown(now)).collect(),
+            ..of(device, draw(&device.memory))
+        },
+        Identity::Process(holding) => {
+            let process = device.processes().find(|process| process.holding() == *holding)?;
+            let started_at = process.start().and_then(unix);
+            HistorySeries { process: Some(process.who()), started_at, ..of(device, draw(&process.series)) }
+        }
+        Identity::Workload(workload, mig) => {
+            let uuid = |mig: &Option<Arc<MigDevice>>| mig.as_ref().map(|device| device.uuid.clone());
+            let mut all = device.workloads.iter();
+            let found = all.find(|found| found.workload == *workload && uuid(&found.mig) == uuid(mig))?;
+            HistorySeries {
+                mig_uuid: uuid(mig),
+                workload: Some(workload.name.clone()),
+                workload_kind: Some(workload.kind.label()),
+                ..of(device, draw(&found.series))
+            }
+        }
+    })
+}
+
+fn of(gpu: &DeviceHistory, memory: Chart) -> HistorySeries {
+    HistorySeries {
+        gpu: gpu.gpu.index,
+        uuid: gpu.gpu.uuid.clone(),
+        mig_uuid: None,
+        mig: None,
+        allocatable_bytes: None,
+        process: None,
+        started_at: None,
+        workload: None,
+        workload_kind: None,
+        memory,
+        peaks: Vec::new(),
+    }
+}
+
+fn identity(device: &MigDevice) -> MigIdentity {
+    MigIdentity {
+        mig_index: device.index,
+        gpu_instance: device.gpu_instance,
+        compute_instance: device.compute_instance,
+        profile: device.profile.clone(),
+    }
+}
+
+/// The latest events in a time span, oldest first.
+pub(in crate::recorder) fn events(
+    histories: &Histories,
+    from: Option<f64>,
+    to: Option<f64>,
+    limit: usize,
+    now: Now,
+) -> Vec<Event> {
+    let (from, to) = (from.map_or(0, |from| now.moment(from)), to.map_or(Micros::MAX, |to| now.moment(to)));
+    histories.events.latest(from, to, limit, now, |_| true)
+}

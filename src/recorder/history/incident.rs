@@ -1,0 +1,279 @@
+//! An incident: a frozen copy of what was recorded around a moment that matters. The API and the files use this format.
+
+use serde::{Deserialize, Serialize};
+
+use super::chart::{Chart, ChartPoint};
+use super::event::{Event, Failure, ProcessRef};
+use super::exit_status::Exit;
+
+/// The version of the format. It changes when a field changes its meaning or is removed.
+pub const VERSION: u32 = 1;
+
+/// The sentence stating that the recording of an incident is shorter than that of others.
+const INTERRUPTED: &str = "The exporter ended less than ten seconds later, so the recording ends there.";
+
+/// Why an incident was recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// A process ended within 5 s after its memory use was last at its own peak, while its GPU was at least 95 % full,
+    /// and a process on the GPU had grown in the 10 s before by more than was left.
+    EndedAtPeak,
+    /// A process reported that a framework in it could not allocate memory.
+    OutOfMemory,
+    /// The GPU's memory use rose to 98 % of the allocatable memory.
+    NearLimit,
+    /// The GPU stopped responding.
+    GpuLost,
+    /// The driver reported an Xid that concerns memory.
+    MemoryXid,
+    /// A client requested it.
+    OnDemand,
+}
+
+impl Kind {
+    /// Every kind.
+    pub const ALL: [Self; 6] =
+        [Self::EndedAtPeak, Self::OutOfMemory, Self::NearLimit, Self::GpuLost, Self::MemoryXid, Self::OnDemand];
+
+    /// The value of the label `kind`.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::EndedAtPeak => "ended_at_peak",
+            Self::OutOfMemory => "out_of_memory",
+            Self::NearLimit => "near_limit",
+            Self::GpuLost => "gpu_lost",
+            Self::MemoryXid => "memory_xid",
+            Self::OnDemand => "on_demand",
+        }
+    }
+
+    /// The kind in words, for people. The page has the same ones (`src/http/page-incidents.js`).
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::EndedAtPeak => "ended at the memory limit",
+            Self::OutOfMemory => "out of memory",
+            Self::NearLimit => "nearly full",
+            Self::GpuLost => "GPU lost",
+            Self::MemoryXid => "memory error",
+            Self::OnDemand => "requested",
+        }
+    }
+}
+
+/// An incident. All times are Unix times in seconds, and all memory is in bytes. A value that is not known is absent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Incident {
+    /// [`VERSION`].
+    pub version: u32,
+    /// Unique on this machine; usable as a file name.
+    pub id: String,
+    /// Why it was recorded.
+    pub kind: Kind,
+    /// The moment around which it was recorded.
+    pub at: f64,
+    /// The number of moments: this one, and its repeats by the same workload on the same device.
+    #[serde(default = "once")]
+    pub count: u64,
+    /// The last of these moments; absent if there was only one. Everything else is about the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_at: Option<f64>,
+    /// The workload of the process that ended or reported a failure, or for `near_limit` of the process that held the
+    /// most; absent if there is none or it is unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workload: Option<String>,
+    /// Whose share of the kept incidents it uses; absent if it is the device's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
+    /// Whether the recording has ended: ten seconds after the moment, or when the exporter ended.
+    pub complete: bool,
+    /// Whether the exporter ended before the ten seconds after the moment had passed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub interrupted: bool,
+    /// What was seen, in one or two sentences.
+    pub summary: String,
+    /// The machine's name; absent if it is unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    /// Whether the GPUs are simulated. If they are, no number is a measurement.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub simulated: bool,
+    /// The GPU, and the MIG device if the incident is about one. `peak` and `memory` are about that device.
+    pub gpu: IncidentGpu,
+    /// What the process reported, for the kind `out_of_memory`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub out_of_memory: Option<Failure>,
+    /// The GPU's highest memory use in the seconds before the moment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peak: Option<Peak>,
+    /// The processes, starting with those that held the most at the peak.
+    pub processes: Vec<Holder>,
+    /// The number of processes that were left out because others held more.
+    pub more_processes: usize,
+    /// The pids of processes that grew in the ten seconds before the GPU's peak, starting with those that grew the
+    /// most.
+    pub grew_most: Vec<u32>,
+    /// What happened in the recorded time, oldest first.
+    pub events: Vec<Event>,
+    /// The GPU's memory over the recorded time.
+    pub memory: Chart,
+}
+
+fn once() -> u64 {
+    1
+}
+
+impl Incident {
+    /// The device and the kind, of which a bounded number is kept.
+    pub(in crate::recorder) fn group(&self) -> String {
+        format!("{} {}", self.gpu.device_uuid(), self.kind.label())
+    }
+
+    /// Who uses its share: the tenant, otherwise the device.
+    pub(in crate::recorder) fn tenant(&self) -> String {
+        self.tenant.clone().unwrap_or_else(|| format!("device:{}", self.gpu.device_uuid()))
+    }
+
+    /// Ends the recording of an incident whose ten seconds the exporter did not live to see.
+    pub(in crate::recorder) fn interrupt(&mut self) {
+        (self.complete, self.interrupted) = (true, true);
+        self.summary.push(' ');
+        self.summary.push_str(INTERRUPTED);
+    }
+
+    /// An upper estimate of the memory that it uses.
+    pub fn bytes(&self) -> usize {
+        const POINT: usize = size_of::<ChartPoint>();
+        const NAMES: usize = 512;
+        let holders = self.processes.iter().map(|holder| holder.memory.points.capacity() * POINT + NAMES);
+        let path = self.out_of_memory.as_ref().and_then(|failure| failure.snapshot_path.as_ref());
+        let texts = self.summary.capacity() + path.map_or(0, String::capacity);
+        size_of::<Self>()
+            + self.memory.points.capacity() * POINT
+            + holders.sum::<usize>()
+            + self.events.capacity() * NAMES
+            + texts
+    }
+}
+
+/// The GPU of an incident.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct IncidentGpu {
+    /// NVML's index of the GPU at the time of the incident.
+    pub index: u32,
+    /// Its UUID.
+    pub uuid: String,
+    /// The product name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The MIG device; absent if the incident is about the GPU.
+    #[serde(flatten)]
+    pub mig: Option<IncidentMig>,
+    /// The memory of the device that can be allocated: total minus reserved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allocatable_bytes: Option<u64>,
+}
+
+/// The MIG device of an incident: the first one of its GPU instance.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct IncidentMig {
+    /// `MIG-…`.
+    pub mig_uuid: String,
+    /// The GPU instance's id.
+    pub gpu_instance: u32,
+    /// The compute instance's id.
+    pub compute_instance: u32,
+    /// The profile, such as `1g.10gb`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<String>,
+}
+
+impl IncidentGpu {
+    /// The UUID of the MIG device, or of the GPU.
+    pub fn device_uuid(&self) -> &str {
+        self.mig_uuid().unwrap_or(&self.uuid)
+    }
+
+    /// The UUID of the MIG device; `None` if the incident is about the GPU.
+    pub fn mig_uuid(&self) -> Option<&str> {
+        self.mig.as_ref().map(|mig| mig.mig_uuid.as_str())
+    }
+}
+
+/// The device's highest memory use.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Peak {
+    /// When it was first reached.
+    pub at: f64,
+    /// The last time, up to the incident, at which as much was in use; absent in files of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<f64>,
+    /// Used memory.
+    pub used_bytes: u64,
+    /// The memory that could still be allocated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left_bytes: Option<u64>,
+    /// When the list that `processes` refers to was read. It is the last list before the memory use changed again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub listed_at: Option<f64>,
+    /// The sum of the memory of all processes in that list, including those that are left out of `processes`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub listed_bytes: Option<u64>,
+}
+
+/// A process in an incident.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Holder {
+    /// Which process.
+    #[serde(flatten)]
+    pub who: ProcessRef,
+    /// The memory that it held at the GPU's peak.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub used_bytes: Option<u64>,
+    /// Its own highest memory use up to the end of the recorded time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peak_bytes: Option<u64>,
+    /// When it first reached its own highest memory use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peak_at: Option<f64>,
+    /// The last time at which its memory use was at its own peak.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_peak_until: Option<f64>,
+    /// How much more it held at the GPU's peak than 1, 10 and 60 seconds earlier; negative if it held less. A value is
+    /// absent if its memory at either time is not known. A process that did not exist yet counts as holding 0.
+    pub grew: Growth,
+    /// When it started; absent if unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<f64>,
+    /// The two times between which it left the GPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<Between>,
+    /// How it ended.
+    #[serde(flatten)]
+    pub exit: Exit,
+    /// Its memory over the recorded time.
+    pub memory: Chart,
+}
+
+/// The growth of a process's memory use, in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Growth {
+    /// In the last second.
+    #[serde(rename = "1s", default, skip_serializing_if = "Option::is_none")]
+    pub second: Option<i64>,
+    /// In the last ten seconds.
+    #[serde(rename = "10s", default, skip_serializing_if = "Option::is_none")]
+    pub ten_seconds: Option<i64>,
+    /// In the last minute.
+    #[serde(rename = "60s", default, skip_serializing_if = "Option::is_none")]
+    pub minute: Option<i64>,
+}
+
+/// A time that is known only to lie between two readings.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Between {
+    /// When the last list that contained the process was read.
+    pub after: f64,
+    /// When the first list that did not contain it was read.
+    pub by: f64,
+}

@@ -1,0 +1,85 @@
+//! An incident as text, for a terminal or a chat.
+
+use std::fmt::Write as _;
+
+use super::trace::sentence;
+use super::words;
+use crate::format;
+use crate::recorder::history::clock::time;
+use crate::recorder::history::incident::{Holder, Incident};
+use crate::recorder::history::names;
+use crate::text::printable;
+
+/// The text of an incident. It ends with a line break.
+pub fn text(incident: &Incident) -> String {
+    let mut out = String::new();
+    // Writing into a String cannot fail.
+    let _ = write_text(&mut out, incident);
+    out
+}
+
+fn write_text(out: &mut String, incident: &Incident) -> std::fmt::Result {
+    let Incident { gpu, host, .. } = incident;
+    let host = host.as_deref().map_or_else(String::new, |host| format!(" on {}", names::name(host)));
+    let gpu_name = gpu.name.as_deref().map_or_else(String::new, |name| format!(", {}", names::name(name)));
+    writeln!(out, "{}", incident.summary)?;
+    writeln!(out)?;
+    if incident.simulated {
+        writeln!(out, "SIMULATED GPU: no number here is a measurement.")?;
+    }
+    writeln!(out, "incident {} ({})", incident.id, incident.kind.words())?;
+    let uuid = gpu.device_uuid();
+    writeln!(out, "{}, {}{gpu_name}, {uuid}{host}", time(incident.at), words::device(gpu))?;
+    writeln!(out, "on the exporter's page: /?incident={}", incident.id)?;
+    if let Some(last) = incident.last_at {
+        let (count, last) = (incident.count, time(last));
+        writeln!(out, "{count} such moments, the last at {last}; what follows was recorded around the first")?;
+    }
+    if !incident.complete {
+        writeln!(out, "The ten seconds after the moment are still being recorded.")?;
+    }
+    if let Some(peak) = &incident.peak {
+        let what = if gpu.mig.is_some() { "MIG device" } else { "GPU" };
+        write!(out, "highest memory use of the {}: {} at {}", what, format::bytes(peak.used_bytes), time(peak.at))?;
+        let left = peak.left_bytes.map(|left| format!(", {} left", format::bytes(left)));
+        writeln!(out, "{}", left.unwrap_or_default())?;
+        if let Some((listed, at)) = peak.listed_bytes.zip(peak.listed_at) {
+            writeln!(out, "the processes listed at {} held {} of it", time(at), format::bytes(listed))?;
+        }
+    }
+    if let Some(path) = incident.out_of_memory.as_ref().and_then(|failure| failure.snapshot_path.as_deref()) {
+        writeln!(out, "the framework wrote {}", printable(path))?;
+    }
+    writeln!(out)?;
+    writeln!(out, "{:>10}  {:>10}  {:>10}  {:>10}  process", "at peak", "own peak", "last 10 s", "last 60 s")?;
+    for holder in &incident.processes {
+        write_holder(out, holder)?;
+    }
+    if incident.more_processes > 0 {
+        writeln!(out, "and {} more", incident.more_processes)?;
+    }
+    writeln!(out)?;
+    for event in &incident.events {
+        writeln!(out, "{}  {}", time(event.at), sentence(event))?;
+    }
+    Ok(())
+}
+
+fn write_holder(out: &mut String, holder: &Holder) -> std::fmt::Result {
+    let known = |bytes: Option<u64>| bytes.map_or_else(|| "unknown".to_owned(), format::bytes);
+    let grew = |by: Option<i64>| match by {
+        None => "unknown".to_owned(),
+        Some(by) => format!("{}{}", if by < 0 { "-" } else { "+" }, format::bytes(by.unsigned_abs())),
+    };
+    let ended =
+        holder.ended.map_or_else(String::new, |ended| format!(", ended at {}{}", time(ended.by), holder.exit.suffix()));
+    writeln!(
+        out,
+        "{:>10}  {:>10}  {:>10}  {:>10}  {}{ended}",
+        known(holder.used_bytes),
+        known(holder.peak_bytes),
+        grew(holder.grew.ten_seconds),
+        grew(holder.grew.minute),
+        words::process(&holder.who)
+    )
+}

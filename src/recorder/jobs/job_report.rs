@@ -1,0 +1,234 @@
+//! The report about one workload: what the API and the file contain. All times are Unix times in seconds, and all
+//! memory is in bytes. A value that is not known is absent.
+
+use serde::{Deserialize, Serialize};
+
+use crate::recorder::history::exit_status::Exit;
+use crate::sizing;
+use crate::snapshot::WorkloadKind;
+
+/// The version of the format. It changes when a field changes its meaning or is removed.
+pub(super) const VERSION: u32 = 1;
+
+/// Whether the workload holds GPU memory at the moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// Its processes are on a GPU. The report covers the time until now.
+    Running,
+    /// All its processes have left the GPUs. If one returns soon, the report continues.
+    Left,
+    /// All its processes have left the GPUs, and the report is final.
+    Ended,
+    /// The report is final because the exporter stopped. The workload was still on a GPU.
+    ExporterStopped,
+}
+
+/// What one workload did with the GPU memory of this machine.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JobReport {
+    /// 1.
+    pub version: u32,
+    /// The workload's name.
+    pub workload: String,
+    /// The kind of the workload, as in the label `kind`.
+    pub kind: WorkloadKind,
+    /// The job's id, for a job of Slurm or of another scheduler.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<String>,
+    /// The pod's namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// The pod's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<String>,
+    /// The container's name in the pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container: Option<String>,
+    /// The user of its first process: a name, or a uid.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// The machine's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// Whether the GPUs are simulated. If they are, no number is a measurement.
+    pub simulated: bool,
+    /// Whether the report is final.
+    pub state: State,
+    /// When its first process was on a GPU.
+    pub start: f64,
+    /// When its last process had left the GPUs; absent while one is on a GPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end: Option<f64>,
+    /// Seconds from the start to the end, or to now.
+    pub seconds: f64,
+    /// `false` if the workload was already on a GPU when the exporter began to read it: then the time before `start` is
+    /// not part of the report.
+    pub seen_from_start: bool,
+    /// The number of its processes.
+    pub processes: u64,
+    /// How those of them ended for which that is known.
+    pub exits: Vec<ExitCount>,
+    /// The GPUs and MIG devices that it used, in the order of their first use.
+    pub gpus: Vec<DeviceReport>,
+}
+
+/// How many processes ended in one way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExitCount {
+    /// How they ended.
+    #[serde(flatten)]
+    pub exit: Exit,
+    /// Their number.
+    pub processes: u64,
+}
+
+/// What the workload held on one GPU or MIG device.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DeviceReport {
+    /// NVML's index of the GPU.
+    pub gpu: u32,
+    /// The GPU's UUID.
+    pub uuid: String,
+    /// The MIG device's UUID.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mig_uuid: Option<String>,
+    /// The product's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Total minus reserved memory of the GPU or MIG device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allocatable_bytes: Option<u64>,
+    /// The lowest of the workload's limits on the device, when one was last known. A share of a time-sliced GPU is no
+    /// limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget_bytes: Option<u64>,
+    /// What declares that limit, as in the label `source`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget_source: Option<String>,
+    /// Seconds for which its processes were on the device, as far as the device was read.
+    pub seconds: f64,
+    /// The number of process lists that contained its memory.
+    pub samples: u64,
+    /// Its highest memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peak_bytes: Option<u64>,
+    /// When it reached its highest memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peak_at: Option<f64>,
+    /// The mean of its memory, weighted by time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mean_bytes: Option<u64>,
+    /// Its memory now, or when its last process left.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_bytes: Option<u64>,
+    /// Seconds for which its memory was at or above the limit at that moment. Absent if no limit was known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seconds_at_budget: Option<f64>,
+    /// Seconds for which at least 90 % of the device's allocatable memory was in use, by all processes together, while
+    /// the workload was on the device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seconds_at_90_percent: Option<f64>,
+    /// The same for 95 %.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seconds_at_95_percent: Option<f64>,
+    /// The same for 98 %.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seconds_at_98_percent: Option<f64>,
+    /// The share of the time in which none of its processes worked on the device, 0 to 1. The time for which the driver
+    /// does not report this is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_ratio: Option<f64>,
+    /// The number of failed allocations that its processes reported.
+    pub out_of_memory: u64,
+    /// How often a process of it ended at its peak while the device was nearly full (incidents of the kind
+    /// `ended_at_peak`).
+    #[serde(default)]
+    pub ended_at_limit: u64,
+    /// What it needs more than: its peak, if an allocation failed or a process ended at the limit. How much more is
+    /// unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub needs_more_than_bytes: Option<u64>,
+    /// What everything else on the device held when a process last ended at the limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub others_bytes: Option<u64>,
+    /// The last incident of such an end, or of a failed allocation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incident: Option<String>,
+    /// The highest memory that its allocators had allocated, as its processes reported: of all processes at one moment,
+    /// or of one process if that was higher.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allocated_peak_bytes: Option<u64>,
+    /// What it needed at most, if a process reported about its allocators: for each process the highest allocated
+    /// memory and what lasted outside the allocators, or all that it held if it did not report; of as many processes as
+    /// were there at once, those that need most. Never more than the peak.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub needed_bytes: Option<u64>,
+    /// The memory to request for another run, judging by this run alone: what it needed, or the peak if that is
+    /// unknown, and a margin.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub advice_bytes: Option<u64>,
+    /// The margin of the advice, as a share of what it needed or of the peak.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub advice_margin: Option<f64>,
+    /// Why there is no advice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_advice: Option<String>,
+}
+
+/// Why there is no advice.
+const NO_MEMORY: &str = "the driver does not report the memory of its processes";
+const AT_LIMIT: &str = "it needs more than its peak, and how much more is unknown";
+const TOO_LARGE: &str =
+    "what it held or needed and a margin of 15 % are more than the device has: the next larger one, or several";
+
+/// What to request after a run.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Advice {
+    /// This much memory, and the margin in it as a share of the rest.
+    Request(u64, f64),
+    /// No number, for this reason.
+    None(&'static str),
+}
+
+/// The memory to request after a run that needed this much at most, or held it if the need is unknown, on a device with
+/// this much memory (0: unknown). `is_short`: whether a request failed, or a process ended at the limit.
+pub(super) fn advice(peak: Option<u64>, allocatable: u64, is_short: bool) -> Advice {
+    let Some(peak) = peak else { return Advice::None(NO_MEMORY) };
+    if is_short {
+        return Advice::None(AT_LIMIT);
+    }
+    let request = sizing::request(peak, allocatable);
+    request.map_or(Advice::None(TOO_LARGE), |bytes| Advice::Request(bytes, sizing::MARGIN as f64 / 100.0))
+}
+
+impl JobReport {
+    /// Whether the report is about this job and this workload; `None` accepts any.
+    pub fn is_of(&self, job: Option<&str>, workload: Option<&str>) -> bool {
+        job.is_none_or(|job| self.job.as_deref() == Some(job))
+            && workload.is_none_or(|workload| self.workload == workload)
+    }
+
+    /// An upper estimate of the memory that the report uses.
+    pub fn bytes(&self) -> usize {
+        const NAMES: usize = 512;
+        let text = |text: &Option<String>| text.as_ref().map_or(0, String::capacity);
+        let names = [&self.job, &self.namespace, &self.pod, &self.container, &self.user, &self.node].map(text);
+        let devices = self.gpus.capacity() * (size_of::<DeviceReport>() + NAMES);
+        let exits = self.exits.capacity() * size_of::<ExitCount>();
+        size_of::<Self>() + self.workload.capacity() + names.iter().sum::<usize>() + devices + exits + NAMES
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_died_at_the_limit_does_not_fit_or_is_unknown_has_no_number() {
+        assert_eq!(advice(Some(100), 115, false), Advice::Request(115, 0.15));
+        assert_eq!(advice(Some(100), 1000, true), Advice::None(AT_LIMIT));
+        assert_eq!(advice(Some(101), 116, false), Advice::None(TOO_LARGE));
+        assert_eq!(advice(None, 1000, true), Advice::None(NO_MEMORY));
+    }
+}
