@@ -23,8 +23,8 @@ pub(super) fn check(config: &Config) -> Result<(), SelectionError> {
         return Ok(());
     }
     let mut known: Vec<String> = metrics::families().map(|family| family.name.to_owned()).collect();
-    if !config.dcgm.listen_addresses.is_empty() {
-        known.extend(settings::dcgm(config)?.collectors.families().map(str::to_owned));
+    if let Some(dcgm) = settings::dcgm(config)? {
+        known.extend(dcgm.collectors.families().map(str::to_owned));
     }
     let mut unmatched = Vec::new();
     for (key, list) in lists {

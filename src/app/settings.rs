@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use super::{collectors, descriptors, resource};
+use super::{descriptors, resource};
 use crate::config::{ApiServer, Config, DcgmNames, OtlpNames, Recorder, Web};
 use crate::dcgm::{self, Collectors, Naming};
 use crate::faults::Source;
@@ -197,7 +197,7 @@ pub(super) fn otlp(config: &Config) -> Result<Option<otlp::Settings>, otlp::Erro
     }))
 }
 
-/// The settings of the families of dcgm-exporter; `None` if they are not served. Logs what is not served and why.
+/// The settings of the families of dcgm-exporter; `None` if they are not served.
 ///
 /// # Errors
 /// When the collectors file is refused.
@@ -206,13 +206,12 @@ pub(super) fn dcgm(config: &Config) -> Result<Option<dcgm::Settings>, dcgm::Erro
         return Ok(None);
     }
     let naming = naming(config.dcgm.names);
-    let list = match &config.dcgm.collectors_file {
+    let collectors = match &config.dcgm.collectors_file {
         Some(path) => Collectors::from_file(path)?,
         None => Collectors::by_default(naming),
     };
-    collectors::log(config, &list);
     let hostname = host(config);
-    Ok(Some(dcgm::Settings { naming, collectors: list, virtual_gpus: config.dcgm.virtual_gpus, hostname }))
+    Ok(Some(dcgm::Settings { naming, collectors, virtual_gpus: config.dcgm.virtual_gpus, hostname }))
 }
 
 fn naming(names: DcgmNames) -> Naming {
