@@ -9,6 +9,7 @@ use std::process::{Command, Output};
 use vram_exporter::config::keys::keys;
 use workspace_skips::missing;
 
+use crate::golden::assert_committed;
 use crate::harness::bare;
 
 const SCRIPTS: &str = "src/command_line/completions";
@@ -38,11 +39,7 @@ fn the_generated_files_are_fresh() {
     let scripts = generated::completions().map(|(name, content)| (root(SCRIPTS).join(name), content));
     let pages = generated::manual().map(|(name, content)| (root(PAGES).join(name), content));
     for (path, content) in scripts.into_iter().chain(pages) {
-        if std::env::var_os("UPDATE_GOLDEN").is_some_and(|value| value == "1") {
-            std::fs::write(&path, &content).unwrap();
-        }
-        let found = std::fs::read_to_string(&path).unwrap_or_default();
-        assert!(found == content, "{} is stale: run with UPDATE_GOLDEN=1 and look at the change", path.display());
+        assert_committed(&path, &content);
     }
 }
 

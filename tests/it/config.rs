@@ -9,6 +9,8 @@ use vram_exporter::config::keys::{Key, keys};
 use vram_exporter::config::setting::Kind;
 use vram_exporter::config::{ApiServer, Command, Config, OnceFormat, load, reference};
 
+use crate::golden::assert_committed;
+
 fn root(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
@@ -50,15 +52,6 @@ fn fixtures(kind: &str) -> Vec<PathBuf> {
     found.sort();
     assert!(found.len() >= 3, "{kind}: {found:?}");
     found
-}
-
-/// Compares with a committed file, or writes it if `UPDATE_GOLDEN=1`.
-fn golden(path: &Path, actual: &str) {
-    if std::env::var_os("UPDATE_GOLDEN").is_some_and(|value| value == "1") {
-        std::fs::write(path, actual).unwrap();
-    }
-    let expected = std::fs::read_to_string(path).unwrap_or_default();
-    assert_eq!(actual, expected, "{} is stale: run with UPDATE_GOLDEN=1 and look at the change", path.display());
 }
 
 /// A value for the key that differs from its default and is valid with the defaults of the other keys.
@@ -255,7 +248,7 @@ fn invalid_files_say_what_is_wrong() {
         let message = message.replace(&format!("{}/", path.parent().unwrap().display()), "");
         let mut expected = path.clone().into_os_string();
         expected.push(".expected");
-        golden(Path::new(&expected), &format!("{message}\n"));
+        assert_committed(Path::new(&expected), &format!("{message}\n"));
     }
 }
 
@@ -511,7 +504,7 @@ fn help_and_version_explain() {
 
 #[test]
 fn the_reference_is_fresh() {
-    golden(&root("docs/configuration.md"), &reference());
+    assert_committed(&root("docs/configuration.md"), &reference());
 }
 
 #[test]

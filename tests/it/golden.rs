@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use workspace_skips::missing;
@@ -64,6 +64,20 @@ pub(crate) fn settled(text: &str) -> String {
     text.lines().filter(|line| !line.contains(SAMPLED)).map(settle).collect()
 }
 
+/// Compares with a committed file, or writes the file with `UPDATE_GOLDEN=1`.
+pub(crate) fn assert_committed(path: &Path, found: &str) {
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, found).unwrap();
+    }
+    let committed = fs::read_to_string(path).unwrap_or_default();
+    let differ = |(committed, found): &(&str, &str)| committed != found;
+    if let Some((committed, found)) = committed.lines().zip(found.lines()).find(differ) {
+        panic!("{}: expected\n  {committed}\nfound\n  {found}\nUPDATE_GOLDEN=1 writes the file again", path.display());
+    }
+    assert!(committed == found, "{}: another number of lines, or another end", path.display());
+}
+
 fn scrape(scenario: &str) -> Scrape {
     Machine::built_in(scenario).once(&[CALM])
 }
@@ -71,17 +85,7 @@ fn scrape(scenario: &str) -> Scrape {
 #[test]
 fn every_scenario_gives_its_golden_scrape() {
     for scenario in SCENARIOS {
-        let found = settled(&scrape(scenario).text);
-        if std::env::var_os("UPDATE_GOLDEN").is_some() {
-            fs::create_dir_all(golden(scenario).parent().unwrap()).unwrap();
-            fs::write(golden(scenario), &found).unwrap();
-        }
-        let expected = fs::read_to_string(golden(scenario)).unwrap_or_default();
-        let differ = |(a, b): &(&str, &str)| a != b;
-        if let Some((expected, found)) = expected.lines().zip(found.lines()).find(differ) {
-            panic!("{scenario}: expected\n  {expected}\nfound\n  {found}\nUPDATE_GOLDEN=1 rewrites the golden files");
-        }
-        assert_eq!(expected.lines().count(), found.lines().count(), "{scenario}: another number of lines");
+        assert_committed(&golden(scenario), &settled(&scrape(scenario).text));
     }
 }
 

@@ -8,6 +8,7 @@ mod scrape;
 
 use std::collections::{BTreeSet, HashSet};
 use std::io::Write as _;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -19,6 +20,7 @@ use vram_exporter::internals::metrics_settings;
 use vram_exporter::metrics::{Format, Kind, Unit, families, reference};
 use vram_exporter::snapshot::*;
 
+use crate::golden::assert_committed;
 use machine::*;
 use scrape::Scrape;
 
@@ -76,12 +78,7 @@ fn names_follow_the_rules() {
 
 #[test]
 fn the_reference_document_is_fresh() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/metrics.md");
-    if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        std::fs::write(path, reference()).unwrap();
-    }
-    let committed = std::fs::read_to_string(path).unwrap_or_default();
-    assert!(committed == reference(), "docs/metrics.md is stale: run this test with UPDATE_GOLDEN=1");
+    assert_committed(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/metrics.md")), &reference());
 }
 
 #[test]

@@ -9,6 +9,7 @@ use vram_exporter::metrics::families;
 
 use crate::alerts::shipped;
 use crate::faults::{faults, rounds};
+use crate::golden::assert_committed;
 use crate::harness::{CALM, Exporter, Machine, Scrape, bare, eventually, eventually_or};
 
 /// The names in the TYPE lines. Each has a HELP line too.
@@ -197,10 +198,6 @@ fn the_page_names_the_families_that_alerts_need() {
         "<!-- Generated from deploy/prometheus/rules: `UPDATE_GOLDEN=1 cargo test --test it selection` -->\n\n";
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/choosing-families.md");
     let page = fs::read_to_string(&path).unwrap();
-    let (before, after) = page.split_once(BEGIN).expect("the comment before the table");
-    if std::env::var_os("UPDATE_GOLDEN").is_some_and(|value| value == "1") {
-        fs::write(&path, format!("{before}{BEGIN}{}", generated())).unwrap();
-        return;
-    }
-    assert_eq!(after, generated(), "run with UPDATE_GOLDEN=1 and look at the change");
+    let (before, _) = page.split_once(BEGIN).expect("the comment before the table");
+    assert_committed(&path, &format!("{before}{BEGIN}{}", generated()));
 }
