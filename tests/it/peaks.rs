@@ -140,22 +140,6 @@ fn the_drivers_own_maximum_is_used_where_accounting_is_on() {
 }
 
 #[test]
-fn the_cap_keeps_the_largest_and_sums_the_rest() {
-    let mut scenario = String::from("seed = 1\n[[gpu]]\nmodel = \"H200\"\n");
-    for n in 1..=6 {
-        scenario.push_str(&format!(
-            "[[process]]\npid = {n}00\ngpu = 0\ncommand = [\"job\"]\nmemory = \"{n}GiB\"\ncontext = \"0B\"\n"
-        ));
-    }
-    let scrape = Machine::new(&scenario).once(&["--process.series-limit=2"]);
-    let used: Vec<_> = scrape.all("gpu_process_memory_used_bytes").collect();
-    assert_eq!(used.len(), 3);
-    let other = used.iter().find(|series| series.label("process") == Some("other")).unwrap();
-    assert_eq!((other.label("pid"), other.value), (None, 10.0 * GIB));
-    assert_eq!(scrape.value("vram_exporter_process_series_dropped", &[]), Some(4.0));
-}
-
-#[test]
 fn the_processes_of_a_mig_device_are_shown_on_it_and_nowhere_else() {
     let scenario = r#"
         [[gpu]]
