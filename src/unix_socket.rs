@@ -152,8 +152,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
         std::fs::write(&path, "precious").unwrap();
-        let error = bind(&path, &OPEN).await.unwrap_err();
-        assert!(error.to_string().contains("remove it"), "{error}");
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        for taken in [&path, &link] {
+            let error = bind(taken, &OPEN).await.unwrap_err();
+            assert!(error.kind() == io::ErrorKind::AddrInUse && error.to_string().contains("remove it"), "{error}");
+        }
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
     }
 
@@ -166,6 +170,13 @@ mod tests {
         assert_eq!(mode(&path), 0o600);
         std::fs::remove_file(&path).unwrap();
         std::fs::write(&path, "precious").unwrap();
+        drop(created);
+        assert!(path.exists());
+        std::fs::remove_file(&path).unwrap();
+        // While the first socket is bound, the file of the second one has an inode of its own.
+        let (_first, created) = bind(&path, &OPEN).await.unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let (_second, _kept) = bind(&path, &OPEN).await.unwrap();
         drop(created);
         assert!(path.exists());
     }

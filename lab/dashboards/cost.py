@@ -2,7 +2,7 @@
 
     python3 lab/dashboards/cost.py [--workloads=100,500] [--minutes=370] [--step=30]
 
-The data is that of made.py: machines with eight GPUs, and one workload on each GPU. Every query runs once to warm up and then
+The data is that of made_fleet.py: machines with eight GPUs, and one workload on each GPU. Every query runs once to warm up and then
 three times, with all variables set to All and the range that the dashboard opens with. The median of Prometheus' processor time
 counts, because it does not depend on what else runs on the machine. For 1000 machines, the time is
 extrapolated in a straight line through the two measured points, and never below the larger one. Nothing here is a limit that a check
@@ -23,6 +23,7 @@ sys.path.append(str(Path(__file__).resolve().parents[2] / "tests/judges/dashboar
 import dashboards
 import history
 import made
+import made_fleet
 import week
 from harness import cpu_seconds
 
@@ -64,7 +65,7 @@ def costs(found, workloads, minutes, step):
     end, span = int(time.time()) // 60 * 60, minutes * 60
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        made.backfill(folder, made.of_size(workloads), end, span, step)
+        made.backfill(folder, made_fleet.of_size(workloads), end, span, step)
         with history.serving(folder) as prometheus:
             result = {}
             for file, dashboard in found.items():

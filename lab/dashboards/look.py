@@ -1,9 +1,9 @@
-"""Takes pictures of every dashboard in a Grafana that shows the data of made.py, and lists what is cut off.
+"""Takes pictures of every dashboard in a Grafana that shows the data of made_fleet.py, and lists what is cut off.
 
     python3 lab/dashboards/look.py GRAFANA END FOLDER [--case=CASE …] [--page=PAGE …] [--width=PIXELS …] [--theme=THEME …]
 
-GRAFANA is the address of a Grafana with these dashboards, its data source is the Prometheus of made.py, and END the time in milliseconds
-that made.py prints. The pictures are for a person to look at, and are not compared with anything. FOLDER/found.txt gets a line
+GRAFANA is the address of a Grafana with these dashboards, its data source is the Prometheus of made_fleet.py, and END the time in milliseconds
+that made_fleet.py prints. The pictures are for a person to look at, and are not compared with anything. FOLDER/found.txt gets a line
 for each text that is longer than its place, each list that is longer than its panel, and each panel that shows an error.
 
 It needs Chromium and the websocket-client package.

@@ -110,5 +110,6 @@ mod tests {
         let started = shown(&own, "process_start_time_seconds");
         assert!(started > boot && started <= boot + up + 1.0, "{boot} {started} {up}");
         assert!(shown(&own, "process_threads") >= 2.0);
+        assert!(shown(&own, "process_virtual_memory_bytes") >= shown(&own, "process_resident_memory_bytes"));
     }
 }

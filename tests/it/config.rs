@@ -11,6 +11,8 @@ use vram_exporter::config::{ApiServer, Command, Config, load, reference};
 
 use crate::selection::table_of_alerts;
 
+use crate::golden::assert_committed;
+
 fn root(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
@@ -52,15 +54,6 @@ fn fixtures(kind: &str) -> Vec<PathBuf> {
     found.sort();
     assert!(found.len() >= 3, "{kind}: {found:?}");
     found
-}
-
-/// Compares with a committed file, or writes it if `UPDATE_GOLDEN=1`.
-fn golden(path: &Path, actual: &str) {
-    if std::env::var_os("UPDATE_GOLDEN").is_some_and(|value| value == "1") {
-        std::fs::write(path, actual).unwrap();
-    }
-    let expected = std::fs::read_to_string(path).unwrap_or_default();
-    assert_eq!(actual, expected, "{} is stale: run with UPDATE_GOLDEN=1 and look at the change", path.display());
 }
 
 /// A value for the key that differs from its default and is valid with the defaults of the other keys.
@@ -257,7 +250,7 @@ fn invalid_files_say_what_is_wrong() {
         let message = message.replace(&format!("{}/", path.parent().unwrap().display()), "");
         let mut expected = path.clone().into_os_string();
         expected.push(".expected");
-        golden(Path::new(&expected), &format!("{message}\n"));
+        assert_committed(Path::new(&expected), &format!("{message}\n"));
     }
 }
 
@@ -520,7 +513,7 @@ fn the_reference_is_fresh_and_names_the_families_that_alerts_need() {
     let page = std::fs::read_to_string(&path).unwrap();
     let (_, rest) = page.split_once(WRITTEN).expect("the comment before the part that is written by hand");
     let (written, _) = rest.split_once(TABLE).expect("the comment before the table");
-    golden(&path, &format!("{}{WRITTEN}{written}{TABLE}{}", reference(), table_of_alerts()));
+    assert_committed(&path, &format!("{}{WRITTEN}{written}{TABLE}{}", reference(), table_of_alerts()));
 }
 
 #[test]

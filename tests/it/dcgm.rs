@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
+use crate::golden::assert_committed;
 use crate::harness::{Answer, Exporter, Machine, PATIENCE, Scrape, Series, bare, eventually, finish};
 
 mod facts;
@@ -183,15 +184,7 @@ fn every_naming_gives_its_golden_scrape() {
         let flags: Vec<_> = flags.iter().map(String::as_str).collect();
         let found = settle(&Served::start(&flags).settled().text);
         let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/dcgm").join(format!("{naming}.prom"));
-        if std::env::var_os("UPDATE_GOLDEN").is_some() {
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(&path, &found).unwrap();
-        }
-        let expected = fs::read_to_string(&path).unwrap_or_default();
-        for (expected, found) in expected.lines().zip(found.lines()) {
-            assert_eq!(expected, found, "{naming}: UPDATE_GOLDEN=1 rewrites the golden files");
-        }
-        assert_eq!(expected.lines().count(), found.lines().count(), "{naming}: another number of lines");
+        assert_committed(&path, &found);
     }
 }
 

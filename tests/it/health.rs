@@ -94,22 +94,6 @@ fn every_model_shows_what_it_has() {
 }
 
 #[test]
-fn a_gpu_with_mig_devices_shows_the_same() {
-    let scrape = Machine::built_in("mig-a100").once(&[]);
-    assert_eq!(shown(&scrape, "0"), FAMILIES);
-    assert_eq!((banks(&scrape, "0")[0], link(&scrape, "0")), (Some(640.0), [4.0, 16.0, 4.0, 16.0].map(Some)));
-    assert_eq!(scrape.all("gpu_pcie_link_width").count(), 2, "one for each GPU, none for a MIG device");
-}
-
-#[test]
-fn an_old_driver_shows_what_it_has_and_nothing_at_0() {
-    let scrape = Machine::built_in("old-driver").once(&[]);
-    assert_eq!(shown(&scrape, "0"), FAMILIES[1..]);
-    assert_eq!(info(&scrape, "0"), [None, None]);
-    assert_eq!(faults_but_slow(&scrape), 0.0);
-}
-
-#[test]
 fn the_recovery_action_begins_with_driver_565() {
     for (version, shows) in [("560.35.03", false), ("565.57.01", true), ("610.10", true)] {
         let scenario = format!("driver = {{ version = \"{version}\" }}\n[[gpu]]\nmodel = \"H200\"\n");

@@ -40,16 +40,6 @@ fn gzip_comes_when_asked_for_and_small_bodies_too() {
 }
 
 #[test]
-fn head_has_the_header_and_no_body() {
-    let server = Served::start();
-    for headers in ["", "Accept-Encoding: gzip\r\n"] {
-        let answer = server.ask("HEAD", "/metrics", headers);
-        assert_eq!((answer.status, answer.body.len()), (200, 0));
-        assert_eq!(answer.header("content-type"), "text/plain; version=0.0.4; charset=utf-8");
-    }
-}
-
-#[test]
 fn a_head_has_the_headers_of_a_get_or_omits_them() {
     let server = Served::start();
     server.show(GpuState::Up, "H200", vec![process(1, "train.py", 1 << 30)]);
@@ -117,18 +107,6 @@ fn a_long_scrape_is_streamed_and_complete() {
         assert_eq!(series(&text), series(first.text()));
     }
     assert_eq!(server.get("/metrics").value("vram_exporter_scrapes_total"), "4");
-}
-
-#[test]
-fn a_long_scrape_over_http_1_0_has_a_length() {
-    let server = with_many_processes();
-    server.get("/metrics");
-    let mut stream = TcpStream::connect(server.address).unwrap();
-    stream.write_all(b"GET /metrics HTTP/1.0\r\nHost: test\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    assert!(head.to_lowercase().contains(&format!("content-length: {}", body.len())), "{head}");
 }
 
 #[test]

@@ -292,22 +292,6 @@ async fn a_403_is_a_lack_of_permission_where_it_lasts() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_id_that_a_list_no_longer_holds_is_not_given_to_another_pod() {
-    let server = serving().await;
-    server.put(web());
-    let watch = Watch::start(&server);
-    watch.shows(&[ONE, WEB]).await;
-    watched(&server).await;
-    // An id with two names is shown with neither name, even after the first pod is gone, until the name of that pod is
-    // forgotten.
-    server.delete_unseen("team", "web");
-    server.expire(false);
-    server.cut();
-    server.put(pod("team", "thief", &[("app", "docker://c2")]));
-    watch.shows(&[ONE]).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refused_list_is_counted_and_tried_again() {
     let cases = [
         (401, Reason::NoPermission),
@@ -635,31 +619,6 @@ async fn watches_that_end_at_once_are_started_with_growing_pauses() {
     server.watch_with(None);
     watch.shows(&[ONE]).await;
     assert_eq!(watch.faults(Reason::Connection), watch.all_faults());
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn odd_ids_and_hostile_names_do_no_harm() {
-    let server = ApiServer::start().await;
-    let odd =
-        [("a", "c9"), ("b", "://c9"), ("c", "containerd://"), ("d", ""), ("e", "containerd://x y"), ("", "rkt://c8")];
-    server.put(pod("team", "odd", &odd));
-    server.put(pod("te\"am\n{}", "<b>\u{202e}\0", &[("ma\\in", "rkt://c7")]));
-    server.put(pod("", "", &[("main", "docker://c6")]));
-    server.put(pod("team", &"long".repeat(1000), &[("main", "docker://c5")]));
-    let mut bare = pod("team", "bare", &[]);
-    bare["status"] = serde_json::Value::Null;
-    server.put(bare);
-    let mut restarted = pod("team", "trainer", &[("main", "containerd://c1")]);
-    restarted["status"]["containerStatuses"][0]["lastState"] =
-        json!({"terminated": {"containerID": "containerd://c0"}});
-    restarted["status"]["initContainerStatuses"] =
-        json!([{"name": "init", "state": {"terminated": {"containerID": "containerd://i1"}}}]);
-    server.put(restarted);
-    let watch = Watch::start(&server);
-    let all =
-        [("c0", "team/trainer/main"), ONE, ("i1", "team/trainer/init"), ("c7", "te\"am\n{}/<b>\u{202e}\0/ma\\in")];
-    watch.shows(&all).await;
-    assert_eq!(watch.all_faults(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

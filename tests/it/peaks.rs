@@ -45,14 +45,6 @@ fn the_command_line_is_there_only_when_asked_for() {
 }
 
 #[test]
-fn total_is_the_sum_of_reserved_used_and_free() {
-    let scrape = Machine::new(ONE).once(&[]);
-    let of = |name: &str| scrape.value(&format!("gpu_memory_{name}_bytes"), &[]).unwrap();
-    assert_eq!(of("total"), of("reserved") + of("used") + of("free"));
-    assert_eq!((of("total"), of("reserved")), (150_754_820_096.0, 644_939_776.0));
-}
-
-#[test]
 fn a_peak_between_two_scrapes_is_in_every_scrape_after_it() {
     let machine = Machine::new(ONE);
     let exporter = machine.export(&[]);
@@ -87,21 +79,6 @@ fn a_peak_between_two_scrapes_is_in_every_scrape_after_it() {
         assert_eq!(peak(&scrape), Some(want));
         assert_eq!(process(&scrape, "gpu_process_memory_window_peak_bytes", "777"), Some(want));
     }
-}
-
-#[test]
-fn an_ended_process_keeps_its_peak_and_loses_its_memory() {
-    let machine = Machine::new(ONE);
-    machine.control("[[process]]\npid = 9\ngpu = 0\ncommand = [\"short\"]\nmemory = \"3GiB\"\n");
-    let exporter = machine.export(&[]);
-    let held = 3.0 * GIB + CONTEXT;
-    exporter.scrape_until("the process", |s| process(s, "gpu_process_memory_used_bytes", "9") == Some(held));
-    machine.control("");
-    let after = exporter.scrape_until("its end", |s| process(s, "gpu_process_memory_used_bytes", "9").is_none());
-    assert_eq!(process(&after, "gpu_process_memory_peak_bytes", "9"), Some(held));
-    assert_eq!(process(&after, "gpu_process_memory_window_peak_bytes", "9"), Some(held));
-    assert!(process(&after, "gpu_process_start_time_seconds", "9").is_none());
-    assert!(after.all("gpu_process_info").any(|info| info.label("pid") == Some("9")));
 }
 
 #[test]
@@ -147,24 +124,6 @@ fn a_reused_pid_never_shows_the_owner_or_the_peak_of_the_one_before() {
 }
 
 #[test]
-fn a_process_in_two_lists_is_counted_once() {
-    let scenario = ONE.replace("gpu = 0\nuser", "gpu = 0\ntype = [\"compute\", \"graphics\"]\nuser");
-    let scrape = Machine::new(&scenario).once(&[]);
-    assert_eq!(scrape.all("gpu_process_memory_used_bytes").count(), 1);
-    assert_eq!(scrape.value("gpu_process_memory_used_bytes", &[("type", "compute")]), Some(2.0 * GIB + CONTEXT));
-    assert_eq!(scrape.value("gpu_memory_unattributed_bytes", &[]), Some(8.0 * MIB));
-}
-
-#[test]
-fn unknown_memory_has_no_series_and_leaves_no_unattributed_memory() {
-    let scrape = Machine::new(&ONE.replace("\"2GiB\"", "\"unknown\"")).once(&[]);
-    assert_eq!(scrape.all("gpu_process_info").count(), 1);
-    assert_eq!(scrape.all("gpu_process_memory_used_bytes").count(), 0);
-    assert_eq!(scrape.all("gpu_process_memory_peak_bytes").count(), 0);
-    assert_eq!(scrape.all("gpu_memory_unattributed_bytes").count(), 0);
-}
-
-#[test]
 fn the_drivers_own_maximum_is_used_where_accounting_is_on() {
     let scenario = ONE.replace("model = \"H200\"", "model = \"H200\"\naccounting = true").replace(
         "memory = \"2GiB\"",
@@ -178,22 +137,6 @@ fn the_drivers_own_maximum_is_used_where_accounting_is_on() {
     exporter.scrape_until("the driver's maximum", |s| {
         process(s, "gpu_process_memory_peak_bytes", "4242") == Some(accounted)
     });
-}
-
-#[test]
-fn the_cap_keeps_the_largest_and_sums_the_rest() {
-    let mut scenario = String::from("seed = 1\n[[gpu]]\nmodel = \"H200\"\n");
-    for n in 1..=6 {
-        scenario.push_str(&format!(
-            "[[process]]\npid = {n}00\ngpu = 0\ncommand = [\"job\"]\nmemory = \"{n}GiB\"\ncontext = \"0B\"\n"
-        ));
-    }
-    let scrape = Machine::new(&scenario).once(&["--process.series-limit=2"]);
-    let used: Vec<_> = scrape.all("gpu_process_memory_used_bytes").collect();
-    assert_eq!(used.len(), 3);
-    let other = used.iter().find(|series| series.label("process") == Some("other")).unwrap();
-    assert_eq!((other.label("pid"), other.value), (None, 10.0 * GIB));
-    assert_eq!(scrape.value("vram_exporter_process_series_dropped", &[]), Some(4.0));
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use pulldown_cmark::{CowStr, Event, Options, Parser, Tag, TagEnd, html};
 
 use crate::alerts::shipped;
+use crate::golden::assert_committed;
 use crate::web::Served;
 
 const SOURCE: &str = "docs/runbook.md";
@@ -101,12 +102,7 @@ fn generated(markdown: &str) -> String {
 #[test]
 fn the_served_runbook_is_that_of_the_documentation() {
     let page = generated(&fs::read_to_string(file(SOURCE)).unwrap());
-    if std::env::var_os("UPDATE_GOLDEN").is_some_and(|value| value == "1") {
-        fs::write(file(PAGE), &page).unwrap();
-        return;
-    }
-    let committed = fs::read_to_string(file(PAGE)).unwrap();
-    assert!(page == committed, "{PAGE} is stale: run this test with UPDATE_GOLDEN=1 and look at the change");
+    assert_committed(&file(PAGE), &page);
 }
 
 #[test]

@@ -50,23 +50,6 @@ impl Served {
     }
 
     pub(crate) fn within(limits: Limits, telemetry_path: &str, change: impl FnOnce(&mut HttpState)) -> Self {
-        let local = |runtime: &Runtime| {
-            runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap().try_into().unwrap()
-        };
-        Self::build(limits, telemetry_path, change, local)
-    }
-
-    /// Serves on a listener that the test provides.
-    pub(crate) fn on(limits: Limits, listen: impl FnOnce(&Runtime) -> Listener) -> Self {
-        Self::build(limits, "/metrics", |_| (), listen)
-    }
-
-    fn build(
-        limits: Limits,
-        telemetry_path: &str,
-        change: impl FnOnce(&mut HttpState),
-        listen: impl FnOnce(&Runtime) -> Listener,
-    ) -> Self {
         let (snapshot, faults) = (Snapshot::new(), Arc::new(Faults::default()));
         let settings =
             Settings { stale_after: Duration::from_secs(600), ..metrics_settings(&Config::default(), Some(true)) };
@@ -78,8 +61,9 @@ impl Served {
         let thread_name = thread_name();
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         let runtime = runtime.worker_threads(2).thread_name(&thread_name).enable_all().build().unwrap();
-        let listener = listen(&runtime);
-        let address = listener.name().parse().unwrap_or(SocketAddr::from(([127, 0, 0, 1], 0)));
+        let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
+        let listener: Listener = listener.try_into().unwrap();
+        let address = listener.name().parse().unwrap();
         let (stop, stopped) = oneshot::channel();
         let guard = Arc::new(Guard::open(None, |_| ()).unwrap());
         let server = Server::new(router(state), guard, limits, faults.clone());

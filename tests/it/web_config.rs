@@ -3,7 +3,6 @@
 
 mod differs;
 mod handshakes;
-mod hostile;
 mod originals;
 mod passwords;
 pub(crate) mod pki;

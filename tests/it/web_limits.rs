@@ -2,14 +2,11 @@
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::os::unix::fs::PermissionsExt as _;
-use std::os::unix::net::{UnixListener, UnixStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::harness::PATIENCE;
 use crate::web::{Answer, LIMITS, Served, ask, connect_from, process};
-use vram_exporter::config::ListenAddress;
 use vram_exporter::faults::{Reason, Source};
 use vram_exporter::http::{Limits, Listener};
 use vram_exporter::snapshot::GpuState;
@@ -403,62 +400,4 @@ fn a_shutdown_waits_only_for_responses_under_way() {
     assert!(whole.ends_with(b"0\r\n\r\n"), "the response was cut off");
     assert_eq!((read_to_close(&idle), read_to_close(&silent)), (vec![], vec![]));
     server.runtime.block_on(async { tokio::time::timeout(PATIENCE, server.ended).await }).unwrap().unwrap();
-}
-
-// ---- socket files
-// ----------------------------------------------------------------------------------------------------
-
-fn bind(server: &Served, path: &std::path::Path) -> std::io::Result<Listener> {
-    server.runtime.block_on(Listener::bind(&ListenAddress::Unix(path.to_owned())))
-}
-
-#[test]
-fn a_socket_file_serves_and_is_removed_with_its_listener() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("exporter.sock");
-    let server =
-        Served::on(LIMITS, |runtime| runtime.block_on(Listener::bind(&ListenAddress::Unix(path.clone()))).unwrap());
-    let mode = std::fs::metadata(&path).unwrap().permissions().mode();
-    assert_eq!(mode & 0o777, 0o666, "the folder decides which users may connect");
-    let mut stream = UnixStream::connect(&path).unwrap();
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n").unwrap();
-    let mut bytes = Vec::new();
-    stream.read_to_end(&mut bytes).unwrap();
-    let answer = Answer::parse(&bytes, "GET");
-    assert_eq!(answer.value("vram_exporter_nvml_up"), "0");
-    assert!(bind(&server, &path).is_err(), "another listener has the path");
-    server.stop.send(()).unwrap();
-    server.runtime.block_on(server.ended).unwrap();
-    assert!(!path.exists());
-}
-
-#[test]
-fn a_socket_file_of_another_listener_is_left_alone() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("exporter.sock");
-    let server = served(LIMITS);
-    let first = bind(&server, &path).unwrap();
-    std::fs::remove_file(&path).unwrap();
-    // While the old socket is bound, the new file gets an inode of its own.
-    let _second = bind(&server, &path).unwrap();
-    drop(first);
-    assert!(UnixStream::connect(&path).is_ok());
-}
-
-#[test]
-fn an_abandoned_socket_is_replaced_and_any_other_file_is_not() {
-    let folder = tempfile::tempdir().unwrap();
-    let server = served(LIMITS);
-    let abandoned = folder.path().join("abandoned.sock");
-    drop(UnixListener::bind(&abandoned).unwrap());
-    assert!(abandoned.exists());
-    assert!(bind(&server, &abandoned).is_ok());
-    let regular = folder.path().join("regular");
-    std::fs::write(&regular, "kept").unwrap();
-    let link = folder.path().join("link");
-    std::os::unix::fs::symlink(&regular, &link).unwrap();
-    for taken in [&regular, &link] {
-        assert_eq!(bind(&server, taken).unwrap_err().kind(), ErrorKind::AddrInUse);
-    }
-    assert_eq!(std::fs::read_to_string(&regular).unwrap(), "kept");
 }

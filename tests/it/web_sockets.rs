@@ -3,6 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -53,6 +54,8 @@ fn a_socket_file_serves_beside_an_address_and_is_removed_at_the_end() {
     let exporter = Exporter::start(bare(&[NO_LIBRARY, &flag]));
     let through = eventually("the socket answers", || get_through(&socket, "/metrics").ok());
     assert!(through.contains("\nvram_exporter_nvml_up 0\n"));
+    let mode = std::fs::metadata(&socket).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o666, "the folder decides which users may connect");
     assert_eq!(exporter.get("/healthz").unwrap().status, 200);
     assert!(exporter.terminate().success());
     assert!(!socket.exists());

@@ -89,20 +89,6 @@ fn peaks_between_two_reports_are_kept_and_a_reset_lowers_nothing() {
 }
 
 #[test]
-fn silence_hides_the_values_until_the_next_message() {
-    let (site, exporter, uuid) = Site::with_self(4 * GIB);
-    let mut client = Client::silent(&site.socket);
-    client.report(&uuid, r#""allocated_bytes":100,"reserved_bytes":200"#);
-    exporter.scrape_until("the report", |s| s.all(ALLOCATED).count() == 1);
-    let scrape = exporter.scrape_until("silence", |s| s.all(ALLOCATED).count() == 0);
-    assert_eq!(reported(&scrape), Vec::<&str>::new());
-    client.send(ALIVE);
-    exporter.scrape_until("the same values", |s| value(s, ALLOCATED, std::process::id()) == Some(100));
-    drop(client);
-    exporter.scrape_until("the end of the connection", |s| reported(s).is_empty());
-}
-
-#[test]
 fn while_more_is_reserved_than_used_nothing_is_shown_and_it_is_counted() {
     let (site, exporter, uuid) = Site::with_self(4 * GIB);
     let mut client = site.connect();
@@ -138,19 +124,4 @@ fn a_device_that_the_process_does_not_use_is_not_shown_and_is_counted() {
     let shown: Vec<_> = scrape.all(ALLOCATED).map(|series| (series.label("gpu").unwrap(), series.value)).collect();
     assert_eq!(shown, [("0", 1.0)]);
     assert_eq!(scrape.all("gpu_memory_needed_bytes").count(), 0);
-}
-
-#[test]
-fn without_process_series_only_sums_are_shown() {
-    let site = Site::new();
-    site.list(&[(std::process::id(), 4 * GIB)]);
-    let exporter = Exporter::start(site.command(&["--process.series=false"]));
-    exporter.scrape_until("the workload", |s| s.all("gpu_workload_memory_used_bytes").count() == 1);
-    let uuid = uuid(&exporter, 0);
-    let mut client = site.connect();
-    client.report(&uuid, &format!(r#""allocated_bytes":100,"reserved_bytes":{GIB}"#));
-    let scrape = exporter.scrape_until("the sums", |s| !reported(s).is_empty());
-    let expected =
-        ["gpu_workload_allocator_allocated_bytes", "gpu_workload_allocator_reserved_bytes", "gpu_memory_needed_bytes"];
-    assert_eq!(reported(&scrape), expected);
 }

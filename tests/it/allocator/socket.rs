@@ -27,22 +27,6 @@ fn mode_and_group_are_those_of_the_configuration_and_the_file_goes_with_the_expo
 }
 
 #[test]
-fn the_socket_of_an_exporter_that_was_killed_is_replaced() {
-    let (site, exporter, uuid) = Site::with_self(4 * GIB);
-    let mut client = site.connect();
-    exporter.signal(nix::sys::signal::Signal::SIGKILL);
-    // The client notices that the exporter has ended.
-    let mut rest = Vec::new();
-    assert_eq!(client.lines.read_to_end(&mut rest).unwrap_or(0), 0);
-    drop(exporter);
-    assert!(site.socket.exists(), "nobody removed it");
-    let exporter = site.export();
-    let mut client = site.connect();
-    client.report(&uuid, r#""allocated_bytes":9"#);
-    exporter.scrape_until("the value", |s| value(s, ALLOCATED, std::process::id()) == Some(9));
-}
-
-#[test]
 fn a_file_that_is_not_a_socket_is_kept_and_the_error_says_what_to_do() {
     let site = Site::new();
     std::fs::write(&site.socket, "precious").unwrap();
@@ -51,15 +35,6 @@ fn a_file_that_is_not_a_socket_is_kept_and_the_error_says_what_to_do() {
     assert!(!output.status.success());
     assert!(error.contains("--allocator.socket") && error.contains("remove it"), "{error}");
     assert_eq!(std::fs::read_to_string(&site.socket).unwrap(), "precious");
-}
-
-#[test]
-fn a_second_exporter_does_not_take_the_socket_of_the_first() {
-    let (site, _exporter, _) = Site::with_self(GIB);
-    let output = finish(site.command(&["--web.listen-address=127.0.0.1:0"]).stdin(Stdio::null()));
-    assert!(!output.status.success());
-    assert!(String::from_utf8_lossy(&output.stderr).contains("--allocator.socket"));
-    site.connect();
 }
 
 #[test]

@@ -4,7 +4,6 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use axum::http::HeaderMap;
 use web_config::{ErrorKind, Event, Guard, Refusal};
@@ -217,36 +216,6 @@ async fn demands_on_client_certificates_stay_while_the_server_runs() {
         pki.config(&after);
         assert!(guard.reload().unwrap(), "{after}");
     }
-}
-
-#[tokio::test]
-async fn the_watch_detects_a_replaced_symlink() {
-    let pki = Pki::new();
-    for folder in ["first", "second"] {
-        fs::create_dir(pki.at(folder)).unwrap();
-        pki.leaf(&pki.ca, "server", &SERVER);
-        fs::rename(pki.at("server.crt"), pki.at(folder).join("tls.crt")).unwrap();
-        fs::rename(pki.at("server.key"), pki.at(folder).join("tls.key")).unwrap();
-    }
-    let turn = |to: &str| {
-        std::os::unix::fs::symlink(pki.at(to), pki.at("turning")).unwrap();
-        fs::rename(pki.at("turning"), pki.at("data")).unwrap();
-    };
-    turn("first");
-    let text = "tls_server_config:\n  cert_file: data/tls.crt\n  key_file: data/tls.key\n";
-    fs::write(pki.at("web.yml"), text).unwrap();
-    let guard = Arc::new(open(&pki.at("web.yml")).unwrap());
-    let before = guard.tls().unwrap();
-    let watching = tokio::spawn(guard.clone().watch());
-    turn("second");
-    for _ in 0..200 {
-        if !Arc::ptr_eq(&before, &guard.tls().unwrap()) {
-            watching.abort();
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    panic!("the watch did not detect the new certificate");
 }
 
 #[tokio::test]

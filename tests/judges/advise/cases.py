@@ -1,12 +1,21 @@
-"""Workloads that were made for one question each, with the answer as the author of the case knows it."""
+"""Workloads that were made for one question each, with the answer as the author of the case knows it.
+
+Figures without a sum beside them follow from docs/advise.md and the numbers in the case: scrape n of a target is at BEGIN + 60 n + its
+offset, interval k ends at BEGIN + 900 k, and an ended workload is shown for LINGER more scrapes.
+"""
 
 from backfill import Run
-from fleet import DAY, MIB, RECUT, RENAMED, SCRAPES
+from fleet import BEGIN, DAY, MIB, RECUT, RENAMED, SCRAPES
 from workloads import GIB, Process, Stay, plain, pod, stay
 
 # The length of an interval in scrapes: 14 days have intervals of 900 s.
 INTERVAL = 15
 LAST = SCRAPES - 1
+HOSTILE = ('a"b\\c', "line\nbreak", "<script>alert(1)</script>", "=1+1", "comma,semi;tab\t", "\x1b[31mred", "ünïcödé 🜁", "{}", "- a: b #", "'", "|pipe|", " ", "x" * 128)
+
+
+class Whole(dict):
+    """An answer with every field of the workload except its name: no other one may be there."""
 
 
 def cases(fleet):
@@ -36,11 +45,11 @@ def interruptions(fleet):
     yield "a restart that resets a counter", [made], {
         "out_of_memory": 3, "peak_bytes": 6 * GIB, "advice_bytes": None, "reason": "failed_allocations"}
 
-    work = plain("slurm:9001", "slurm", "ada", "slurm:9001")
+    work = plain("slurm:9001", "slurm", "ada")
     made = stay(work, on, [(at, at, 3 * GIB) for at in range(10, 10 + 99 * 70, 70)])
     made.peaks = made.peaks[:99]
     yield "five days with 99 samples", [made], {"samples": 99, "reason": "too_few_samples", "advice_bytes": None, "action": "none"}
-    work = plain("slurm:9002", "slurm", "ada", "slurm:9002")
+    work = plain("slurm:9002", "slurm", "ada")
     made = stay(work, on, [(at, at, 3 * GIB) for at in range(10, 10 + 100 * 70, 70)])
     made.peaks = made.peaks[:100]
     yield "five days with 100 samples", [made], {"samples": 100, "reason": "peak_plus_15_percent", "advice_bytes": (3 * GIB * 115 + 99) // 100}
@@ -48,7 +57,7 @@ def interruptions(fleet):
     # GPU 0 is scraped at the ends of intervals: interval k ends with scrape SCRAPES - 15 k.
     end = SCRAPES - 300 * INTERVAL
     for name, intervals, answer in (("a span of 3 h", 12, "peak_plus_15_percent"), ("a span of 2 h 45 min", 11, "too_short")):
-        work = plain(f"slurm:{9003 + intervals}", "slurm", "bob", f"slurm:{9003 + intervals}")
+        work = plain(f"slurm:{9003 + intervals}", "slurm", "bob")
         made = stay(work, on, [(end - intervals * INTERVAL, end, 2 * GIB)])
         made.peaks = made.peaks[:1]
         yield name, [made], {"span_seconds": intervals * 900, "samples": intervals * INTERVAL + 1, "reason": answer}
@@ -69,14 +78,24 @@ def devices(fleet):
     budgets = [(0, RENAMED[0], 60 * GIB), (RENAMED[1], LAST, 55 * GIB)]
     made = stay(work, on, [(0, LAST, 20 * GIB)], {RENAMED[0] - 900: peak}, limits={"annotation": budgets})
     made.processes = [Process(501, "serve.py")]
-    # The budget was lowered when the node was renamed.
-    yield "a renamed node", [made], {"runs": 1, "devices": 1, "devices_now": 1, "peak_bytes": peak, "current_bytes": 55 * GIB}
+    # The budget was lowered when the node was renamed. Of 20,160 scrapes, two are in the gap; one more is under the new name in an interval in
+    # which the old one has 12. The peak is 724,272 s after the beginning: 804.7 intervals. 115 % of it are 50,626,927,015 bytes: 0.592 of the
+    # total, 48,281.7 MiB, 0.5960 of the allocatable memory, and 0.5895 of it without 520 MiB. A half of the GPU as MIG has less.
+    yield "a renamed node", [made], Whole(runs=1, devices=1, devices_now=1, samples=20_157, first=BEGIN + 900, last=BEGIN + 1344 * 900,
+        span_seconds=1343 * 900, driver_peak_bytes=peak, peak_from=BEGIN + 804 * 900, peak_until=BEGIN + 805 * 900, intervals=1344,
+        intervals_near_peak=1, basis="driver", peak_bytes=peak, current_bytes=55 * GIB, current_source="annotation",
+        advice_bytes=50_626_927_015, action="lower", reason="peak_plus_15_percent", freed_bytes=55 * GIB - 50_626_927_015, units={
+            "device_total_bytes": 85_520_809_984, "device_allocatable_bytes": 84_943_044_608,
+            "board": {"name": "NVIDIA H100 80GB HBM3", "allocatable_bytes": 84_943_044_608},
+            "mig_profile": {"name": "7g.80gb", "allocatable_bytes": (80_896 - 16) * MIB, "seen": False}, "kai_gpu_fraction": 0.6,
+            "kai_gpu_memory_mib": 48_282, "hami_gpumem_mib": 48_282, "torch_memory_fraction": 0.5895, "xla_client_mem_fraction": 0.5895,
+            "vllm_gpu_memory_utilization": 0.596, "processes": 1, "outside_bytes": 520 * MIB, "outside_assumed": True})  # fmt: skip
 
     # The larger process must not count twice because it has two names.
     before, after = RENAMED
     parts = [(number, [Run(before - 900, after + 900, amount * GIB)]) for number, amount in ((601, 9), (602, 2))]
     outside, failed = [Run(before - 900, after + 900, 0)], [Run(before - 900, before - 500, 0), Run(before - 499, after + 900, 3)]
-    made = stay(plain("slurm:9050", "slurm", "ada", "slurm:9050"), on, [(before - 900, after + 900, 30 * GIB)], count=2)
+    made = stay(plain("slurm:9050", "slurm", "ada"), on, [(before - 900, after + 900, 30 * GIB)], count=2)
     made.processes = [Process(number, "rank.py", None, {"pytorch": runs}, outside, {"pytorch": failed} if number == 601 else {}) for number, runs in parts]
     yield "two processes on a renamed node", [made], {"peak_bytes": 11 * GIB, "basis": "allocator", "out_of_memory": 3, "reason": "failed_allocations"}
 
@@ -89,11 +108,20 @@ def devices(fleet):
     peak = 15 * GIB + 9
     first = stay(pod("cases", "cut-0", "main", "cut"), half, [(0, RECUT[0], 9 * GIB)], {500: peak}, limits={"mig": half.total})
     second = stay(pod("cases", "cut-0", "main", "cut"), fifth, [(RECUT[1] + 5, LAST, 6 * GIB)], limits={"mig": fifth.total})
-    expected = {"runs": 2, "devices": 2, "devices_now": 1, "peak_bytes": peak, "current_bytes": fifth.total, "current_source": "mig", "action": "keep"}
-    yield "MIG devices cut anew", [first, second], expected
+    # Scrapes 0 to 8940 and 8955 to 20159; the peak is 30,008 s after the beginning: 33.3 intervals. 115 % of it are 18,522,046,475 bytes: more
+    # than 1g.10gb has, 17,664.00001 MiB, 0.8792 of the device, and 0.8534 of it without 520 MiB.
+    yield "MIG devices cut anew", [first, second], Whole(runs=2, devices=2, devices_now=1, samples=8941 + 11_205, first=BEGIN + 900,
+        last=BEGIN + 1344 * 900, span_seconds=1343 * 900, driver_peak_bytes=peak, peak_from=BEGIN + 33 * 900, peak_until=BEGIN + 34 * 900,
+        intervals=1344, intervals_near_peak=1, basis="driver", peak_bytes=peak, current_bytes=20_089 * MIB, current_source="mig",
+        advice_bytes=18_522_046_475, action="keep", reason="peak_plus_15_percent", freed_bytes=0, units={
+            "device_total_bytes": 20_089 * MIB, "device_allocatable_bytes": 20_089 * MIB,
+            "board": {"name": "NVIDIA L4", "allocatable_bytes": (23_034 - 484) * MIB},
+            "mig_profile": {"name": "1g.20gb", "allocatable_bytes": 20_089 * MIB, "seen": True}, "kai_gpu_memory_mib": 17_665,
+            "hami_gpumem_mib": 17_665, "torch_memory_fraction": 0.8534, "xla_client_mem_fraction": 0.8534,
+            "vllm_gpu_memory_utilization": 0.8792, "processes": 1, "outside_bytes": 520 * MIB, "outside_assumed": True})  # fmt: skip
 
     four = fleet.nodes["east/a100-c"]
-    work = plain("slurm:9100", "slurm", "nora", "slurm:9100")
+    work = plain("slurm:9100", "slurm", "nora")
     made = [stay(work, on, [(DAY, LAST, (5 + number) * GIB + number)]) for number, on in enumerate(four)]
     yield "a job on four GPUs", made, {"runs": 4, "devices": 4, "devices_now": 4, "peak_bytes": 8 * GIB + 3}
 
@@ -109,7 +137,17 @@ def devices(fleet):
         yield f"an equal name in cluster {cluster}", [made], {"cluster": cluster, "runs": 1, "peak_bytes": amount}
 
     [lab] = fleet.nodes["/lab"]
-    yield "a simulated GPU without cluster", [stay(plain("user:lab", "user", "lab"), lab, [(0, 999, GIB)])], {"simulated": True, "peak_bytes": GIB}
+    # The last scrape is 60,323 s after the beginning: 67.03 intervals. 115 % of 1 GiB are 1177.6 MiB: 0.0511 of 23,034 MiB, 0.0522 of 22,550 MiB,
+    # and 0.0408 of these without 256 MiB, the most that is assumed to be outside of an allocator: a quarter of the peak.
+    yield "a simulated GPU without cluster", [stay(plain("user:lab", "user", "lab"), lab, [(0, 999, GIB)])], Whole(
+        runs=1, devices=1, devices_now=0, samples=1006, first=BEGIN + 900, last=BEGIN + 68 * 900, span_seconds=67 * 900,
+        driver_peak_bytes=GIB, peak_from=BEGIN, peak_until=BEGIN + 900, intervals=68, intervals_near_peak=68, basis="driver", peak_bytes=GIB,
+        simulated=True, current_bytes=22_550 * MIB, current_source="device", advice_bytes=1_234_803_098, action="lower",
+        reason="peak_plus_15_percent", freed_bytes=0, units={
+            "device_total_bytes": 23_034 * MIB, "device_allocatable_bytes": 22_550 * MIB,
+            "board": {"name": "Tesla T4", "allocatable_bytes": 15_360 * MIB}, "kai_gpu_fraction": 0.06, "kai_gpu_memory_mib": 1178,
+            "hami_gpumem_mib": 1178, "torch_memory_fraction": 0.0408, "xla_client_mem_fraction": 0.0408,
+            "vllm_gpu_memory_utilization": 0.0522, "processes": 1, "outside_bytes": 256 * MIB, "outside_assumed": True})  # fmt: skip
 
 
 def amounts(fleet):
@@ -119,7 +157,7 @@ def amounts(fleet):
     levels = [(INTERVAL * 10 + 3, INTERVAL * 30, GIB)]
     spikes = {INTERVAL * 12 + 7: peak * 95 // 100, INTERVAL * 14 + 7: peak * 95 // 100 - 1, INTERVAL * 16 + 7: peak, INTERVAL * 18 + 7: peak}
     made = stay(plain("unit:near.service", "systemd"), on, levels, spikes)
-    yield "near the peak", [made], {"intervals_near_peak": 3, "peak_bytes": peak}
+    yield "near the peak", [made], {"intervals_near_peak": 3, "peak_bytes": peak, "peak_from": BEGIN + 16 * 900}
 
     # Two processes at the same time need the sum of both, and the third one followed later.
     outside = [Run(0, 4000, 400 * MIB)]
@@ -127,10 +165,20 @@ def amounts(fleet):
         Process(number, "ddp.py", [Run(first, last, 12 * GIB)], {"pytorch": [Run(first, last, (4 + number) * GIB)]}, outside)
         for number, first, last in ((1, 0, 3000), (2, 0, 3000), (3, 3001, 4000))
     ]
-    made = stay(plain("slurm:9200", "slurm", "zoë", "slurm:9200"), on, [(0, 3000, 24 * GIB), (3001, 4000, 12 * GIB)], processes=processes, count=2)
+    made = stay(plain("slurm:9200", "slurm", "zoë"), on, [(0, 3000, 24 * GIB), (3001, 4000, 12 * GIB)], processes=processes, count=2)
+    # The last scrape with both is 180,059 s after the beginning, the last of all 240,419 s: 200.1 and 267.1 intervals. 115 % of the need are
+    # 17,017,130,189 bytes: 16,228.8 MiB, 0.1129 of the total, 0.1133 of the allocatable memory, and 0.1077 of it without twice 400 MiB.
     need = (6 + 7) * GIB + 800 * MIB
-    expected = {"basis": "allocator", "peak_bytes": need, "allocated_peak_bytes": 7 * GIB, "frameworks": ["pytorch"], "driver_peak_bytes": 24 * GIB}
-    yield "two processes of three at a time", [made], expected
+    yield "two processes of three at a time", [made], Whole(runs=1, devices=1, devices_now=0, samples=4007, first=BEGIN + 900,
+        last=BEGIN + 268 * 900, span_seconds=267 * 900, driver_peak_bytes=24 * GIB, peak_from=BEGIN, peak_until=BEGIN + 900, intervals=268,
+        intervals_near_peak=201, basis="allocator", peak_bytes=need, allocated_peak_bytes=7 * GIB, frameworks=["pytorch"],
+        current_bytes=150_109_880_320, current_source="device", advice_bytes=17_017_130_189, action="lower",
+        reason="peak_plus_15_percent", freed_bytes=0, units={
+            "device_total_bytes": 150_754_820_096, "device_allocatable_bytes": 150_109_880_320,
+            "board": {"name": "NVIDIA L4", "allocatable_bytes": (23_034 - 484) * MIB},
+            "mig_profile": {"name": "1g.18gb", "allocatable_bytes": (16_384 - 16) * MIB, "seen": False}, "kai_gpu_fraction": 0.12,
+            "kai_gpu_memory_mib": 16_229, "hami_gpumem_mib": 16_229, "torch_memory_fraction": 0.1077, "xla_client_mem_fraction": 0.1077,
+            "vllm_gpu_memory_utilization": 0.1133, "processes": 2, "outside_bytes": 400 * MIB})  # fmt: skip
 
     # A process in which two frameworks report.
     both = Process(5, "both.py", None, {"pytorch": [Run(0, 900, 3 * GIB)], "jax": [Run(0, 900, 5 * GIB)]}, [Run(0, 900, GIB)])
@@ -144,7 +192,7 @@ def amounts(fleet):
 
 
 def pools(fleet):
-    [_, on, _] = fleet.nodes["east/h100-b"]
+    [on] = fleet.nodes["east/h100-b"]
     yield "vLLM without a client", [stay(pod("cases", "vllm", "main"), on, [(0, LAST, 30 * GIB)], processes=[Process(1, "vllm.entrypoints.openai.api_server")])], {
         "preallocates": "vllm", "reason": "preallocated", "advice_bytes": None, "peak_bytes": 30 * GIB}  # fmt: skip
     three = on.allocatable * 3 // 4 + 300 * MIB
@@ -152,23 +200,27 @@ def pools(fleet):
         "preallocates": "share_75", "reason": "preallocated", "advice_bytes": None}  # fmt: skip
     full = on.allocatable * 95 // 100
     yield "a full GPU", [stay(plain("user:full", "user", "full"), on, [(0, DAY, full)], processes=[Process(3, "python3")])], {"preallocates": "share_93"}
+    beyond = {"name": "NVIDIA H100 80GB HBM3", "allocatable_bytes": on.allocatable, "larger_board": {"name": "NVIDIA H200", "allocatable_bytes": 150_109_880_320}}
     climbing = stay(plain("user:climb", "user", "climb"), on, [(0, DAY, full // 2), (DAY + 1, 2 * DAY, full)], processes=[Process(4, "python3")])
-    yield "a full GPU that was not full from the start", [climbing], {"reason": "exceeds_device", "advice_bytes": None, "peak_bytes": full, "action": "none"}
+    yield "a full GPU that was not full from the start", [climbing], {
+        "reason": "exceeds_device", "advice_bytes": None, "peak_bytes": full, "action": "none", "beyond": beyond}  # fmt: skip
     # A floor that rises by 1.2 GiB a day, under a daily batch, is a leak: the peak is not what it will need.
     leaking = [(hour * 60, hour * 60 + 59, 5 * GIB + hour * GIB // 20) for hour in range(200)]
     leak = stay(plain("user:leak", "user", "leak"), on, leaking, {day * DAY + 300: 5 * GIB + (day * DAY + 300) * GIB // 1200 + GIB for day in range(8)})
-    yield "a leak", [leak], {"reason": "rising", "advice_bytes": None, "action": "none", "freed_bytes": 0}
+    # Of 801 intervals, the last eighth begins in hour 175: 175 GiB / 20 more in seven eighths of 801 quarters of an hour.
+    yield "a leak", [leak], {"reason": "rising", "advice_bytes": None, "action": "none", "freed_bytes": 0, "rising_bytes_per_hour": 53_620_108}
     restarted = [(hour * 60, hour * 60 + 59, 5 * GIB + hour % 24 * GIB // 2) for hour in range(200)]
     yield "a leak that a nightly restart undoes", [stay(plain("user:nightly", "user", "nightly"), on, restarted)], {"reason": "peak_plus_15_percent"}
     steps = [stay(pod("cases", f"step-{number}", "main", "step"), on, [(number * DAY, number * DAY + 900, (9 + number) * GIB)]) for number in range(8)]
     yield "runs of which each takes more", steps, {"runs": 8, "devices": 1, "peak_bytes": 16 * GIB, "reason": "peak_plus_15_percent"}
     died = Process(7, "died.py", None, {"pytorch": [Run(0, DAY, full - GIB)]}, [Run(0, DAY, GIB)], {"pytorch": [Run(0, 60, 0), Run(61, DAY, 2)]})
     yield "failed allocations on a full GPU", [stay(plain("user:died", "user", "died"), on, [(0, DAY, full + 1)], processes=[died])], {
-        "reason": "failed_allocations", "out_of_memory": 2, "advice_bytes": None, "action": "raise"}
+        "reason": "failed_allocations", "out_of_memory": 2, "advice_bytes": None, "action": "raise", "beyond": beyond}
     # 43.74 GiB and 15 % are 50.30: no advice for a job that died there.
     killed = stay(plain("user:killed", "user", "killed"), on, [(0, DAY, 4374 * GIB // 100)])
     killed.short = [DAY]
-    yield "a process that ended at the limit", [killed], {"reason": "shortage", "advice_bytes": None, "action": "none", "peak_bytes": 4374 * GIB // 100}
+    yield "a process that ended at the limit", [killed], {
+        "reason": "shortage", "advice_bytes": None, "action": "none", "peak_bytes": 4374 * GIB // 100, "last_shortage": BEGIN + 86_400}  # fmt: skip
     old = stay(plain("user:old", "user", "old"), on, [(-DAY, DAY, 5 * GIB)])
     old.short = [-3]
     yield "a shortage before the range", [old], {"reason": "peak_plus_15_percent"}
@@ -181,7 +233,7 @@ def pools(fleet):
 
 
 def budgets(fleet):
-    [t4, _] = fleet.nodes["west/t4-e"]
+    [t4] = fleet.nodes["west/t4-e"]
     gpu = fleet.nodes["east/h200-a"][2]
 
     def made(name, amount, limits, on=gpu, **more):
@@ -203,24 +255,14 @@ def budgets(fleet):
 
 
 def names(fleet):
-    [on, *_] = fleet.nodes["west/l4-d"]
-    hostile = ('a"b\\c', "line\nbreak", "<script>alert(1)</script>", "=1+1", "comma,semi;tab\t", "\x1b[31mred", "ünïcödé 🜁", "{}", "- a: b #", "'", "|pipe|", " ", "x" * 128)
-    for number, name in enumerate(hostile):
+    [on, _] = fleet.nodes["west/l4-d"]
+    for number, name in enumerate(HOSTILE):
         made = stay(plain(f"unit:{name}", "systemd", name), on, [(number, 500 + number, GIB + number)], processes=[Process(number + 1, name)])
         yield f"hostile name {number}", [made], {"peak_bytes": GIB + number}
 
 
 def others(fleet):
     """The sum of the workloads beyond the limit of the exporter: it is nothing that can be advised."""
-    for on in fleet.nodes["west/l4-d"][1:3]:
+    for on in (fleet.nodes["west/l4-d"][1], fleet.nodes["/lab"][0]):
         runs = [Run(0, LAST, 3 * GIB)]
-        yield Stay(Other(), on, runs, runs, [], {})
-
-
-class Other:
-    """`workload="other"` has no kind."""
-
-    name, kind, group, labels, job, user = "other", "", "", (), "", ""
-
-    def named(self):
-        return {"workload": "other"}
+        yield Stay(plain("other", ""), on, runs, runs, [], {})

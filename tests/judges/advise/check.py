@@ -1,276 +1,262 @@
 #!/usr/bin/env python3
-"""Compares `vram-exporter advise` with what is true of a made history of two weeks, which a real Prometheus serves.
+"""Judges the numbers of `vram advise`: fixed answers about a made history of two weeks in a real Prometheus.
 
-    check.py --exporter PATH
-    check.py --self-test
+  check.py --exporter PATH
+  check.py --self-test
 
-The history has more than 200 workloads on a made fleet, and cases that were made for one question each (cases.py). promtool turns it
-into blocks; truth.py computes every number of the answer from the samples, to the byte. The requests are counted by a proxy. The
-self-test shows that wrong answers are noticed; it needs neither Prometheus nor the exporter. Without promtool and Prometheus the check
-prints SKIPPED and succeeds, unless VRAM_EXPORTER_TEST_REQUIRE_ALL is set.
+cases.py has the workloads, each made for one question, and what the answer must say about them; what it must say about all of them, and in
+other ranges and groups, is below. promtool turns the history into blocks. The self-test shows that wrong answers are noticed; it needs neither
+Prometheus nor the exporter. Without promtool and Prometheus the check prints SKIPPED and succeeds, unless VRAM_EXPORTER_TEST_REQUIRE_ALL is set.
 """
 
 import argparse
-import base64
+import copy
+import csv
+import io
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from datetime import datetime
 from pathlib import Path
+
+import yaml
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import backfill
-import serve
-from cases import cases, others
-from fleet import SCRAPES, Fleet
-from forms import FORMS
-from harness import ROOT, finish, skipped
-from self_test import self_test
-from truth import LOOKBACK, Truth
-from workloads import Crowd
+from cases import HOSTILE, Whole, cases, others
+from fleet import BEGIN, END, Fleet
+from harness import finish, skipped, until
+from harness.prometheus import Prometheus
+from workloads import GIB
 
-WEEKS = SCRAPES * backfill.STEP
-WORKLOADS = 200
-# The most differences that are printed.
-LISTED = 100
-# Fields that have no value in the history: the server's URL, the number of requests, and sentences.
-SAID = ("prometheus", "queries", "warnings")
 RAW, RECORDED = "gpu_workload_memory_window_peak_bytes", "device:gpu_workload_memory_window_peak_bytes:max1h"
+WEEKS = 14 * 86_400
+# The end of the two weeks of which only recorded maxima are kept: they are older than every raw sample.
+RECORDED_END = END - 2 * WEEKS
+NAMES = {"cluster", "workload", "kind"}
 
 
-def bound():
-    """The number of requests that the documentation promises."""
-    found = re.search(r"at most (\d+) requests", (ROOT / "docs/sizing.md").read_text().replace("\n", " "))
-    if not found:
-        raise SystemExit("docs/sizing.md does not say: at most N requests")
-    return int(found[1])
+def board(cluster, name, allocatable, now, runs, without, needed):
+    return {"cluster": cluster, "board": name, "allocatable_bytes": allocatable, "gpus_now": now, "runs_now": runs, "runs_without_advice": without,
+        "gpus_lower_bound": needed, "gpus_first_fit": needed}  # fmt: skip
 
 
-class History:
-    """The made history, which ends at `time`."""
+# On the H200 of the cluster east, the items are 123,480,309,762, 74,088,185,860 (user:edge), seven of 12,348,030,976 or 2 more, and
+# 10,737,418,240 without advice: 1.96 GPUs, and two items of 12 GB fit beside the largest. On its H100 they are 50,626,927,015, 18,522,046,475 and,
+# without advice, 32,212,254,720: 1.19 GPUs. The job on four A100 needs four. What is freed is the room of four whole GPUs beside one workload
+# (26,629,570,558 on an H200 and 76,021,694,460 on another, 146,405,471,027 and 28,768,101,984 in the cluster west), that of the job
+# (4 × 32,472,511,279), of the T4 (11,166,914,969), and the budgets less the advice: 8,428,873,305, 30,601,641,984 and 18,790,481,920.
+FLEET = {"freed_bytes": 476_702_795_323, "gpus_now": 13, "gpus_first_fit": 11, "gpus_lower_bound": 11, "boards": [
+    board("east", "NVIDIA A100-SXM4-40GB", 42_350_936_064, 4, 4, 0, 4),
+    board("east", "NVIDIA H100 80GB HBM3", 84_943_044_608, 3, 3, 1, 2),
+    board("east", "NVIDIA H200", 150_109_880_320, 3, 10, 1, 2),
+    board("west", "NVIDIA A100-SXM4-40GB", 42_350_936_064, 1, 1, 0, 1),
+    board("west", "NVIDIA H200", 150_109_880_320, 1, 1, 0, 1),
+    board("west", "Tesla T4", 16_106_127_360, 1, 1, 0, 1)]}  # fmt: skip
+RANGE = {"version": 1, "by": "workload", "time": END, "range_seconds": WEEKS, "interval_seconds": 900, "source": "raw", "min_samples": 100,
+    "min_span_seconds": 10_800, "left_out": 2}  # fmt: skip
 
-    def __init__(self, end):
-        self.time, self.begin = end, end - WEEKS
-        fleet = Fleet()
-        self.devices, self.cases = fleet.devices(), list(cases(fleet))
-        self.stays = Crowd(fleet).stays + [stay for _, stays, _ in self.cases for stay in stays] + list(others(fleet))
+# For each question: the flags, the number of requests, what the answer says of itself, and of its workloads by cluster and name.
+# 70 runs in all: 68 of the cases, 2 that the exporter summed. A group by pod, job or user leaves out those that have none.
+WEB = ["6fb9c7d8b-zzzzz/app", "7d9f8b6c5d-q4wtb/app", "7d9f8b6c5d-x2k9z/app", "7d9f8b6c5d-x2k9z/proxy"]
+PODS = ["cut-0/main", "equal/main", "gap/main", "renamed/main", *(f"step-{number}/main" for number in range(8)), "vllm/main", *(f"web-{name}" for name in WEB)]
+USERS = ["ada", "climb", "died", "edge", "full", "jax", "pool", "tf"]
+ENOUGH = ("--range=7d", "--min-samples=500", "--min-span=1d")
+# Three days and 123 s earlier: the last interval has 777 s.
+EARLIER = END - 3 * 86_400 - 123
+ANSWERS = {
+    "by pod": (("--by=pod",), 38, {"left_out": 50}, {
+        **{("east", f"cases/{name}"): {"kind": "kubernetes", "runs": 2 if name == "cut-0/main" else 1} for name in PODS},
+        **{("west", f"cases/{name}/main"): {"kind": "kubernetes", "runs": 1} for name in ("equal", "pair-0")}}),
+    "by job": (("--by=job",), 38, {"left_out": 60}, {
+        **{("east", f"slurm:{number}"): {"kind": "slurm", "runs": 4 if number == 9100 else 1} for number in (9001, 9002, 9014, 9015, 9050, 9100)},
+        ("west", "slurm:9200"): {"kind": "slurm", "runs": 1}}),
+    "by user": (("--by=user",), 38, {"left_out": 48}, {
+        **{("east", name): {"kind": "user", "runs": 1} for name in USERS},
+        **{("west", name): {"kind": "user", "runs": 1} for name in (*HOSTILE, "zoë")}}),
+    # The range begins with the last of the eight runs called step, which had 907 scrapes in 15 h. The failures were before.
+    "a week, 500 samples in a day": (ENOUGH, 38, {"range_seconds": WEEKS // 2, "interval_seconds": 450, "min_samples": 500, "min_span_seconds": 86_400}, {
+        ("east", "cases/step/main"): {"runs": 1, "samples": 907, "span_seconds": 54_000, "reason": "too_short"},
+        ("east", "slurm:9015"): {"samples": 181, "span_seconds": 10_800, "reason": "too_few_samples"},
+        ("east", "unit:failed.service"): {"out_of_memory": 0, "action": "keep", "advice_bytes": 12_348_030_976},
+        ("west", "cases/pair/main"): {"peak_bytes": 10 * GIB, "intervals_near_peak": 1344}}),
+    "100 minutes": (("--range=100m",), 38, {"range_seconds": 6000, "interval_seconds": 60}, {
+        ("east", "slurm:9100"): {"runs": 4, "samples": 400, "span_seconds": 99 * 60, "reason": "too_short", "advice_bytes": None},
+        ("east", "cases/equal/main"): {"samples": 99, "reason": "too_few_samples"}}),
+    # The beginning is at a multiple of the interval: 777 s more. Five failures and a higher peak, at scrape 0, are in this range.
+    "two weeks before another time": ((f"--time={EARLIER}",), 41, {"time": EARLIER, "range_seconds": WEEKS + 777, "interval_seconds": 900}, {
+        ("east", "user:edge"): {"driver_peak_bytes": 88 * GIB, "peak_until": BEGIN, "out_of_memory": 5, "reason": "failed_allocations", "last": EARLIER},
+        ("east", "user:old"): {"last_shortage": BEGIN - 180, "reason": "shortage"},
+        ("east", "unit:below.service"): {"samples": 14_398, "first": BEGIN + 86_400, "last": EARLIER, "intervals": 961, "devices_now": 1}}),
+    # One sample in 30 scrapes, so in every second interval. A peak counts if it is at such a scrape: that of gap is, that of renamed is not.
+    "recorded maxima": ((f"--time={RECORDED_END}",), 29, {"source": "recorded", "time": RECORDED_END, "left_out": 2}, {
+        ("east", "cases/gap/main"): {"samples": 141 + 385, "intervals": 526, "peak_bytes": 31 * GIB + 12_345, "advice_bytes": 38_278_910_223},
+        ("east", "cases/renamed/main"): {"samples": 672, "peak_bytes": 20 * GIB, "current_source": "device", "devices_now": 0},
+        ("east", "cases/cut/main"): {"runs": 2, "samples": 672, "peak_bytes": 9 * GIB, "intervals_near_peak": 299, "action": "keep"},
+        ("west", "slurm:9200"): {"basis": "driver", "samples": 134, "peak_bytes": 24 * GIB}}),
+}  # fmt: skip
 
-    def series(self):
-        of_devices = [series for device in self.devices for series in device.own_series(self.begin)]
-        return of_devices + [series for stay in self.stays for series in stay.series(self.begin)]
 
-    def truth(self, end=None, seconds=WEEKS, lookback=LOOKBACK, **options):
-        return Truth(self.begin, self.devices, self.stays, end or self.time, seconds, lookback).answer(**options)
+def of_cases(made):
+    """What the answer about the two weeks must say of each workload."""
+    named = ((stays[0].device.parts[0].target.get("cluster"), stays[0].work.group, expected) for _, stays, expected in made)
+    return {(cluster, name): expected for cluster, name, expected in named}
 
 
-def differences(found, expected, path=""):
-    """Where `found` differs from `expected`."""
-    if isinstance(found, dict) and isinstance(expected, dict):
-        for name in sorted(found.keys() | expected.keys()):
-            if (name in found) != (name in expected):
-                side = "is missing" if name in expected else "is too much"
-                yield f"{path}.{name} {side}: {expected.get(name, found.get(name))!r}"
-            else:
-                yield from differences(found[name], expected[name], f"{path}.{name}")
-    elif isinstance(found, list) and isinstance(expected, list) and path.endswith(("workloads", "boards")):
-        named = [{(one.get("cluster"), one.get("kind"), one.get("workload", one.get("board"))): one for one in side} for side in (found, expected)]
-        if list(named[0]) != list(named[1]):
-            yield f"{path}: {list(named[0].keys() - named[1].keys())} too much, {list(named[1].keys() - named[0].keys())} missing, or another order"
-        for name in named[1].keys() & named[0].keys():
-            yield from differences(named[0][name], named[1][name], f"{path}{list(name)}")
-    elif found != expected or type(found) is not type(expected):
-        yield f"{path} is {found!r}, not {expected!r}"
+def wrong(answer, head, workloads):
+    """Where the answer differs from `head` in its own fields, and from `workloads`, by cluster and name, in theirs."""
+    yield from differences("the answer", answer, head, head)
+    names = [(one.get("cluster", ""), one["kind"], one["workload"]) for one in answer["workloads"]]
+    if names != sorted(names, key=lambda name: [text.encode() for text in name]):
+        yield "the workloads are in another order"
+    for (cluster, name), expected in workloads.items():
+        found = [one for one in answer["workloads"] if (one.get("cluster"), one["workload"]) == (cluster, name)]
+        if len(found) == 1:
+            more = found[0].keys() - NAMES if isinstance(expected, Whole) else set()
+            yield from differences(name, found[0], expected, expected.keys() | more)
+        else:
+            yield f"{name}: {len(found)} workloads"
+
+
+def differences(name, found, expected, fields):
+    for field in fields:
+        have, want = found.get(field, "absent"), expected.get(field, "absent")
+        if have != want:
+            yield f"{name}: {field} is {have!r}, not {want!r}"
 
 
 class Judge:
-    def __init__(self, exporter):
-        self.exporter, self.problems = exporter, []
+    """Asks one Prometheus, which logs its queries in `log`."""
 
-    def run(self, url, *flags):
-        command = [self.exporter, "advise", f"--prometheus.url={url}", *flags]
+    def __init__(self, exporter, url, log):
+        # Built beside the exporter.
+        self.tool = str(Path(exporter).resolve().with_name("vram"))
+        self.url, self.log, self.problems = url, log, []
+
+    def run(self, *flags):
+        command = [self.tool, "advise", f"--prometheus.url={self.url}", *flags]
         return subprocess.run(command, capture_output=True, text=True, timeout=600)
+
+    def logged(self):
+        return self.log.read_text().splitlines()
 
     def note(self, name, problems):
         problems = list(problems)
         print(f"{'FAIL' if problems else 'ok  '} {name}", flush=True)
         self.problems += [f"{name}: {problem}" for problem in problems]
 
-    def compared(self, url, name, expected, *flags):
-        """The answer in JSON, and its status, against what is expected. Returns the answer."""
-        begun = time.monotonic()
-        done = self.run(url, "--format=json", *flags)
-        took = time.monotonic() - begun
-        try:
-            answer = json.loads(done.stdout)
-        except ValueError:
-            self.note(name, [f"no JSON, status {done.returncode}: {done.stderr[-500:]}"])
-            return None
-        problems = list(differences({key: value for key, value in answer.items() if key not in SAID}, expected))
-        changes = any(workload["action"] in ("lower", "raise") for workload in expected["workloads"])
-        if done.returncode != (2 if changes else 0):
+    def ask(self, name, flags, requests, head, workloads, count=None):
+        """One answer in JSON; with `count`, that it is about so many workloads. Returns the answer."""
+        before = len(self.logged())
+        done = self.run("--format=json", *(() if any("--time" in flag for flag in flags) else (f"--time={END}",)), *flags)
+        asked = len(self.logged()) - before
+        if done.returncode not in (0, 2):
+            self.note(name, [f"status {done.returncode}: {done.stderr[-500:]}"])
+            return {}
+        answer = json.loads(done.stdout)
+        problems = list(wrong(answer, head, workloads))
+        if count is not None and len(answer["workloads"]) != count:
+            problems.append(f"{len(answer['workloads'])} workloads, not {count}")
+        if not asked == answer["queries"] == requests:
+            problems.append(f"{requests} requests are promised, {answer['queries']} said, {asked} logged")
+        if done.returncode != (2 if any(one["action"] in ("lower", "raise") for one in answer["workloads"]) else 0):
             problems.append(f"status {done.returncode}")
-        self.note(f"{name}: {len(expected['workloads'])} workloads, {answer['queries']} requests, {took:.1f} s", problems)
+        self.note(f"{name}: {len(answer['workloads'])} workloads, {asked} requests", problems)
         return answer
 
-    def failing(self, name, done, status, said):
-        problems = [] if done.returncode == status else [f"status {done.returncode}, not {status}"]
-        if said not in done.stderr:
-            problems.append(f"the message does not contain {said!r}: {done.stderr[-300:]}")
-        self.note(name, problems + (["something on standard output"] if done.stdout else []))
+
+def without_a_time(judge):
+    """The range ends when the program starts, so the history is before it."""
+    before, begun = len(judge.logged()), int(time.time())
+    done = judge.run()
+    ends = [datetime.fromisoformat(json.loads(line)["params"]["end"].replace("Z", "+00:00")).timestamp() for line in judge.logged()[before:]]
+    right = done.returncode == 1 and "is vram-exporter scraped" in done.stderr and ends and begun <= max(ends) <= time.time()
+    judge.note("without a time", [] if right else [f"status {done.returncode}, asks until {ends}: {done.stderr[-300:]}"])
 
 
-def case_problems(history, answer):
-    """The cases' own expectations, which their authors wrote down as numbers."""
-    for name, stays, expected in history.cases:
-        cluster = stays[0].device.parts[0].target.get("cluster")
-        wanted = (cluster, stays[0].work.kind, stays[0].work.group)
-        found = [one for one in answer["workloads"] if (one.get("cluster"), one["kind"], one["workload"]) == wanted]
-        if len(found) != 1:
-            yield f"{name}: {len(found)} workloads {wanted}"
-            continue
-        yield from (f"{name}: {key} is {found[0].get(key)!r}, not {value!r}" for key, value in expected.items() if found[0].get(key) != value)
+def forms(judge, answer):
+    """The other formats have the same workloads, and no name is more than a name in them."""
+    texts = {form: judge.run(f"--time={END}", f"--format={form}").stdout for form in ("yaml", "csv", "html", "table")}
+    judge.note("yaml", [] if yaml.safe_load(texts["yaml"]) == answer else ["differs from the JSON"])
+    rows = list(csv.DictReader(io.StringIO(texts["csv"], newline="")))
+    # The columns that are numbers of the workload itself.
+    same = len(rows) == len(answer["workloads"]) and all(
+        value == str(one[column]) for row, one in zip(rows, answer["workloads"]) for column, value in row.items() if type(one.get(column)) is int)
+    formulas = [cell for row in rows for cell in row.values() if cell and cell.lstrip()[0] in "=+-@"]
+    judge.note("csv", [] if same and not formulas else [f"{len(rows)} rows, as in the JSON: {same}, formulas: {formulas}"])
+    rows, tags = texts["html"].count("<tr"), texts["html"].count("<script")
+    # A row of each table is its heading. Without advice, a workload has no row of units.
+    expected = len(answer["workloads"]) + sum("units" in one for one in answer["workloads"]) + 2
+    judge.note("html", [] if (rows, tags) == (expected, 0) else [f"{rows} rows, not {expected}, and {tags} scripts"])
+    lines = texts["table"].splitlines()
+    row = "41.00 GiB 2023-11-09 07:00 1 of 1344 20157 samples, 13 d, 1 run 55.00 GiB (annotation) → 47.15 GiB, lower 7.85 GiB"
+    problems = [] if any("cases/renamed/main" in line and row in " ".join(line.split()) for line in lines) else [f"no row {row!r}"]
+    judge.note("table", problems + [f"a control character: {line!r}" for line in lines if not line.isprintable()])
 
 
-def made_history(judge, folder, history):
-    begun = time.monotonic()
-    samples, size = backfill.write(history.series(), folder)
-    print(f"{samples} samples, {size / 2**20:.0f} MiB of OpenMetrics, into blocks in {time.monotonic() - begun:.0f} s")
-    with serve.prometheus(folder) as (port, log_of_queries), serve.Proxy(port) as proxy:
-        at = f"--time={history.time}"
-        expected = history.truth()
-        if len(expected["workloads"]) < WORKLOADS:
-            judge.note("the size of the history", [f"{len(expected['workloads'])} workloads"])
-        answer = judge.compared(proxy.url, "two weeks", expected, at)
+def recorded(series):
+    """What long-term storage keeps of two weeks, four weeks earlier: one sample in 30 scrapes of the peaks and of the devices."""
+    for one in series:
+        if one.family == RAW or one.family.startswith(("gpu_info", "gpu_memory_", "gpu_mig_memory_")):
+            runs = [backfill.Run(at, at, run.value) for run in one.runs for at in range(max(0, -(-run.first // 30) * 30), run.last + 1, 30)]
+            if runs:
+                yield one._replace(family=RECORDED if one.family == RAW else one.family, begin=one.begin - 2 * WEEKS, runs=runs)
+
+
+def judged(exporter, folder):
+    fleet = Fleet()
+    made = list(cases(fleet))
+    stays = [stay for _, stays, _ in made for stay in stays] + list(others(fleet))
+    series = [one for device in fleet.devices() for one in device.own_series()] + [one for stay in stays for one in stay.series()]
+    samples, size = backfill.write([*series, *recorded(series)], folder)
+    print(f"{samples} samples, {size / 2**20:.0f} MiB of OpenMetrics")
+    log = folder / "queries.log"
+    configuration = {"global": {"query_log_file": str(log)}, "scrape_configs": []}
+    with Prometheus(folder, configuration, "--storage.tsdb.retention.time=90d") as asked:
+        until("Prometheus answers", lambda: asked.instant("vector(1)"), log=asked.output)
+        judge = Judge(exporter, asked.url, log)
+        answer = judge.ask("two weeks", (), 38, {**RANGE, "fleet": FLEET}, of_cases(made), len(made))
+        for name, question in ANSWERS.items():
+            judge.ask(name, *question, count=len(question[-1]) if name.startswith("by ") else None)
+        without_a_time(judge)
         if answer:
-            judge.note(f"{len(history.cases)} cases", case_problems(history, answer))
-            count_requests(judge, proxy, log_of_queries, answer)
-        for by in ("pod", "job", "user"):
-            judge.compared(proxy.url, f"by {by}", history.truth(by=by), at, f"--by={by}")
-        strict = history.truth(seconds=7 * 86400, min_samples=500, min_span=86400)
-        judge.compared(proxy.url, "a week, 500 samples in a day", strict, at, "--range=7d", "--min-samples=500", "--min-span=1d")
-        judge.compared(proxy.url, "100 minutes", history.truth(seconds=6000), at, "--range=100m")
-        enough = history.truth(min_samples=10**9)
-        judge.compared(proxy.url, "never enough samples", enough, at, "--min-samples=1000000000")
-        earlier = history.time - 3 * 86400 - 123
-        judge.compared(proxy.url, "two weeks before another time", history.truth(end=earlier), f"--time={earlier}")
-        until_now(judge, proxy, history)
-        for form, problems in FORMS.items():
-            done = judge.run(proxy.url, at, f"--format={form}")
-            judge.note(f"as {form}: {len(done.stdout)} characters", form_problems(done, problems, answer or expected))
-        secured(judge, port, folder, expected, at)
+            forms(judge, answer)
+    return judge.problems
 
 
-def form_problems(done, problems, answer):
-    if done.returncode not in (0, 2):
-        return [f"status {done.returncode}: {done.stderr[-300:]}"]
-    try:
-        found = problems(done.stdout, answer)
-        # A form with another number must be noticed, too.
-        return found or ([] if problems(another_number(done.stdout), answer) else ["a wrong number is not noticed"])
-    except (ValueError, KeyError, IndexError) as error:
-        return [f"cannot be read: {error!r}"]
+def self_test():
+    """An answer made of what is expected has no problem; with any value changed, a field too many, or a workload missing, it has one."""
+    problems = []
+    expected = of_cases(list(cases(Fleet())))
+    workloads = [{**({"cluster": cluster} if cluster else {}), "workload": name, "kind": "", **fields} for (cluster, name), fields in expected.items()]
+    workloads.sort(key=lambda one: [one.get(field, "").encode() for field in ("cluster", "kind", "workload")])
+    answer = {**RANGE, "fleet": FLEET, "workloads": workloads}
 
+    def notices(change):
+        changed = copy.deepcopy(answer)
+        change(changed)
+        return any(wrong(changed, {**RANGE, "fleet": FLEET}, expected))
 
-def another_number(text):
-    """The text with one digit changed in its last number with at least four digits."""
-    *_, last = re.finditer(r"\d{4,}", text)
-    digit = "1" if last[0][-2] != "1" else "2"
-    return text[: last.end() - 2] + digit + text[last.end() - 1 :]
+    def expect(name, holds):
+        print(f"{'ok  ' if holds else 'FAIL'} {name}")
+        problems.extend([] if holds else [name])
 
-
-def count_requests(judge, proxy, log_of_queries, answer):
-    """The requests of one run: by the proxy, by Prometheus' own log, and as the program says."""
-    allowed, asked = bound(), proxy.asked
-    logged = len(log_of_queries.read_text().splitlines())
-    problems = [f"{len(asked)} requests, {allowed} are promised"] if len(asked) > allowed else []
-    # `vector(1)` asks whether Prometheus is ready.
-    if answer["queries"] != len(asked) or not 0 < logged - len(asked) < 100:
-        problems.append(f"the program says {answer['queries']}, the proxy has counted {len(asked)}, Prometheus {logged}")
-    strange = {path for path, *_ in asked} - {"/api/v1/query", "/api/v1/query_range"}
-    problems += [f"asks for {path}" for path in strange]
-    size = sum(size for *_, size in asked) / 2**20
-    judge.note(f"{len(asked)} requests of at most {allowed}, {size:.1f} MiB of answers", problems)
-
-
-def until_now(judge, proxy, history):
-    """Without --time, the range ends when the program starts: within the seconds that it runs."""
-    before = int(time.time())
-    done = judge.run(proxy.url, "--format=json")
-    answer = json.loads(done.stdout) if done.stdout else {"time": 0}
-    problems = [] if before <= answer["time"] <= time.time() else [f"the time is {answer['time']}"]
-    if not problems:
-        found = {key: value for key, value in answer.items() if key not in SAID}
-        # Prometheus 2 sees a sample that is exactly as old as it looks back, and Prometheus 3 does not.
-        said = (list(differences(found, history.truth(end=answer["time"], lookback=far))) for far in (LOOKBACK, LOOKBACK + 1))
-        problems = min(said, key=len)
-    judge.note("without a time", problems)
-
-
-def secured(judge, port, folder, expected, at):
-    """A server that requires a password and a tenant's header."""
-    password = "p@ss:wörd"
-    required = {"Authorization": "Basic " + base64.b64encode(f"ada:{password}".encode()).decode(), "X-Scope-OrgID": "team-1"}
-    (folder / "password").write_text(password + "\n")
-    config = {"basic_auth": {"username": "ada", "password_file": str(folder / "password")}, "http_headers": {"X-Scope-OrgID": {"values": ["team-1"]}}}
-    path = folder / "http.yml"
-    path.write_text(json.dumps(config))
-    with serve.Proxy(port, required) as proxy:
-        judge.failing("without the password", judge.run(proxy.url, at), 1, "401")
-        judge.compared(proxy.url, "with the password and a tenant", expected, at, f"--http-config={path}")
-        if proxy.refused != 1:
-            judge.note("refused requests", [f"{proxy.refused}, not 1"])
-
-
-def recorded(judge, folder, history):
-    """A server that keeps only the recorded maxima, as long-term storage does."""
-    every = history.series()
-    # Every half hour, the value of the last scrape of that half hour takes the place of the maximum that the rule records.
-    kept = [thin(series) for series in every if series.family == RAW]
-    kept += [series for series in every if series.family.startswith(("gpu_info", "gpu_memory_", "gpu_mig_memory_"))]
-    backfill.write([series for series in kept if series.runs], folder)
-    with serve.prometheus(folder) as (port, _), serve.Proxy(port) as proxy:
-        done = judge.run(proxy.url, f"--time={history.time}", "--format=json")
-        try:
-            answer = json.loads(done.stdout)
-        except ValueError:
-            judge.note("recorded maxima", [f"no JSON, status {done.returncode}: {done.stderr[-500:]}"])
-            return
-        truth = Truth(history.begin, history.devices, [Kept(stay) for stay in history.stays], history.time, WEEKS).answer()
-        truth["source"] = "recorded"
-        judge.note(f"recorded maxima: {len(truth['workloads'])} workloads", differences({key: value for key, value in answer.items() if key not in SAID}, truth))
-
-
-def thin(series):
-    """The recorded series: one sample in 30 scrapes."""
-    runs = [backfill.Run(at, at, run.value) for run in series.runs for at in range(-(-run.first // 30) * 30, run.last + 1, 30)]
-    return series._replace(family=RECORDED, runs=runs)
-
-
-class Kept:
-    """A stay of which only the recorded maxima are kept. Truth reads them as window peaks."""
-
-    def __init__(self, stay):
-        self.stay, self.work, self.device = stay, stay.work, stay.device
-
-    def series(self, begin):
-        for series in self.stay.series(begin):
-            if series.family == RAW:
-                yield thin(series)._replace(family=RAW)
-
-
-def empty(judge, folder):
-    """A server without data, and no server."""
-    (folder / "data").mkdir()
-    with serve.prometheus(folder) as (port, _):
-        url = f"http://127.0.0.1:{port}"
-        judge.failing("a server without data", judge.run(url, "--format=json"), 1, "is vram-exporter scraped")
-    judge.failing("no server", judge.run(url, "--format=json"), 1, url)
-    judge.failing("a wrong flag", judge.run(url, "--by=planet"), 64, "planet")
+    expect("an answer as expected", not notices(lambda changed: None))
+    expect("each field of the answer", all(notices(lambda changed: changed.update({field: "x"})) for field in (*RANGE, "fleet")))
+    for number, one in enumerate(workloads):
+        fields = [field for field in one if field not in NAMES]
+        expect(f"each field of {one['workload']!r:.60}", all(notices(lambda changed: changed["workloads"][number].update({field: "x"})) for field in fields)
+            and notices(lambda changed: changed["workloads"].pop(number)))  # fmt: skip
+    whole = next(number for number, one in enumerate(workloads) if one["workload"] == "slurm:9200")
+    expect("a field too many", notices(lambda changed: changed["workloads"][whole].update(last_shortage=1)))
+    expect("a field too few", notices(lambda changed: changed["workloads"][whole].pop("last")))
+    expect("another order", notices(lambda changed: changed["workloads"].reverse()))
+    return finish(problems)
 
 
 def main():
@@ -278,21 +264,15 @@ def main():
     parser.add_argument("--exporter", help="path of the exporter")
     parser.add_argument("--self-test", action="store_true")
     options = parser.parse_args()
-    # The cases count on intervals of 900 s that end with the range. Without --time, and at another time, they do not.
-    history = History(int(time.time()) // 900 * 900)
     if options.self_test:
-        return self_test(history, differences, case_problems)
+        return self_test()
     if not options.exporter:
         parser.error("--exporter is missing")
     tools = [tool for tool in ("promtool", "prometheus") if not shutil.which(tool)]
     if tools:
         return skipped(f"{', '.join(tools)} not installed")
-    judge = Judge(os.path.abspath(options.exporter))
-    for part in (lambda folder: made_history(judge, folder, history), lambda folder: recorded(judge, folder, history), lambda folder: empty(judge, folder)):
-        with tempfile.TemporaryDirectory(prefix="advise-check-") as folder:
-            part(Path(folder))
-    more = len(judge.problems) - LISTED
-    return finish(judge.problems[:LISTED] + ([f"and {more} more"] if more > 0 else []))
+    with tempfile.TemporaryDirectory(prefix="advise-check-") as folder:
+        return finish(judged(os.path.abspath(options.exporter), Path(folder)))
 
 
 if __name__ == "__main__":

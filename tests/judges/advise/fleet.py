@@ -1,16 +1,19 @@
 """A made fleet: boards, nodes, GPUs and MIG devices in two clusters, and their series.
 
-Time is counted in scrapes: scrape 0 is the first one after the beginning of the two weeks, and `SCRAPES` are in them.
+Time is counted in scrapes: scrape 0 is at the beginning of the two weeks, scrape `SCRAPES` at their end.
 """
 
-import random
 from dataclasses import dataclass, field
+from itertools import count
 
 from backfill import STEP, Run, Series
 
 MIB = 1 << 20
 DAY = 86400 // STEP
 SCRAPES = 14 * DAY
+# The end of the two weeks, a multiple of their intervals of 900 s, in Unix seconds: 2023-11-14T22:00:00Z.
+END = 1_699_999_200
+BEGIN = END - SCRAPES * STEP
 # Scrapes between which the renamed node is not scraped.
 RENAMED = (9 * DAY + 11, 9 * DAY + 14)
 # Scrapes between which the MIG devices are cut anew.
@@ -31,12 +34,8 @@ H100 = Board("NVIDIA H100 80GB HBM3", 81_559 * MIB, 551 * MIB)
 A100 = Board("NVIDIA A100-SXM4-40GB", 40_960 * MIB, 571 * MIB)
 L4 = Board("NVIDIA L4", 23_034 * MIB, 484 * MIB)
 T4 = Board("Tesla T4", 15_360 * MIB, 410 * MIB)
-# What `nvidia-smi mig -lgip` lists for these boards: profile and MiB.
-PROFILES = {
-    H200.name: {"1g.18gb": 16_384, "1g.35gb": 33_280, "2g.35gb": 33_280, "3g.71gb": 71_168, "4g.71gb": 71_168, "7g.141gb": 143_104},
-    H100.name: {"1g.10gb": 9_984, "1g.20gb": 20_096, "2g.20gb": 20_096, "3g.40gb": 40_448, "4g.40gb": 40_448, "7g.80gb": 80_896},
-    A100.name: {"1g.5gb": 4_864, "1g.10gb": 9_856, "2g.10gb": 9_856, "3g.20gb": 20_096, "4g.20gb": 20_096, "7g.40gb": 40_192},
-}
+# The sizes of the MIG devices as the driver reports them, 7 MiB less than in nvidia-smi's table.
+PROFILES = {"1g.10gb": 9_977 * MIB, "1g.20gb": 20_089 * MIB, "3g.40gb": 40_441 * MIB}
 
 
 @dataclass
@@ -53,7 +52,6 @@ class Part:
 class Device:
     """A GPU or a MIG device. `labels` are those of its memory families, `info` those of gpu_info beyond them."""
 
-    board: Board
     labels: dict
     total: int
     reserved: int | None
@@ -62,65 +60,58 @@ class Device:
     profile: dict = field(default_factory=dict)
 
     @property
-    def key(self):
-        return self.labels["uuid"], self.labels.get("mig_uuid", "")
-
-    @property
     def allocatable(self):
         return self.total - (self.reserved or 0)
 
-    def series(self, family, labels, runs, begin):
+    def series(self, family, labels, runs):
         """One family of this device or of something on it: a series for each part in which it has samples."""
         for part in self.parts:
             cut = [Run(max(run.first, part.first), min(run.last, part.last), run.value) for run in runs]
             cut = [run for run in cut if run.first <= run.last]
             if cut:
-                yield Series(family, {**part.target, **self.labels, **labels}, begin + part.offset, cut)
+                yield Series(family, {**part.target, **self.labels, **labels}, BEGIN + part.offset, cut)
 
-    def own_series(self, begin):
+    def own_series(self):
         """The families of the device itself."""
         prefix = "gpu_mig_memory" if self.profile else "gpu_memory"
         always = (min(part.first for part in self.parts), max(part.last for part in self.parts))
-        yield from self.series(f"{prefix}_total_bytes", self.profile, [Run(*always, self.total)], begin)
+        yield from self.series(f"{prefix}_total_bytes", self.profile, [Run(*always, self.total)])
         if self.reserved is not None:
-            yield from self.series(f"{prefix}_reserved_bytes", self.profile, [Run(*always, self.reserved)], begin)
+            yield from self.series(f"{prefix}_reserved_bytes", self.profile, [Run(*always, self.reserved)])
         if not self.profile:
-            yield from self.series("gpu_info", self.info, [Run(*always, 1)], begin)
-
-
-def uuid(rng, prefix):
-    digits = f"{rng.getrandbits(128):032x}"
-    return f"{prefix}-{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+            yield from self.series("gpu_info", self.info, [Run(*always, 1)])
 
 
 class Fleet:
     """`nodes` are lists of devices without MIG by the name of the node; `mig` holds the MIG devices before and after the new cut."""
 
-    def __init__(self, seed=19):
-        self.rng = random.Random(seed)
-        self.nodes = {}
+    def __init__(self):
+        self.nodes, self.numbers = {}, count(1)
         # Equal names in two clusters, and a node whose series have no cluster.
-        self.add("east/h200-a", {"cluster": "east", "instance": "h200-a:9835"}, H200, 4, offset=0)
-        self.add("east/h100-b", {"cluster": "east", "instance": "h100-b:9835"}, H100, 3, offset=17)
+        self.add("east/h200-a", {"cluster": "east", "instance": "h200-a:9835"}, H200, 3, offset=0)
+        self.add("east/h100-b", {"cluster": "east", "instance": "h100-b:9835"}, H100, 1, offset=17)
         self.add("east/a100-c", {"cluster": "east", "instance": "a100-c:9835"}, A100, 4, offset=31)
         self.add("west/h200-a", {"cluster": "west", "instance": "h200-a:9835"}, H200, 1, offset=59)
-        self.add("west/l4-d", {"cluster": "west", "instance": "l4-d:9835"}, L4, 4, offset=5)
-        self.add("west/t4-e", {"cluster": "west", "instance": "t4-e:9835"}, T4, 2, offset=44, reserved=False)
+        self.add("west/l4-d", {"cluster": "west", "instance": "l4-d:9835"}, L4, 2, offset=5)
+        self.add("west/t4-e", {"cluster": "west", "instance": "t4-e:9835"}, T4, 1, offset=44, reserved=False)
         self.add("/lab", {"instance": "lab:9835"}, L4, 1, offset=23, info={"simulated": "true"})
         self.renamed()
         self.replicated()
         self.mig = self.cut()
 
-    def gpu(self, board, number, parts, mode="disabled", info=None, reserved=True):
-        labels = {"gpu": str(number), "uuid": uuid(self.rng, "GPU")}
-        info = {"name": board.name, "pci_bus_id": f"00000000:{10 + 3 * number:02X}:00.0", "mig_mode": mode, **(info or {})}
-        return Device(board, labels, board.total, board.reserved if reserved else None, parts, info)
+    def uuid(self, prefix):
+        return f"{prefix}-00000000-0000-4000-8000-{next(self.numbers):012}"
 
-    def add(self, name, target, board, count, offset, **more):
+    def gpu(self, board, number, parts, mode="disabled", info=None, reserved=True):
+        labels = {"gpu": str(number), "uuid": self.uuid("GPU")}
+        info = {"name": board.name, "pci_bus_id": f"00000000:{10 + 3 * number:02X}:00.0", "mig_mode": mode, **(info or {})}
+        return Device(labels, board.total, board.reserved if reserved else None, parts, info)
+
+    def add(self, name, target, board, number, offset, **more):
         part = Part(0, SCRAPES, {**target, "job": "vram-exporter"}, offset)
         if offset:
             part.last -= 1  # scrape SCRAPES is after the end
-        self.nodes[name] = [self.gpu(board, number, [part], **more) for number in range(count)]
+        self.nodes[name] = [self.gpu(board, one, [part], **more) for one in range(number)]
 
     def renamed(self):
         """The same GPU under another instance, and after a new scrape configuration also under another job."""
@@ -145,11 +136,9 @@ class Fleet:
         return [self.mig_device(whole, *one) for one in wanted]
 
     def mig_device(self, whole, part, profile, instance):
-        labels = {**whole.labels, "mig_uuid": uuid(self.rng, "MIG")}
+        labels = {**whole.labels, "mig_uuid": self.uuid("MIG")}
         names = {"gpu_instance": str(instance), "compute_instance": "0", "profile": profile}
-        # What the driver reports differs from nvidia-smi's table.
-        total = PROFILES[H100.name][profile] * MIB - 7 * MIB
-        return Device(whole.board, labels, total, 0, [part], profile=names)
+        return Device(labels, PROFILES[profile], 0, [part], profile=names)
 
     def devices(self):
         """Every GPU and MIG device."""

@@ -272,6 +272,7 @@ mod tests {
     fn passwords_and_tokens_become_one_header() {
         for (text, sent) in [
             ("basic_auth:\n  username: ada\n  password: secret\n", "Basic YWRhOnNlY3JldA=="),
+            ("basic_auth:\n  username: ada\n  password: p@ss:wörd\n", "Basic YWRhOnBAc3M6d8O2cmQ="),
             ("basic_auth:\n  username: ada\n  password_file: secret\n", "Basic YWRhOnNlOmNyZXQ="),
             ("basic_auth:\n  username_file: secret\n", "Basic c2U6Y3JldDo="),
             ("authorization:\n  credentials: abc\n", "Bearer abc"),
