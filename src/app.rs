@@ -22,6 +22,6 @@ mod signals;
 mod web_guard;
 
 pub use check::{CheckError, Checked, check, check_places};
-pub use log_output::report;
+pub use log_output::say;
 pub use once::{machine, once};
 pub use serve::serve;

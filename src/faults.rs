@@ -231,7 +231,7 @@ const HTTP: &[Reason] = &[
 ];
 
 impl Source {
-    /// The reasons that this source can report: the closed set of `vram_exporter_faults_by_reason_total`.
+    /// The reasons that this source can have: the closed set of `vram_exporter_faults_by_reason_total`.
     pub fn reasons(self) -> impl Iterator<Item = Reason> {
         let (shared, own): (&[Reason], &[Reason]) = match self {
             Self::Library => (NVML, &[Reason::LibraryNotFound]),
@@ -304,8 +304,8 @@ impl Faults {
 
     /// Counts a fault and logs it with its whole chain of causes, unless the same fault was logged recently. `gpu` is
     /// the NVML index of the GPU to which the fault belongs, if any.
-    pub fn report(&self, source: Source, reason: Reason, gpu: Option<u32>, error: &dyn Error) {
-        debug_assert!(source.reasons().any(|r| r == reason), "{source:?} never reports {reason:?}");
+    pub fn raise(&self, source: Source, reason: Reason, gpu: Option<u32>, error: &dyn Error) {
+        debug_assert!(source.reasons().any(|r| r == reason), "{source:?} never has {reason:?}");
         self.cell(source, reason).fetch_add(1, Ordering::Relaxed);
         let now = Instant::now();
         let mut throttles = self.throttles.lock();
@@ -318,7 +318,7 @@ impl Faults {
         tracing::warn!(source, reason, gpu, held_back, error, "fault");
     }
 
-    /// How many times the pair has been reported.
+    /// How many times the pair has been raised.
     pub fn count(&self, source: Source, reason: Reason) -> u64 {
         self.cell(source, reason).load(Ordering::Relaxed)
     }
@@ -365,7 +365,7 @@ mod tests {
         let faults = Faults::default();
         let error = std::io::Error::other("gone");
         for _ in 0..3 {
-            faults.report(Source::Memory, Reason::GpuIsLost, Some(1), &error);
+            faults.raise(Source::Memory, Reason::GpuIsLost, Some(1), &error);
         }
         assert_eq!(faults.count(Source::Memory, Reason::GpuIsLost), 3);
         assert_eq!(faults.count(Source::Process, Reason::GpuIsLost), 0);

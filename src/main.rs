@@ -29,7 +29,7 @@ fn main() -> ExitCode {
         Command::Once(config) => app::once(config).and_then(|scrape| print(&scrape)),
         Command::CheckConfig { summary, config } => match app::check_places(&config) {
             Ok(checked) => {
-                checked.warnings.iter().for_each(|warning| app::report(&format!("warning: {warning}")));
+                checked.warnings.iter().for_each(|warning| app::say(&format!("warning: {warning}")));
                 print(format!("{summary}{}\n", checked.web_config).as_bytes())
             }
             Err(error) => return refuse(&error),
@@ -43,14 +43,14 @@ fn ended(answer: anyhow::Result<()>) -> ExitCode {
     match answer {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            app::report(&format!("{error:#}"));
+            app::say(&format!("{error:#}"));
             ExitCode::FAILURE
         }
     }
 }
 
 fn refuse(error: &impl Error) -> ExitCode {
-    app::report(&error.to_string());
+    app::say(&error.to_string());
     ExitCode::from(config::EXIT_USAGE)
 }
 

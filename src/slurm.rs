@@ -74,17 +74,17 @@ impl Follower {
         match self.reads.take(TIMEOUT, move || folder::read(&folder)).await.and_then(|reading| reading) {
             Ok(reading) => self.publish(reading, at),
             Err(source) => {
-                self.report(Reason::Unreadable, &Error::Unreadable { folder: self.folder.clone(), source });
+                self.raise(Reason::Unreadable, &Error::Unreadable { folder: self.folder.clone(), source });
             }
         }
     }
 
     fn publish(&mut self, reading: Reading, at: Instant) {
         for file in reading.rejected.difference(&self.rejected) {
-            self.report(Reason::Malformed, &Error::Malformed { file: file.clone() });
+            self.raise(Reason::Malformed, &Error::Malformed { file: file.clone() });
         }
         if reading.too_many && !self.too_many {
-            self.report(Reason::Malformed, &Error::TooMany { folder: self.folder.clone() });
+            self.raise(Reason::Malformed, &Error::TooMany { folder: self.folder.clone() });
         }
         (self.rejected, self.too_many) = (reading.rejected, reading.too_many);
         let known = self.snapshot.jobs.load();
@@ -93,7 +93,7 @@ impl Follower {
         self.snapshot.jobs.store(Arc::new(JobAllocations { at: Some(at), allocated }));
     }
 
-    fn report(&self, reason: Reason, error: &Error) {
-        self.faults.report(Source::Slurm, reason, None, error);
+    fn raise(&self, reason: Reason, error: &Error) {
+        self.faults.raise(Source::Slurm, reason, None, error);
     }
 }

@@ -71,7 +71,7 @@ impl Shared {
         let peer = match Peer::of(stream) {
             Ok(peer) => peer,
             Err(error) => {
-                self.faults.report(Source::Allocator, Reason::Connection, None, &error);
+                self.faults.raise(Source::Allocator, Reason::Connection, None, &error);
                 return None;
             }
         };
@@ -208,7 +208,7 @@ impl Shared {
 
     /// Counts a fault of a process.
     pub(super) fn complain(&self, pid: Option<u32>, reason: Reason, why: &str) {
-        self.faults.report(Source::Allocator, reason, None, &Refused { pid, why: why.to_owned() });
+        self.faults.raise(Source::Allocator, reason, None, &Refused { pid, why: why.to_owned() });
     }
 }
 

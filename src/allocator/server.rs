@@ -129,7 +129,7 @@ impl Allocator {
 /// Counts a panic of a task as a fault.
 fn panicked(shared: &Shared) -> impl Fn(&dyn Error) + Send + use<> {
     let faults = shared.faults.clone();
-    move |error: &dyn Error| faults.report(Source::Allocator, Reason::Panicked, None, error)
+    move |error: &dyn Error| faults.raise(Source::Allocator, Reason::Panicked, None, error)
 }
 
 async fn accept(listener: Arc<Listener>, shared: Arc<Shared>) {
@@ -143,12 +143,12 @@ async fn accept(listener: Arc<Listener>, shared: Arc<Shared>) {
                     }
                 }
                 Err(error) => {
-                    shared.faults.report(Source::Allocator, Reason::Connection, None, &error);
+                    shared.faults.raise(Source::Allocator, Reason::Connection, None, &error);
                     tokio::time::sleep(unix_socket::ACCEPT_RETRY_PAUSE).await;
                 }
             },
             Some(ended) = connections.join_next() => if let Err(panicked) = ended {
-                shared.faults.report(Source::Allocator, Reason::Panicked, None, &panicked);
+                shared.faults.raise(Source::Allocator, Reason::Panicked, None, &panicked);
             },
         }
     }

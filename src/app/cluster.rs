@@ -50,7 +50,7 @@ pub(super) fn follow(config: &Config, snapshot: &Arc<Snapshot>, faults: &Arc<Fau
 fn panicked(source: Source, snapshot: &Arc<Snapshot>, faults: &Arc<Faults>) -> impl Fn(&dyn Error) + Send + use<> {
     let (snapshot, faults) = (snapshot.clone(), faults.clone());
     move |error: &dyn Error| {
-        faults.report(source, Reason::Panicked, None, error);
+        faults.raise(source, Reason::Panicked, None, error);
         if source == Source::KubernetesApi {
             snapshot.pods.rcu(|pods| Pods { up: Some(false), ..(**pods).clone() });
         } else if source == Source::PodResources {

@@ -29,7 +29,7 @@ pub(super) struct Event {
 }
 
 /// Writes the error that ends the program to standard error, one line for each line of `text`.
-pub fn report(text: &str) {
+pub fn say(text: &str) {
     let prefix = LogOutput::new().prefix(Level::ERROR);
     let lines: String = format!("vram-exporter: {text}").lines().map(|line| format!("{prefix}{line}\n")).collect();
     // If standard error is closed, there is nowhere left to write to.

@@ -26,9 +26,9 @@ fn record(faults: &Faults, event: Event<'_>) {
                 ErrorKind::Unreadable => Reason::Unreadable,
                 ErrorKind::Invalid => Reason::Malformed,
             };
-            faults.report(Source::WebConfig, reason, None, error);
+            faults.raise(Source::WebConfig, reason, None, error);
         }
-        Event::Panicked(error) => faults.report(Source::WebConfig, Reason::Panicked, None, error),
+        Event::Panicked(error) => faults.raise(Source::WebConfig, Reason::Panicked, None, error),
     }
 }
 

@@ -79,11 +79,11 @@ impl Attribution {
             // Checked each time, because another procfs can be mounted at the path.
             match namespace::check(&self.settings.procfs, std::process::id()) {
                 Ok(()) => self.read(requests),
-                Err(foreign) => self.faults.report(Source::Attribution, Reason::ForeignProcfs, None, &foreign),
+                Err(foreign) => self.faults.raise(Source::Attribution, Reason::ForeignProcfs, None, &foreign),
             }
         }
         for pid in self.reader.newly_stalled() {
-            self.faults.report(Source::Attribution, Reason::Stalled, None, &Stalled { pid });
+            self.faults.raise(Source::Attribution, Reason::Stalled, None, &Stalled { pid });
         }
         self.log_exhaustion();
         pids.iter().map(|&pid| self.owner(pid)).collect()
@@ -98,7 +98,7 @@ impl Attribution {
         let mut held = None;
         for &pid in pids.iter().filter(|&&pid| visited.insert(pid)) {
             if let Err(error) = self.revalidate(pid) {
-                self.report_unreadable(&error);
+                self.raise_unreadable(&error);
                 continue;
             }
             let cached = self.cache.get(&pid);
@@ -137,13 +137,13 @@ impl Attribution {
         let mut unread: HashSet<u32> = requests.iter().map(|request| request.pid).collect();
         let round = self.reader.read(requests);
         if let Some((reason, error)) = &round.failure {
-            self.faults.report(Source::Attribution, *reason, None, error);
+            self.faults.raise(Source::Attribution, *reason, None, error);
         }
         for (pid, answer) in round.answers {
             unread.remove(&pid);
             match answer {
                 Ok(reading) => self.store(pid, reading),
-                Err(error) => self.report_unreadable(&error),
+                Err(error) => self.raise_unreadable(&error),
             }
         }
         if let Some(timeout) = round.timeout {
@@ -179,7 +179,7 @@ impl Attribution {
                 match memory_limit {
                     Ok(None) => {}
                     Ok(limit) => process.set_memory_limit(limit),
-                    Err(error) => self.faults.report(Source::Budget, Reason::Malformed, None, &error),
+                    Err(error) => self.faults.raise(Source::Budget, Reason::Malformed, None, &error),
                 }
                 process
             }
@@ -207,7 +207,7 @@ impl Attribution {
                 let process = self.resolve(directory, &stat, uid, cgroup.as_deref(), &[]);
                 self.cache.insert(pid, process);
             }
-            Err(error) => self.report_unreadable(&error),
+            Err(error) => self.raise_unreadable(&error),
         }
     }
 
@@ -220,7 +220,7 @@ impl Attribution {
         cmdline: &[u8],
     ) -> CachedProcess {
         let start = self.boot.at(stat.start).unwrap_or_else(|error| {
-            self.faults.report(Source::Attribution, Reason::Unreadable, None, &error);
+            self.faults.raise(Source::Attribution, Reason::Unreadable, None, &error);
             None
         });
         let command = self.settings.command_line.then(|| process_name::command(cmdline)).flatten();
@@ -294,13 +294,13 @@ impl Attribution {
 
     /// The value, if it could be read. A value that could not be read does not affect the others.
     fn known<T>(&self, read: Result<T, ReadError>) -> Option<T> {
-        read.inspect_err(|error| self.report_unreadable(error)).ok()
+        read.inspect_err(|error| self.raise_unreadable(error)).ok()
     }
 
     /// A process that has ended is not a fault.
-    fn report_unreadable(&self, error: &ReadError) {
+    fn raise_unreadable(&self, error: &ReadError) {
         if !error.is_gone() {
-            self.faults.report(Source::Attribution, Reason::Unreadable, None, error);
+            self.faults.raise(Source::Attribution, Reason::Unreadable, None, error);
         }
     }
 }

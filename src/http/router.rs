@@ -96,7 +96,7 @@ async fn scrape(
     match state.metrics.scrape(format) {
         Ok(scrape) => scraped(scrape, format, &allowance).await,
         Err(error) => {
-            state.faults.report(Source::Http, Reason::Encoding, None, &error);
+            state.faults.raise(Source::Http, Reason::Encoding, None, &error);
             text(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
         }
     }

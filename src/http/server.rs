@@ -118,7 +118,7 @@ impl Server {
                     Err(error) => self.pause_after(error).await,
                 },
                 Some(ended) = connections.join_next() => if let Err(panicked) = ended {
-                    self.faults.report(Source::Http, Reason::Panicked, None, &panicked);
+                    self.faults.raise(Source::Http, Reason::Panicked, None, &panicked);
                 },
                 () = &mut sweep, if is_due => match self.close_overdue(Instant::now()) {
                     Some(next) => sweep.as_mut().reset(next.max(Instant::now() + SWEEP_PAUSE).into()),
@@ -143,7 +143,7 @@ impl Server {
     ) {
         let Some(admitted) = self.pool.admit(origin) else {
             let why = "as many connections as web.max-connections allows are being answered";
-            return self.report(Reason::Overloaded, why);
+            return self.raise(Reason::Overloaded, why);
         };
         let ending = ending.clone();
         connections.spawn(async move { self.serve_connection(stream, admitted.connection(), ending).await });
@@ -165,10 +165,10 @@ impl Server {
                 Ok((stream, transport)) => {
                     self.serve_http(stream, connection, transport, ending).await;
                     if transport == Transport::PlainInsteadOfTls {
-                        self.report(Reason::Handshake, "a client speaks HTTP without TLS");
+                        self.raise(Reason::Handshake, "a client speaks HTTP without TLS");
                     }
                 }
-                Err(error) => self.faults.report(Source::Http, Reason::Handshake, None, &error),
+                Err(error) => self.faults.raise(Source::Http, Reason::Handshake, None, &error),
             }
         };
         tokio::select! {
@@ -279,11 +279,11 @@ impl Server {
         }
         let origin = connection.origin();
         if let Err(refusal) = self.guard.admit_from(request.headers(), origin.address()).await {
-            self.report_refusal(refusal, request.headers());
+            self.raise_refusal(refusal, request.headers());
             return refused(refusal);
         }
         let Some(share) = self.pool.acquire(origin, RESPONSE).await else {
-            self.report(Reason::Overloaded, "as many requests as web.max-requests allows are being answered");
+            self.raise(Reason::Overloaded, "as many requests as web.max-requests allows are being answered");
             return overloaded();
         };
         connection.hold(share);
@@ -308,22 +308,22 @@ impl Server {
         }
     }
 
-    fn report_refusal(&self, refusal: Refusal, asked: &HeaderMap) {
+    fn raise_refusal(&self, refusal: Refusal, asked: &HeaderMap) {
         match refusal {
             // In HTTP a client usually sends its first request without a password, which is not a fault.
             Refusal::Unauthorized if !asked.contains_key(header::AUTHORIZATION) => {}
-            Refusal::Unauthorized => self.report(Reason::NoPermission, "a client gave a wrong name or password"),
+            Refusal::Unauthorized => self.raise(Reason::NoPermission, "a client gave a wrong name or password"),
             Refusal::TooManyRequests => {
-                self.report(Reason::Overloaded, "clients send requests more often than rate_limit allows");
+                self.raise(Reason::Overloaded, "clients send requests more often than rate_limit allows");
             }
-            Refusal::Busy => self.report(Reason::Overloaded, "too many passwords are waiting to be checked"),
+            Refusal::Busy => self.raise(Reason::Overloaded, "too many passwords are waiting to be checked"),
         }
     }
 
     /// Closes overdue connections. Returns when the next one can become overdue; `None` if there is no connection.
     fn close_overdue(&self, now: Instant) -> Option<Instant> {
         let why = "a client took too long to send its request, or to take its response";
-        self.pool.close_overdue(now, || self.report(Reason::Timeout, why))
+        self.pool.close_overdue(now, || self.raise(Reason::Timeout, why))
     }
 
     /// Waits after a failed accept. A connection that failed before it began is not a fault of the exporter; if the
@@ -331,13 +331,13 @@ impl Server {
     async fn pause_after(&self, error: io::Error) {
         use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
         if !matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {
-            self.faults.report(Source::Http, Reason::Connection, None, &error);
+            self.faults.raise(Source::Http, Reason::Connection, None, &error);
             tokio::time::sleep(ACCEPT_RETRY_PAUSE).await;
         }
     }
 
-    fn report(&self, reason: Reason, why: &'static str) {
-        self.faults.report(Source::Http, reason, None, &io::Error::other(why));
+    fn raise(&self, reason: Reason, why: &'static str) {
+        self.faults.raise(Source::Http, reason, None, &io::Error::other(why));
     }
 }
 

@@ -44,7 +44,7 @@ pub async fn follow(settings: Settings, snapshot: Arc<Snapshot>, faults: Arc<Fau
                 follower.settings.interval
             }
             Err(error) => {
-                follower.report(&error);
+                follower.raise(&error);
                 follower.asked = None;
                 follower.publish(false);
                 pauses.next_pause()
@@ -112,7 +112,7 @@ impl Follower {
             Err(error) => {
                 self.known.allocatable = None;
                 self.asked = None;
-                self.report(&error);
+                self.raise(&error);
             }
         }
     }
@@ -122,8 +122,8 @@ impl Follower {
         self.snapshot.allocations.store(Arc::new(self.known.clone()));
     }
 
-    fn report(&self, error: &Error) {
-        self.faults.report(Source::PodResources, reason(error), None, error);
+    fn raise(&self, error: &Error) {
+        self.faults.raise(Source::PodResources, reason(error), None, error);
     }
 }
 

@@ -156,7 +156,7 @@ impl<T: Copy> Guarded<'_, T> {
             self.session.end(crate::faults::chain(error));
         }
         let gpu = self.session.gpu_of_slot(self.slot).map(|gpu| gpu.index);
-        faults.report(source, error.reason(), gpu, error);
+        faults.raise(source, error.reason(), gpu, error);
     }
 }
 

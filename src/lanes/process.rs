@@ -18,7 +18,7 @@ mod list;
 mod list_cache;
 mod list_source;
 mod over_limit;
-mod reported;
+mod raised;
 mod retention;
 mod state;
 mod table;

@@ -111,7 +111,7 @@ impl XidWatch {
                 Ok(false) => return Ok(Some(self.late)),
                 Err(error) => {
                     let error = error.refusal()?;
-                    events.report(&self.faults, Source::Telemetry, &error);
+                    events.raise(&self.faults, Source::Telemetry, &error);
                     let is_absent = error.severity() == Severity::Absent;
                     return Ok(Some(if is_absent { self.late } else { self.soon }));
                 }
@@ -126,7 +126,7 @@ impl XidWatch {
                 Ok(None) => break,
                 Err(error) => {
                     let error = error.refusal()?;
-                    events.report(&self.faults, Source::Telemetry, &error);
+                    events.raise(&self.faults, Source::Telemetry, &error);
                     return Ok((error.severity() == Severity::Absent).then_some(self.late));
                 }
             }

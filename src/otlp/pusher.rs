@@ -72,7 +72,7 @@ impl Pusher {
         let (pushing, reporting) = (work.clone(), work.clone());
         let start = move || pushing.clone().follow();
         let panicked =
-            move |error: &dyn std::error::Error| reporting.faults.report(Source::Otlp, Reason::Panicked, None, error);
+            move |error: &dyn std::error::Error| reporting.faults.raise(Source::Otlp, Reason::Panicked, None, error);
         task.spawn(supervise(start, panicked, PAUSE));
         Ok(Self { work, _task: task })
     }
@@ -120,7 +120,7 @@ impl Work {
                 // The receiver's wish also applies to the next push.
                 return sleep(asked.map_or(Duration::ZERO, |_| next - Instant::now())).await;
             }
-            self.faults.report(Source::Otlp, error.reason(), None, &error);
+            self.faults.raise(Source::Otlp, error.reason(), None, &error);
             tokio::time::sleep_until(next).await;
         }
     }
@@ -143,7 +143,7 @@ impl Work {
                     delivered = false;
                     self.failed(&error);
                 }
-                Err(error) => self.faults.report(Source::Otlp, error.reason(), None, &error),
+                Err(error) => self.faults.raise(Source::Otlp, error.reason(), None, &error),
             }
         }
         if delivered {
@@ -201,7 +201,7 @@ impl Work {
             // A message without rejected points is a warning, not a fault.
             match points {
                 0 => tracing::debug!(endpoint = %self.url, "{error}"),
-                _ => self.faults.report(Source::Otlp, error.reason(), None, &error),
+                _ => self.faults.raise(Source::Otlp, error.reason(), None, &error),
             }
         }
         if self.delivers.lock().replace(true) != Some(true) {
@@ -211,7 +211,7 @@ impl Work {
     }
 
     fn failed(&self, error: &Error) {
-        self.faults.report(Source::Otlp, error.reason(), None, error);
+        self.faults.raise(Source::Otlp, error.reason(), None, error);
         self.snapshot.pushes.dropped();
         *self.delivers.lock() = Some(false);
     }

@@ -64,7 +64,7 @@ struct Unread<'a> {
 
 /// Counts that what earlier runs wrote to a folder cannot be read. Returns nothing of it. `title` says what it is.
 pub(super) fn unread<E>(title: &'static str, folder: &Path, cause: io::Error, faults: &Faults) -> Vec<E> {
-    faults.report(Source::Recorder, Reason::Unreadable, None, &Unread { title, folder, cause });
+    faults.raise(Source::Recorder, Reason::Unreadable, None, &Unread { title, folder, cause });
     Vec::new()
 }
 
@@ -84,7 +84,7 @@ impl<T: Writable> DiskWriter<T> {
             while let Ok(item) = waiting.recv() {
                 if let Err(cause) = write(&item) {
                     let lost = Lost::Unwritten { title: item.title(), folder: folder.clone(), key: T::KEY, cause };
-                    counted.report(Source::Recorder, Reason::Unwritable, None, &lost);
+                    counted.raise(Source::Recorder, Reason::Unwritable, None, &lost);
                 }
             }
         };
@@ -96,7 +96,7 @@ impl<T: Writable> DiskWriter<T> {
     pub(super) fn write(&self, item: &Arc<T>) {
         if let Err(TrySendError::Full(item) | TrySendError::Disconnected(item)) = self.queue.try_send(item.clone()) {
             let lost = Lost::Slow { title: item.title(), waiting: T::WAITING };
-            self.faults.report(Source::Recorder, Reason::Overloaded, None, &lost);
+            self.faults.raise(Source::Recorder, Reason::Overloaded, None, &lost);
         }
     }
 

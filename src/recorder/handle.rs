@@ -199,7 +199,7 @@ impl Shared {
             let round = std::panic::AssertUnwindSafe(|| self.round(&mut work, LOGGED_WITHIN));
             if std::panic::catch_unwind(round).is_err() {
                 let error = io::Error::other("the recorder panicked and continues with the next round");
-                self.faults.report(Source::Recorder, Reason::Panicked, None, &error);
+                self.faults.raise(Source::Recorder, Reason::Panicked, None, &error);
             }
             thread::park_timeout(PERIOD);
         }

@@ -721,11 +721,11 @@ fn every_source_in_use_has_a_count_of_faults_from_the_start() {
 fn a_fault_is_in_the_total_of_its_source_and_under_its_reason() {
     let machine = Machine::one();
     let error = std::io::Error::other("lost");
-    machine.faults.report(Source::Memory, Reason::GpuIsLost, Some(0), &error);
-    machine.faults.report(Source::Memory, Reason::GpuIsLost, Some(0), &error);
-    machine.faults.report(Source::Memory, Reason::Stalled, Some(0), &error);
+    machine.faults.raise(Source::Memory, Reason::GpuIsLost, Some(0), &error);
+    machine.faults.raise(Source::Memory, Reason::GpuIsLost, Some(0), &error);
+    machine.faults.raise(Source::Memory, Reason::Stalled, Some(0), &error);
     // No fault is hidden, not even one from a source that the configuration does not use.
-    machine.faults.report(Source::WebConfig, Reason::Malformed, None, &error);
+    machine.faults.raise(Source::WebConfig, Reason::Malformed, None, &error);
     let scrape = machine.scrape();
     assert_eq!(scrape.value("vram_exporter_faults_total", &[("source", "memory")]), "3");
     assert_eq!(scrape.value("vram_exporter_faults_total", &[("source", "process")]), "0");

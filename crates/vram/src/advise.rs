@@ -71,7 +71,7 @@ pub(crate) fn main(matches: &ArgMatches) -> u8 {
 fn advice(arguments: &Arguments) -> Result<Advice, Error> {
     let span = Span::new(arguments.range, arguments.time);
     let mut prometheus = Prometheus::new(arguments)?;
-    let asked = client::within(arguments.timeout, queries::ask(&mut prometheus, span));
+    let asked = web_client::within(arguments.timeout, queries::ask(&mut prometheus, span));
     let asked = asked.map_err(|error| Error::Local(error.to_string()))?;
     let answers = asked.unwrap_or_else(|| Err(Error::Timeout(arguments.url.clone(), arguments.timeout.as_secs())))?;
     if answers.peaks.is_empty() {

@@ -46,7 +46,7 @@ impl Passwd {
             if let Err(error) = self.look() {
                 // Names from a file that no longer exists may be outdated.
                 (self.version, self.names) = (None, HashMap::new());
-                faults.report(Source::Attribution, Reason::UserUnknown, None, &error);
+                faults.raise(Source::Attribution, Reason::UserUnknown, None, &error);
             }
         }
         self.names.get(&uid).map(String::as_str)

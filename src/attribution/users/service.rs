@@ -90,7 +90,7 @@ impl Service {
                 Ok(None) => Answer::Nameless { since: now },
                 Err(source) => {
                     let error = ServiceError::Lookup { uid, source };
-                    faults.report(Source::Attribution, Reason::UserUnknown, None, &error);
+                    faults.raise(Source::Attribution, Reason::UserUnknown, None, &error);
                     Answer::Nameless { since: now }
                 }
             };
@@ -108,7 +108,7 @@ impl Service {
         let answer = match self.send(uid) {
             Ok(()) => Answer::Pending,
             Err(error) => {
-                faults.report(Source::Attribution, Reason::UserUnknown, None, &ServiceError::Thread(error));
+                faults.raise(Source::Attribution, Reason::UserUnknown, None, &ServiceError::Thread(error));
                 Answer::Nameless { since: now }
             }
         };

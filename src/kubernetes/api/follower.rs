@@ -169,7 +169,7 @@ impl Follower {
         if row <= BY_CHANCE {
             tracing::debug!("{error}");
         } else {
-            self.faults.report(Source::KubernetesApi, error.reason(), None, &error);
+            self.faults.raise(Source::KubernetesApi, error.reason(), None, &error);
         }
         self.publish();
         self.during(sleep_until(until.into())).await;
@@ -231,7 +231,7 @@ impl Follower {
 
     fn report_budgets(&self, problems: &[Problem]) {
         for problem in problems {
-            self.faults.report(Source::Budget, problem.reason(), None, problem);
+            self.faults.raise(Source::Budget, problem.reason(), None, problem);
         }
     }
 }

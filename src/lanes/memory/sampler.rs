@@ -87,7 +87,7 @@ impl Sampler {
             Severity::Driver => Sampled::Same,
         };
         drop(accumulator);
-        device.report(&self.faults, Source::Memory, error);
+        device.raise(&self.faults, Source::Memory, error);
         sampled
     }
 
@@ -108,7 +108,7 @@ impl Sampler {
         drop(accumulator);
         // A value that the device never provides is reported only on the first refusal.
         if error.severity() != Severity::Absent || lost {
-            device.report(&self.faults, Source::Memory, error);
+            device.raise(&self.faults, Source::Memory, error);
         }
         if lost { Sampled::Changed } else { Sampled::Same }
     }

@@ -1,6 +1,6 @@
 //! The driver's own maximum for each process, if an administrator has enabled accounting mode.
 
-use super::reported::ReportedReason;
+use super::raised::RaisedReason;
 use crate::faults::{Faults, Source};
 use crate::lanes::guarded::GuardedDevice;
 use crate::lanes::watch::Superseded;
@@ -10,7 +10,7 @@ use crate::nvml::Severity;
 #[derive(Debug, Default)]
 pub(super) struct Accounting {
     on: Option<bool>,
-    reported: ReportedReason,
+    raised: RaisedReason,
 }
 
 impl Accounting {
@@ -24,7 +24,7 @@ impl Accounting {
                     if error.severity() == Severity::Absent {
                         self.on = Some(false);
                     } else {
-                        device.report(faults, Source::Process, &error);
+                        device.raise(faults, Source::Process, &error);
                     }
                 }
             }
@@ -43,13 +43,13 @@ impl Accounting {
         for &pid in pids {
             match device.call(|gpu| gpu.accounted_peak(pid)) {
                 Ok(peak) => {
-                    self.reported.forget();
+                    self.raised.forget();
                     peaks.extend(peak.map(|peak| (pid, peak)));
                 }
                 Err(error) => {
                     let error = error.refusal()?;
-                    if self.reported.is_new(error.reason()) || error.severity() != Severity::Absent {
-                        device.report(faults, Source::Process, &error);
+                    if self.raised.is_new(error.reason()) || error.severity() != Severity::Absent {
+                        device.raise(faults, Source::Process, &error);
                     }
                     break;
                 }

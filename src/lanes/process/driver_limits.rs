@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::reported::ReportedReason;
+use super::raised::RaisedReason;
 use crate::faults::{Faults, Reason, Source};
 use crate::lanes::guarded::GuardedDevice;
 use crate::lanes::watch::Superseded;
@@ -31,7 +31,7 @@ pub(super) struct DriverLimits {
     current: Arc<CgroupLimits>,
     /// After a refusal, nothing is asked before this time.
     ask_at: Option<Instant>,
-    reported: ReportedReason,
+    raised: RaisedReason,
 }
 
 #[derive(Debug)]
@@ -90,8 +90,8 @@ impl DriverLimits {
             self.known.insert(path, Known { bytes, asked: now });
         }
         match closed {
-            _ if answered => self.reported.forget(),
-            Some(error) if self.reported.is_new(error.reason()) => device.report(faults, Source::Process, &error),
+            _ if answered => self.raised.forget(),
+            Some(error) if self.raised.is_new(error.reason()) => device.raise(faults, Source::Process, &error),
             _ => {}
         }
         let limits = self.known.iter().filter_map(|(path, known)| Some((path.clone(), known.bytes?)));
@@ -123,8 +123,8 @@ impl DriverLimits {
         let is_absent = error.severity() == Severity::Absent;
         if is_absent && self.supported.is_none() {
             self.supported = Some(false);
-        } else if self.reported.is_new(error.reason()) || !is_absent {
-            device.report(faults, Source::Process, error);
+        } else if self.raised.is_new(error.reason()) || !is_absent {
+            device.raise(faults, Source::Process, error);
         }
     }
 }

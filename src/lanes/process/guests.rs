@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::reported::ReportedReason;
+use super::raised::RaisedReason;
 use super::workload_entry::WorkloadMember;
 use crate::faults::{Faults, Source};
 use crate::lanes::guarded::GuardedDevice;
@@ -23,7 +23,7 @@ pub(super) struct Guests {
     /// Whether the GPU hosts vGPUs; `None` until it has answered.
     supported: Option<bool>,
     known: Vec<GuestUse>,
-    reported: ReportedReason,
+    raised: RaisedReason,
 }
 
 /// A vGPU of a virtual machine.
@@ -55,7 +55,7 @@ impl Guests {
         match device.call(|gpu| gpu.guests()) {
             Ok(guests) => {
                 self.supported = Some(true);
-                self.reported.forget();
+                self.raised.forget();
                 let known = std::mem::take(&mut self.known);
                 self.known = guests
                     .into_iter()
@@ -74,8 +74,8 @@ impl Guests {
                     return Ok(());
                 }
                 self.known.iter_mut().for_each(|guest| guest.used = None);
-                if self.reported.is_new(error.reason()) || !is_absent {
-                    device.report(faults, Source::Process, &error);
+                if self.raised.is_new(error.reason()) || !is_absent {
+                    device.raise(faults, Source::Process, &error);
                 }
             }
         }

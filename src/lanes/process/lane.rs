@@ -279,7 +279,7 @@ impl ProcessLane {
 
     fn report_implausible(&self, gpu: &Gpu, pid: u32) {
         let error = std::io::Error::other(format!("the driver reports more memory for process {pid} than the GPU has"));
-        self.faults.report(Source::Process, Reason::Implausible, Some(gpu.index), &error);
+        self.faults.raise(Source::Process, Reason::Implausible, Some(gpu.index), &error);
     }
 
     fn publish(&self, state: &ProcessLaneState) {

@@ -40,7 +40,7 @@ impl LayoutCheck {
             let same = match device.same_mig_layout() {
                 Ok(same) => same,
                 Err(error) => {
-                    device.report(faults, Source::Topology, &error.refusal()?);
+                    device.raise(faults, Source::Topology, &error.refusal()?);
                     self.ask_at = Some(Instant::now() + RETRY);
                     return Ok(false);
                 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::list::{ListEntry, ProcessList, ProcessSlot};
 use super::list_source::ListSource;
-use super::reported::ReportedReason;
+use super::raised::RaisedReason;
 use crate::faults::{Faults, Source};
 use crate::lanes::watch::Superseded;
 use crate::nvml::{Error, ListKind, ListedProcess, ProcessBuffer, Severity};
@@ -43,7 +43,7 @@ struct CachedList {
     answered: bool,
     /// When its processes became unknown.
     unread_since: Option<Instant>,
-    reported: ReportedReason,
+    raised: RaisedReason,
 }
 
 impl CachedList {
@@ -54,7 +54,7 @@ impl CachedList {
     fn read(&mut self) {
         (self.given, self.answered) = (true, true);
         self.unread_since = None;
-        self.reported.forget();
+        self.raised.forget();
     }
 
     /// Records that the list was refused: its processes are no longer known. Returns whether to count the refusal:
@@ -70,7 +70,7 @@ impl CachedList {
         if !no_such_list {
             self.unread_since.get_or_insert_with(Instant::now);
         }
-        let is_new = self.reported.is_new(error.reason());
+        let is_new = self.raised.is_new(error.reason());
         let silent = never_given && is_absent;
         !silent && (is_new || !(is_absent || no_such_list))
     }
@@ -78,7 +78,7 @@ impl CachedList {
 
 impl ListCache {
     /// Reads the lists, and the memory in use before and after. `whole`: whether to also read lists that were empty.
-    /// `total`: the total memory of the GPU, if it is known. Refusals are reported. Returns `None` if the
+    /// `total`: the total memory of the GPU, if it is known. Refusals are raised as faults. Returns `None` if the
     /// compute list could not be read or the GPU is out of reach.
     pub(super) fn read(
         &mut self,
@@ -152,7 +152,7 @@ impl ListCache {
             let error = error.refusal()?;
             let out_of_reach = matches!(error.severity(), Severity::Gpu | Severity::Driver);
             if out_of_reach || list.refuse(&error, kind) {
-                source.device.report(faults, Source::Process, &error);
+                source.device.raise(faults, Source::Process, &error);
             }
             if out_of_reach || kind == ListKind::Compute {
                 return Ok(false);

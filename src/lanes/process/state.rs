@@ -232,7 +232,7 @@ impl GpuProcessState {
         if shown.invisible > std::mem::replace(&mut self.invisible, shown.invisible) {
             let own_namespace = attribution.sees_host_processes() == Some(false);
             let error = Invisible { processes: shown.invisible, own_namespace };
-            faults.report(Source::Attribution, Reason::Invisible, Some(shown.gpu.index), &error);
+            faults.raise(Source::Attribution, Reason::Invisible, Some(shown.gpu.index), &error);
         }
     }
 

@@ -71,20 +71,20 @@ impl Supervisor {
     /// Reports that opening or closing the driver is slow, and returns the text of the report.
     pub(super) fn report_slow(&self, what: &str) -> String {
         let problem = format!("{what} has not ended within {SLOW:?}");
-        self.faults.report(Source::Library, Reason::Stalled, None, &io::Error::other(problem.clone()));
+        self.faults.raise(Source::Library, Reason::Stalled, None, &io::Error::other(problem.clone()));
         problem
     }
 
     /// Reports that the thread that opened the driver panicked.
     pub(super) fn report_panicked_opening(&self) {
         let error = io::Error::other("the thread that opened the driver panicked");
-        self.faults.report(Source::Library, Reason::Panicked, None, &error);
+        self.faults.raise(Source::Library, Reason::Panicked, None, &error);
     }
 
     /// Reports the GPU calls that failed while the driver was being opened.
     pub(super) fn report_failures(&self, opened: &OpenedDriver) {
         for (index, error) in &opened.failures {
-            self.faults.report(Source::Topology, error.reason(), Some(*index), error);
+            self.faults.raise(Source::Topology, error.reason(), Some(*index), error);
         }
     }
 }

@@ -65,7 +65,7 @@ impl Supervisor {
                         self.detached.add_closing(Closing::begin(opened));
                     }
                 },
-                Err(error) => self.faults.report(Source::Library, error.reason(), None, &error),
+                Err(error) => self.faults.raise(Source::Library, error.reason(), None, &error),
             },
             Progress::Panicked => self.report_panicked_opening(),
         }
@@ -123,7 +123,7 @@ impl Supervisor {
         let Some(gpu) = opening.hangs_at().filter(|_| !self.is_full()) else { return opening };
         let Some(other) = self.begin_opening(Some(gpu)) else { return opening };
         let error = io::Error::other("opening the driver hangs at this GPU: the driver is opened without it");
-        self.faults.report(Source::Topology, Reason::Stalled, Some(gpu), &error);
+        self.faults.raise(Source::Topology, Reason::Stalled, Some(gpu), &error);
         let (thread, closing) = opening.abandon();
         self.detached.add_stuck_opening(thread, gpu);
         self.detached.add_closing(closing);
@@ -140,7 +140,7 @@ impl Supervisor {
             Discovery::new(self.known.clone(), stalled, skipped),
             self.control.bell(),
         );
-        begun.inspect_err(|error| self.faults.report(Source::Library, Reason::Panicked, None, error)).ok()
+        begun.inspect_err(|error| self.faults.raise(Source::Library, Reason::Panicked, None, error)).ok()
     }
 }
 

@@ -114,7 +114,7 @@ impl Supervisor {
     }
 
     fn fail_to_open(&mut self, error: &OpenError) -> Phase {
-        self.faults.report(Source::Library, error.reason(), None, error);
+        self.faults.raise(Source::Library, error.reason(), None, error);
         self.publish_problem(crate::faults::chain(error));
         self.retry()
     }

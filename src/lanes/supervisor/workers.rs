@@ -59,7 +59,7 @@ impl Supervisor {
         session: &Arc<Session>,
     ) -> Option<Worker> {
         let worker = Worker::start((lane, role), task.clone(), session.clone(), self.slow_after(), self.control.bell());
-        worker.inspect_err(|error| self.faults.report(source(lane), Reason::Panicked, None, error)).ok()
+        worker.inspect_err(|error| self.faults.raise(source(lane), Reason::Panicked, None, error)).ok()
     }
 
     /// Starts the threads that are missing and `may_start`: in each lane one that serves all GPUs, and one for each GPU that
@@ -168,7 +168,7 @@ impl Supervisor {
     fn report_hanging(&self, lane: Lane, gpu: Option<u32>) {
         let limit = self.settings.call_timeout;
         let error = io::Error::other(format!("a driver call has not returned within {limit:?}"));
-        self.faults.report(source(lane), Reason::Stalled, gpu, &error);
+        self.faults.raise(source(lane), Reason::Stalled, gpu, &error);
     }
 
     /// Leaves slow GPUs to the threads that are in a call to them, abandons threads whose driver call does not return, and
@@ -189,7 +189,7 @@ impl Supervisor {
                     let after = self.slow_after();
                     let error =
                         format!("a driver call has taken longer than {after:?}: other GPUs no longer wait for it");
-                    self.faults.report(source(lane), Reason::Slow, gpu, &io::Error::other(error));
+                    self.faults.raise(source(lane), Reason::Slow, gpu, &io::Error::other(error));
                     working.push(worker);
                 }
                 WorkerStatus::Hung(slot, thread) => {
@@ -199,7 +199,7 @@ impl Supervisor {
                 WorkerStatus::Finished => {}
                 WorkerStatus::Panicked => {
                     let error = io::Error::other(format!("the thread {} panicked", thread_name(lane)));
-                    self.faults.report(source(lane), Reason::Panicked, None, &error);
+                    self.faults.raise(source(lane), Reason::Panicked, None, &error);
                     self.restarts.entry((lane, role)).or_insert_with(RestartPolicy::new).postpone();
                 }
             }

@@ -118,7 +118,7 @@ impl GpuReadings {
             tracing::debug!(gpu = self.shown.gpu.index, call = error.call, "this GPU does not provide the reading");
             return;
         }
-        device.report(faults, Source::Telemetry, error);
+        device.raise(faults, Source::Telemetry, error);
     }
 
     /// Ends a round. Returns the current time if anything was read in it.

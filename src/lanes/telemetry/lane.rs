@@ -177,7 +177,7 @@ impl<'s> Telemetry<'s> {
                 caller.session.request_reopen(format!("the number of GPUs changed from {known} to {count}"));
             }
             Ok(_) => {}
-            Err(error) => guarded.report(self.faults, Source::Topology, &error.refusal()?),
+            Err(error) => guarded.raise(self.faults, Source::Topology, &error.refusal()?),
         }
         Ok(())
     }
@@ -188,7 +188,7 @@ impl<'s> Telemetry<'s> {
         match device.call(|_| caller.session.driver.confirm_uuid(position)) {
             Ok(true) => self.gpus[position].lacks_uuid = false,
             Ok(false) => caller.session.request_reopen(format!("GPU {} returned its UUID late", device.gpu().index)),
-            Err(error) => device.report(self.faults, Source::Topology, &error.refusal()?),
+            Err(error) => device.raise(self.faults, Source::Topology, &error.refusal()?),
         }
         Ok(())
     }
@@ -201,7 +201,7 @@ impl<'s> Telemetry<'s> {
             Ok(false) => caller.session.request_reopen("the MIG layout can be read again"),
             Err(error) => {
                 let error = error.refusal()?;
-                self.faults.report(Source::Topology, error.reason(), Some(device.gpu().index), &error);
+                self.faults.raise(Source::Topology, error.reason(), Some(device.gpu().index), &error);
             }
         }
         Ok(())

@@ -168,7 +168,7 @@ fn refused(device: &GuardedDevice<'_>, faults: &Faults, error: &Error) -> bool {
         tracing::debug!(gpu = device.gpu().index, call = error.call, "this GPU does not provide profiling counters");
         return true;
     }
-    device.report(faults, Source::Telemetry, error);
+    device.raise(faults, Source::Telemetry, error);
     false
 }
 

@@ -141,7 +141,7 @@ fn read_back(path: &Path, most: usize, faults: &Faults) -> io::Result<Vec<JobRep
     let reports: Vec<JobReport> = latest.iter().filter_map(|line| serde_json::from_slice(line).ok()).collect();
     let lines = latest.len() - reports.len();
     if lines > 0 {
-        faults.report(Source::Recorder, Reason::Malformed, None, &Foreign { lines, file: path });
+        faults.raise(Source::Recorder, Reason::Malformed, None, &Foreign { lines, file: path });
     }
     Ok(reports)
 }

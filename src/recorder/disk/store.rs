@@ -145,7 +145,7 @@ impl Folder<'_> {
         unfinished.iter().for_each(|(path, _)| drop(fs::remove_file(path)));
         let mut files = self.files().unwrap_or_else(|cause| unread("incidents", &self.0.path, cause, faults));
         let skip = |file: &Path, cause: io::Error| {
-            faults.report(Source::Recorder, Reason::Malformed, None, &Foreign { file, cause });
+            faults.raise(Source::Recorder, Reason::Malformed, None, &Foreign { file, cause });
         };
         for file in files.extract_if(.., |file| file.claim.bytes > room.bytes) {
             skip(&file.path, io::Error::other(format!("it has {} bytes", file.claim.bytes)));

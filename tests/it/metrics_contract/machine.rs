@@ -368,7 +368,7 @@ pub(crate) fn everything() -> Machine {
         Allocation { holder: pod_container("idle"), device: whole.clone() },
     ];
     machine.settings.otlp = true;
-    machine.faults.report(Source::Http, Reason::Timeout, None, &std::io::Error::other("slow"));
+    machine.faults.raise(Source::Http, Reason::Timeout, None, &std::io::Error::other("slow"));
     let allocatable = Some(Arc::new(vec![slice, whole]));
     machine.allocations = Allocations { up: Some(true), at: ago(0.0), allocated: Arc::new(held), allocatable };
     machine.jobs = jobs(&[("900", DeviceName::Gpu("GPU-0".to_owned()))]);

@@ -224,7 +224,7 @@ fn authorization(
             let named = Some(basic.username).filter(|name| !name.is_empty());
             let user = files.either("basic_auth.username", named, basic.username_file)?.unwrap_or_default();
             let password = files.either("basic_auth.password", basic.password, basic.password_file)?;
-            let value = client::basic(format!("{user}:{}", password.unwrap_or_default()).as_bytes());
+            let value = web_client::basic(format!("{user}:{}", password.unwrap_or_default()).as_bytes());
             value.map(Some).ok_or_else(|| key("basic_auth cannot be sent in a header"))
         }
         (None, Some(token), None) => {

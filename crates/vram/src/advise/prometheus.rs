@@ -19,7 +19,7 @@ pub(super) use self::answer::{Labels, Point};
 use super::arguments::Arguments;
 use super::http_config::{self, Access};
 use web_client::server_url::ServerUrl;
-use web_client::{self, Answer, AskError, Question, Tls, TlsError};
+use web_client::{Answer, AskError, Question, Tls, TlsError};
 
 /// The longest answer to one request, in bytes.
 const ANSWER_LIMIT: usize = 64 << 20;
@@ -155,7 +155,7 @@ impl Prometheus {
             tls: self.tls.clone(),
             limit: ANSWER_LIMIT.min(self.left),
         };
-        let answer = client::ask(question).await.map_err(|error| match error {
+        let answer = web_client::ask(question).await.map_err(|error| match error {
             AskError::Unreachable(why) => Error::Unreachable(self.url.clone(), why),
             AskError::TooLong(_) => self.too_long(),
             AskError::Local(why) => Error::Local(format!("the request cannot be sent: {why}")),

@@ -13,7 +13,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use super::arguments::{Arguments, Format};
 use web_client::regular_file;
 use web_client::server_url::ServerUrl;
-use web_client::{self, Answer, AskError, Question, Tls};
+use web_client::{Answer, AskError, Question, Tls};
 
 const PATH: &str = "/api/v1/reports";
 /// The longest response that is read, in bytes.
@@ -48,13 +48,13 @@ pub(super) enum Error {
 /// When there is no such answer within the timeout.
 pub(super) fn ask(arguments: &Arguments) -> Result<String, Error> {
     let timeout = || Error::Timeout(arguments.url.clone(), arguments.timeout);
-    let answered = client::within(arguments.timeout, answer(arguments));
+    let answered = web_client::within(arguments.timeout, answer(arguments));
     answered.map_err(|error| failed(arguments, error))?.unwrap_or_else(|| Err(timeout()))
 }
 
 async fn answer(arguments: &Arguments) -> Result<String, Error> {
     let url = &arguments.url;
-    let answer = client::ask(question(arguments, &target(arguments))?).await;
+    let answer = web_client::ask(question(arguments, &target(arguments))?).await;
     let answer = answer.map_err(|error| failed(arguments, error))?;
     let body = String::from_utf8_lossy(&answer.body);
     let wanted = match arguments.format {
@@ -130,7 +130,7 @@ fn credentials(path: &Path) -> Result<HeaderValue, Error> {
     if !line.contains(&b':') || line.contains(&b'\n') {
         return Err(wrong("it must contain one line, user:password".to_owned()));
     }
-    client::basic(line).ok_or_else(|| wrong("it cannot be sent in a header".to_owned()))
+    web_client::basic(line).ok_or_else(|| wrong("it cannot be sent in a header".to_owned()))
 }
 
 #[cfg(test)]
