@@ -1,6 +1,7 @@
 //! The documents: their fields, units, and when a value is absent.
 
 use serde::Serialize;
+use serde_with_macros::skip_serializing_none;
 
 use crate::recorder::Visit;
 
@@ -58,22 +59,21 @@ pub struct Placed<T> {
 }
 
 /// The driver, or why there is none.
+#[skip_serializing_none]
 #[derive(Debug, Serialize)]
 pub struct Driver {
     /// Whether it is open.
     pub up: bool,
     /// Why it is not open; absent while it is being opened.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
     /// Its version.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub driver_version: Option<String>,
     /// The highest CUDA version that it supports.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub cuda_version: Option<String>,
 }
 
 /// One GPU.
+#[skip_serializing_none]
 #[derive(Debug, Serialize)]
 pub struct Gpu {
     /// NVML's index.
@@ -81,7 +81,6 @@ pub struct Gpu {
     /// Its UUID.
     pub uuid: String,
     /// The product name.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Whether it responds and its last sample is recent.
     pub up: bool,
@@ -89,43 +88,34 @@ pub struct Gpu {
     #[serde(flatten)]
     pub memory: Option<Memory>,
     /// Used memory that no visible process holds.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub unattributed_bytes: Option<u64>,
     /// Used memory minus what allocators reserved but did not allocate; absent if no process reports that.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub needed_bytes: Option<u64>,
     /// The share of time during which a kernel ran, from 0 to 1.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub utilization_ratio: Option<f64>,
     /// Degrees Celsius.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub temperature_celsius: Option<f64>,
     /// Watts.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub power_watts: Option<f64>,
     /// Watts: the enforced limit.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub power_limit_watts: Option<f64>,
     /// The MIG devices.
     pub mig_devices: Vec<Mig>,
     /// The live processes, the largest first; absent if they were not requested or could not be listed.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub processes: Option<Vec<Process>>,
     /// The number of processes beyond `process.series-limit`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub processes_left_out: Option<u64>,
     /// The number of processes that `/proc` does not show, if there are any.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub processes_invisible: Option<u64>,
 }
 
 /// The memory of a GPU or MIG device, in bytes.
+#[skip_serializing_none]
 #[derive(Debug, Serialize)]
 pub struct Memory {
     /// All memory.
     pub total_bytes: u64,
     /// Reserved by the driver and the firmware.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub reserved_bytes: Option<u64>,
     /// Total minus reserved.
     pub allocatable_bytes: u64,
@@ -140,6 +130,7 @@ pub struct Memory {
 }
 
 /// A MIG device.
+#[skip_serializing_none]
 #[derive(Debug, Serialize)]
 pub struct Mig {
     /// Its index on its GPU.
@@ -151,17 +142,16 @@ pub struct Mig {
     /// The id of its compute instance.
     pub compute_instance: u32,
     /// The profile.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
     /// Its memory.
     #[serde(flatten)]
     pub memory: Option<Memory>,
     /// Used memory of the GPU instance that no visible process holds. Present only for the instance's first MIG device.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub unattributed_bytes: Option<u64>,
 }
 
 /// A process on a GPU, or on one of its MIG devices.
+#[skip_serializing_none]
 #[derive(Debug, Serialize)]
 pub struct Process {
     /// The pid in the exporter's pid namespace.
@@ -170,49 +160,35 @@ pub struct Process {
     #[serde(rename = "type")]
     pub kind: &'static str,
     /// The index of the MIG device.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub mig_index: Option<u32>,
     /// Its name.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// The user's name, or the uid.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
     /// The workload.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub workload: Option<String>,
     /// The kind of the workload.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub workload_kind: Option<&'static str>,
     /// Memory in use, in bytes; absent if it is unknown or the process has ended.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub used_bytes: Option<u64>,
     /// The highest use within the peak window.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub window_peak_bytes: Option<u64>,
     /// The highest use.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub peak_bytes: Option<u64>,
     /// Bytes in live tensors or buffers of its frameworks; absent if the process does not report them.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub allocator_allocated_bytes: Option<u64>,
     /// Bytes that the allocators of its frameworks obtained from the driver and still hold; absent if the process does
     /// not report them.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub allocator_reserved_bytes: Option<u64>,
     /// Used memory outside its allocators; absent if that is unknown.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub outside_allocator_bytes: Option<u64>,
     /// Seconds since it last worked on the GPU.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub idle_seconds: Option<f64>,
     /// When it started: Unix time in seconds.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub started_at: Option<f64>,
     /// Whether it is on the GPU.
     pub alive: bool,
     /// The minimum number of seconds since it left the GPU; absent while it is on the GPU.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub ended_seconds: Option<f64>,
     /// When it was on the GPU; absent if nothing is recorded about it.
     #[serde(flatten)]
@@ -220,6 +196,7 @@ pub struct Process {
 }
 
 /// A workload on a GPU, or on one of its MIG devices.
+#[skip_serializing_none]
 #[derive(Debug, Serialize)]
 pub struct Workload {
     /// Its name.
@@ -227,17 +204,13 @@ pub struct Workload {
     /// Its kind.
     pub kind: &'static str,
     /// The index of the MIG device.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub mig_index: Option<u32>,
     /// The number of its processes; 0 after the last one has ended.
     pub processes: u64,
     /// Memory in use, in bytes.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub used_bytes: Option<u64>,
     /// The highest sum of its processes' memory within the peak window.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub window_peak_bytes: Option<u64>,
     /// The highest sum of its processes' memory.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub peak_bytes: Option<u64>,
 }

@@ -1,22 +1,22 @@
 //! An incident as the list of incidents shows it: what identifies it, and its sentence.
 
 use serde::Serialize;
+use serde_with_macros::skip_serializing_none;
 
 use crate::recorder::{Incident, Kind};
 
 /// An incident in the list of incidents.
+#[skip_serializing_none]
 #[derive(Serialize)]
 pub(super) struct Listed<'i> {
     id: &'i str,
     kind: Kind,
     at: f64,
     count: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
     last_at: Option<f64>,
     complete: bool,
     gpu: u32,
     uuid: &'i str,
-    #[serde(skip_serializing_if = "Option::is_none")]
     mig_uuid: Option<&'i str>,
     summary: &'i str,
 }

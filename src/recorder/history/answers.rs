@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use serde::Serialize;
+use serde_with_macros::skip_serializing_none;
 
 use super::Histories;
 use super::chart::{Chart, chart};
@@ -103,6 +104,7 @@ impl Drawn {
 }
 
 /// The values of one GPU, MIG device, process or workload.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct HistorySeries {
     /// NVML's index of the GPU.
@@ -110,25 +112,19 @@ pub struct HistorySeries {
     /// The GPU's UUID.
     pub uuid: String,
     /// The UUID of the MIG device.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub mig_uuid: Option<String>,
     /// What else identifies the MIG device, for the series of a MIG device.
     #[serde(flatten)]
     pub mig: Option<MigIdentity>,
     /// The allocatable memory in bytes, for the series of a GPU or MIG device.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub allocatable_bytes: Option<u64>,
     /// The process, for the series of a process.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub process: Option<ProcessRef>,
     /// When the process started, in Unix seconds, which tells it from an earlier one with its pid.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub started_at: Option<f64>,
     /// The workload, for the series of a workload.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub workload: Option<String>,
     /// The kind of the workload.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub workload_kind: Option<&'static str>,
     /// Used memory.
     pub memory: Chart,
@@ -138,6 +134,7 @@ pub struct HistorySeries {
 }
 
 /// What identifies a MIG device besides its UUID. It stays known after the device is gone.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct MigIdentity {
     /// The index on the GPU.
@@ -147,7 +144,6 @@ pub struct MigIdentity {
     /// The compute instance's id.
     pub compute_instance: u32,
     /// The profile.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
 }
 

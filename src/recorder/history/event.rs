@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
 use super::clock::Now;
 use super::exit_status::Exit;
@@ -18,15 +19,14 @@ const LATE: Micros = 10 * SECOND;
 const MAX_EVENTS: usize = 4096;
 
 /// An event with its time.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Event {
     /// Unix time in seconds.
     pub at: f64,
     /// NVML's index of the GPU; absent for an event that concerns no single GPU.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu: Option<u32>,
     /// The GPU's UUID.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uuid: Option<String>,
     /// What happened.
     #[serde(flatten)]
@@ -123,25 +123,23 @@ pub enum EventKind {
 }
 
 /// What identifies a process.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProcessRef {
     /// The pid in the exporter's pid namespace.
     pub pid: u32,
     /// The process's name; absent if `/proc` does not show it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// The user's name, or the uid; absent if unknown.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
     /// The workload; absent if unknown.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workload: Option<String>,
     /// The UUID of the MIG device; absent on a GPU without MIG.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mig_uuid: Option<String>,
 }
 
 /// An allocation that failed, as the process itself reported it. What it did not report is absent.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Failure {
     /// Which process.
@@ -152,19 +150,14 @@ pub struct Failure {
     /// Bytes that were requested.
     pub requested_bytes: u64,
     /// Bytes that were free on the device.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub free_bytes: Option<u64>,
     /// Bytes that the device has.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total_bytes: Option<u64>,
     /// Bytes in live tensors or buffers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allocated_bytes: Option<u64>,
     /// Bytes that the framework's allocator held.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserved_bytes: Option<u64>,
     /// A file that the framework wrote about the failure. It is never opened here.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot_path: Option<String>,
 }
 

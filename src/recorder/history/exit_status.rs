@@ -17,6 +17,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use nix::sys::signal::Signal;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
 use crate::snapshot::ProcessId;
 
@@ -24,13 +25,13 @@ use crate::snapshot::ProcessId;
 const MAX_WATCHED: usize = 1024;
 
 /// How a process ended. Both values are absent while the process is alive, and if the kernel does not report them.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exit {
     /// Its exit status, 0 to 255, if it exited.
-    #[serde(rename = "exit_status", default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "exit_status")]
     pub status: Option<u8>,
     /// The number of the signal that ended it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<u8>,
 }
 

@@ -1,6 +1,7 @@
 //! An incident: a frozen copy of what was recorded around a moment that matters. The API and the files use this format.
 
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
 use super::chart::{Chart, ChartPoint};
 use super::event::{Event, Failure, ProcessRef};
@@ -62,6 +63,7 @@ impl Kind {
 }
 
 /// An incident. All times are Unix times in seconds, and all memory is in bytes. A value that is not known is absent.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Incident {
     /// [`VERSION`].
@@ -76,14 +78,11 @@ pub struct Incident {
     #[serde(default = "once")]
     pub count: u64,
     /// The last of these moments; absent if there was only one. Everything else is about the first.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_at: Option<f64>,
     /// The workload of the process that ended or reported a failure, or for `near_limit` of the process that held the
     /// most; absent if there is none or it is unknown.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workload: Option<String>,
     /// Whose share of the kept incidents it uses; absent if it is the device's own.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
     /// Whether the recording has ended: ten seconds after the moment, or when the exporter ended.
     pub complete: bool,
@@ -93,7 +92,6 @@ pub struct Incident {
     /// What was seen, in one or two sentences.
     pub summary: String,
     /// The machine's name; absent if it is unknown.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
     /// Whether the GPUs are simulated. If they are, no number is a measurement.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -101,10 +99,8 @@ pub struct Incident {
     /// The GPU, and the MIG device if the incident is about one. `peak` and `memory` are about that device.
     pub gpu: IncidentGpu,
     /// What the process reported, for the kind `out_of_memory`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub out_of_memory: Option<Failure>,
     /// The GPU's highest memory use in the seconds before the moment.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak: Option<Peak>,
     /// The processes, starting with those that held the most at the peak.
     pub processes: Vec<Holder>,
@@ -157,6 +153,7 @@ impl Incident {
 }
 
 /// The GPU of an incident.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct IncidentGpu {
     /// NVML's index of the GPU at the time of the incident.
@@ -164,17 +161,16 @@ pub struct IncidentGpu {
     /// Its UUID.
     pub uuid: String,
     /// The product name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// The MIG device; absent if the incident is about the GPU.
     #[serde(flatten)]
     pub mig: Option<IncidentMig>,
     /// The memory of the device that can be allocated: total minus reserved.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allocatable_bytes: Option<u64>,
 }
 
 /// The MIG device of an incident: the first one of its GPU instance.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct IncidentMig {
     /// `MIG-…`.
@@ -184,7 +180,6 @@ pub struct IncidentMig {
     /// The compute instance's id.
     pub compute_instance: u32,
     /// The profile, such as `1g.10gb`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
 }
 
@@ -201,52 +196,44 @@ impl IncidentGpu {
 }
 
 /// The device's highest memory use.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Peak {
     /// When it was first reached.
     pub at: f64,
     /// The last time, up to the incident, at which as much was in use; absent in files of earlier versions.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<f64>,
     /// Used memory.
     pub used_bytes: u64,
     /// The memory that could still be allocated.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_bytes: Option<u64>,
     /// When the list that `processes` refers to was read. It is the last list before the memory use changed again.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listed_at: Option<f64>,
     /// The sum of the memory of all processes in that list, including those that are left out of `processes`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listed_bytes: Option<u64>,
 }
 
 /// A process in an incident.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Holder {
     /// Which process.
     #[serde(flatten)]
     pub who: ProcessRef,
     /// The memory that it held at the GPU's peak.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub used_bytes: Option<u64>,
     /// Its own highest memory use up to the end of the recorded time.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_bytes: Option<u64>,
     /// When it first reached its own highest memory use.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_at: Option<f64>,
     /// The last time at which its memory use was at its own peak.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_peak_until: Option<f64>,
     /// How much more it held at the GPU's peak than 1, 10 and 60 seconds earlier; negative if it held less. A value is
     /// absent if its memory at either time is not known. A process that did not exist yet counts as holding 0.
     pub grew: Growth,
     /// When it started; absent if unknown.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<f64>,
     /// The two times between which it left the GPU.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<Between>,
     /// How it ended.
     #[serde(flatten)]
@@ -256,16 +243,17 @@ pub struct Holder {
 }
 
 /// The growth of a process's memory use, in bytes.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Growth {
     /// In the last second.
-    #[serde(rename = "1s", default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "1s")]
     pub second: Option<i64>,
     /// In the last ten seconds.
-    #[serde(rename = "10s", default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "10s")]
     pub ten_seconds: Option<i64>,
     /// In the last minute.
-    #[serde(rename = "60s", default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "60s")]
     pub minute: Option<i64>,
 }
 

@@ -3,6 +3,7 @@
 //! Invariant: the sentence names amounts that add up to the peak, or says by how much they do not.
 
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
 use super::heap_use::HeapUse;
 use super::names;
@@ -19,6 +20,7 @@ pub(in crate::recorder) const SAME_MOMENT: f64 = 0.05;
 const NAMED: usize = 3;
 
 /// The highest memory use of a device in a minute.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RecordedPeak {
     /// The number of the minute, counted from the recorder's start.
@@ -28,16 +30,12 @@ pub struct RecordedPeak {
     /// Bytes.
     pub used_bytes: u64,
     /// Unix time in seconds of the list that was read next; absent until there is one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listed_at: Option<f64>,
     /// Bytes that all processes of that list held, as far as the driver reports them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listed_bytes: Option<u64>,
     /// Bytes that no visible process held when the list was read; absent if that is unknown.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unattributed_bytes: Option<u64>,
     /// The number of processes in the list.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub processes: Option<u64>,
     /// The number of those whose memory the driver does not report.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -55,22 +53,18 @@ fn is_zero(number: &u64) -> bool {
 }
 
 /// A process or a workload that held memory at a peak.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PeakHolder {
     /// The pid; absent for several processes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
     /// The process's name; absent for a workload, and if it is unknown.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// The user's name, or the uid; absent for a workload, and if it is unknown.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
     /// The workload; absent if unknown.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workload: Option<String>,
     /// The UUID of the MIG device that a process uses.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mig_uuid: Option<String>,
     /// The number of processes.
     #[serde(default = "one")]

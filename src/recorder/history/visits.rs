@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use serde::Serialize;
+use serde_with_macros::skip_serializing_none;
 
 use super::Histories;
 use super::clock::Now;
@@ -12,12 +13,12 @@ use super::process_history::ProcessHistory;
 use crate::snapshot::{MigDevice, Process, ProcessId};
 
 /// The recorded data about the time that a process spent on a GPU (or MIG device).
+#[skip_serializing_none]
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Visit {
     /// Unix time in seconds: when the exporter first listed the process on the GPU.
     pub first_seen_at: f64,
     /// Unix time in seconds: when it reached its highest memory use; absent if its memory use was never known.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub peak_at: Option<f64>,
     /// How it ended.
     #[serde(flatten)]

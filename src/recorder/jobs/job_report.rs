@@ -2,6 +2,7 @@
 //! memory is in bytes. A value that is not known is absent.
 
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
 use crate::recorder::history::exit_status::Exit;
 use crate::sizing;
@@ -25,6 +26,7 @@ pub enum State {
 }
 
 /// What one workload did with the GPU memory of this machine.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobReport {
     /// 1.
@@ -34,22 +36,16 @@ pub struct JobReport {
     /// The kind of the workload, as in the label `kind`.
     pub kind: WorkloadKind,
     /// The job's id, for a job of Slurm or of another scheduler.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<String>,
     /// The pod's namespace.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// The pod's name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<String>,
     /// The container's name in the pod.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<String>,
     /// The user of its first process: a name, or a uid.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
     /// The machine's name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
     /// Whether the GPUs are simulated. If they are, no number is a measurement.
     pub simulated: bool,
@@ -58,7 +54,6 @@ pub struct JobReport {
     /// When its first process was on a GPU.
     pub start: f64,
     /// When its last process had left the GPUs; absent while one is on a GPU.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end: Option<f64>,
     /// Seconds from the start to the end, or to now.
     pub seconds: f64,
@@ -84,6 +79,7 @@ pub struct ExitCount {
 }
 
 /// What the workload held on one GPU or MIG device.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DeviceReport {
     /// NVML's index of the GPU.
@@ -91,53 +87,39 @@ pub struct DeviceReport {
     /// The GPU's UUID.
     pub uuid: String,
     /// The MIG device's UUID.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mig_uuid: Option<String>,
     /// The product's name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Total minus reserved memory of the GPU or MIG device.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allocatable_bytes: Option<u64>,
     /// The lowest of the workload's limits on the device, when one was last known. A share of a time-sliced GPU is no
     /// limit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget_bytes: Option<u64>,
     /// What declares that limit, as in the label `source`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget_source: Option<String>,
     /// Seconds for which its processes were on the device, as far as the device was read.
     pub seconds: f64,
     /// The number of process lists that contained its memory.
     pub samples: u64,
     /// Its highest memory.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_bytes: Option<u64>,
     /// When it reached its highest memory.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_at: Option<f64>,
     /// The mean of its memory, weighted by time.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mean_bytes: Option<u64>,
     /// Its memory now, or when its last process left.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_bytes: Option<u64>,
     /// Seconds for which its memory was at or above the limit at that moment. Absent if no limit was known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seconds_at_budget: Option<f64>,
     /// Seconds for which at least 90 % of the device's allocatable memory was in use, by all processes together, while
     /// the workload was on the device.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seconds_at_90_percent: Option<f64>,
     /// The same for 95 %.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seconds_at_95_percent: Option<f64>,
     /// The same for 98 %.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seconds_at_98_percent: Option<f64>,
     /// The share of the time in which none of its processes worked on the device, 0 to 1. The time for which the driver
     /// does not report this is left out.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_ratio: Option<f64>,
     /// The number of failed allocations that its processes reported.
     pub out_of_memory: u64,
@@ -147,32 +129,24 @@ pub struct DeviceReport {
     pub ended_at_limit: u64,
     /// What it needs more than: its peak, if an allocation failed or a process ended at the limit. How much more is
     /// unknown.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub needs_more_than_bytes: Option<u64>,
     /// What everything else on the device held when a process last ended at the limit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub others_bytes: Option<u64>,
     /// The last incident of such an end, or of a failed allocation.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub incident: Option<String>,
     /// The highest memory that its allocators had allocated, as its processes reported: of all processes at one moment,
     /// or of one process if that was higher.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allocated_peak_bytes: Option<u64>,
     /// What it needed at most, if a process reported about its allocators: for each process the highest allocated
     /// memory and what lasted outside the allocators, or all that it held if it did not report; of as many processes as
     /// were there at once, those that need most. Never more than the peak.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub needed_bytes: Option<u64>,
     /// The memory to request for another run, judging by this run alone: what it needed, or the peak if that is
     /// unknown, and a margin.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advice_bytes: Option<u64>,
     /// The margin of the advice, as a share of what it needed or of the peak.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advice_margin: Option<f64>,
     /// Why there is no advice.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_advice: Option<String>,
 }
 

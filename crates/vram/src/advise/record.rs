@@ -3,6 +3,7 @@
 //! Invariant: a value that is not known is absent. All memory is in bytes, all times are seconds.
 
 use serde::Serialize;
+use serde_with_macros::skip_serializing_none;
 
 /// The version of the JSON form. It is incremented when the meaning of a field changes or a field is removed.
 pub(super) const VERSION: u8 = 1;
@@ -89,9 +90,9 @@ pub(super) enum Basis {
 }
 
 /// One group of runs.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Workload {
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) cluster: Option<String>,
     pub(super) workload: String,
     pub(super) kind: String,
@@ -99,91 +100,73 @@ pub(super) struct Workload {
     pub(super) devices: u64,
     pub(super) devices_now: u64,
     pub(super) samples: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) first: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) last: Option<u64>,
     pub(super) span_seconds: u64,
     pub(super) driver_peak_bytes: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) peak_from: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) peak_until: Option<u64>,
     pub(super) intervals: u64,
     pub(super) intervals_near_peak: u64,
     pub(super) basis: Basis,
     pub(super) peak_bytes: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) allocated_peak_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) frameworks: Vec<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) out_of_memory: Option<u64>,
     /// When it was last short of memory, in Unix seconds.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) last_shortage: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) preallocates: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) current_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) current_source: Option<String>,
     /// `None` without advice; always present.
+    #[serialize_always]
     pub(super) advice_bytes: Option<u64>,
     pub(super) reason: Reason,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) rising_bytes_per_hour: Option<u64>,
     /// If it may not fit on one device of its board.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) beyond: Option<Beyond>,
     pub(super) action: Action,
     pub(super) freed_bytes: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) units: Option<Units>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(super) simulated: bool,
 }
 
 /// The device that a workload may not fit on.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Beyond {
     /// The name of the board, or of the MIG profile; absent if it is unknown.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) name: Option<String>,
     pub(super) allocatable_bytes: u64,
     /// The smallest board of the fleet that has more, and enough as far as is known.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) larger_board: Option<Size>,
 }
 
 /// A board or a MIG profile.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Size {
     pub(super) name: String,
     pub(super) allocatable_bytes: u64,
     /// Of a MIG profile: whether the size is that of a MIG device of the fleet.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) seen: Option<bool>,
 }
 
 /// The advice in the units of other programs.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Units {
     pub(super) device_total_bytes: u64,
     pub(super) device_allocatable_bytes: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) board: Option<Size>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) mig_profile: Option<Size>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) kai_gpu_fraction: Option<f64>,
     pub(super) kai_gpu_memory_mib: u64,
     pub(super) hami_gpumem_mib: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) torch_memory_fraction: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) xla_client_mem_fraction: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) vllm_gpu_memory_utilization: Option<f64>,
     pub(super) processes: u64,
     pub(super) outside_bytes: u64,
@@ -202,9 +185,9 @@ pub(super) struct Fleet {
 }
 
 /// The GPUs of one name in one cluster.
+#[skip_serializing_none]
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Board {
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) cluster: Option<String>,
     pub(super) board: String,
     pub(super) allocatable_bytes: u64,

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use serde::Serialize;
+use serde_with_macros::skip_serializing_none;
 
 use super::facts::Facts;
 use super::names::Owners;
@@ -19,28 +20,22 @@ const SLACK: u64 = 1 << 30;
 const SLACK_SHARE: u64 = 5;
 
 /// What one framework in a process reported about one device.
+#[skip_serializing_none]
 #[derive(Debug, Serialize)]
 pub(super) struct AllocatorUse {
     #[serde(skip)]
     pub(super) process: ProcessId,
     pub(super) pid: u32,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) name: Option<String>,
     /// The UUID of the GPU or MIG device.
     pub(super) device: String,
     /// The index of the GPU; `None` if the device was not measured.
-    #[serde(skip_serializing_if = "Option::is_none")]
     gpu: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     mig_index: Option<u32>,
     framework: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
     allocated_peak_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     reserved_peak_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     retries: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     failed_allocations: Option<u64>,
     /// The latest failed allocations, the oldest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -48,15 +43,13 @@ pub(super) struct AllocatorUse {
 }
 
 /// A failed allocation.
+#[skip_serializing_none]
 #[derive(Debug, Serialize)]
 struct Failure {
     seconds: f64,
     requested_bytes: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
     free_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     allocated_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     reserved_bytes: Option<u64>,
 }
 

@@ -6,6 +6,7 @@
 use std::time::UNIX_EPOCH;
 
 use serde::Serialize;
+use serde_with_macros::skip_serializing_none;
 
 use super::allocators::{self, AllocatorUse};
 use super::child::Ended;
@@ -25,29 +26,24 @@ const VERSION: u8 = 1;
 const CONTEXT_OVERHEAD: u64 = 8 << 20;
 
 /// The report.
+#[skip_serializing_none]
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     version: u8,
     pub(super) simulated: bool,
     pub(super) command: Vec<String>,
     pub(super) exit_status: u8,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) signal: Option<&'static str>,
     start_time_seconds: f64,
     pub(super) duration_seconds: f64,
-    #[serde(skip_serializing_if = "Option::is_none")]
     followed_seconds: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     driver_version: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) sampling: Option<Sampling>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) together: Option<Together>,
     pub(super) gpus: Vec<Gpu>,
     /// What the command's processes reported about their memory allocators.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) allocators: Vec<AllocatorUse>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) fits_in: Option<Fits>,
     pub(super) notes: Vec<String>,
 }
@@ -62,6 +58,7 @@ pub(super) struct Sampling {
 }
 
 /// The highest sum of the command's processes, over all GPUs or on one.
+#[skip_serializing_none]
 #[derive(Debug, Serialize)]
 pub(super) struct Together {
     pub(super) peak_bytes: u64,
@@ -70,80 +67,63 @@ pub(super) struct Together {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(super) at_least: bool,
     /// The number of the command's processes at the moment of the peak; present only for a single GPU.
-    #[serde(skip_serializing_if = "Option::is_none")]
     processes: Option<usize>,
 }
 
 /// A GPU or MIG device.
+#[skip_serializing_none]
 #[derive(Debug, Serialize)]
 pub(super) struct Gpu {
     pub(super) gpu: u32,
     pub(super) uuid: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) name: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) mig: Option<Mig>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) allocatable_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) used_peak_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) used_peak_seconds: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     listed_peak_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) least_free_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) least_free_seconds: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) nearly_full_seconds: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) together: Option<Together>,
     /// The command's processes, the largest first. `None` if no list could be read.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) processes: Option<Vec<Process>>,
     /// The other processes that were seen on the GPU, the largest first. `None` if no list could be read.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) others: Option<Vec<Process>>,
 }
 
 /// A MIG device of the GPU.
+#[skip_serializing_none]
 #[derive(Debug, Serialize)]
 pub(super) struct Mig {
     index: u32,
     uuid: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
     profile: Option<String>,
 }
 
 /// A process on one GPU.
+#[skip_serializing_none]
 #[derive(Debug, Serialize)]
 pub(super) struct Process {
     #[serde(skip)]
     pub(super) key: ProcessId,
     pub(super) pid: u32,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) name: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) user: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     workload: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) peak_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) peak_seconds: Option<f64>,
 }
 
 /// The smallest board and MIG profile on which the command would have fitted.
+#[skip_serializing_none]
 #[derive(Debug, Serialize)]
 pub(super) struct Fits {
     /// Bytes needed on the GPU on which the command held the most memory.
     pub(super) needed_bytes: u64,
     /// Whether more may have been needed, because a spike was too short for the processes to be listed.
     pub(super) at_least: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) board: Option<Board>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) mig_profile: Option<Board>,
 }
 
