@@ -1,6 +1,6 @@
 """Workloads that were made for one question each, with the answer as the author of the case knows it.
 
-Figures without a sum beside them follow from docs/advise.md and the numbers in the case: scrape n of a target is at BEGIN + 60 n + its
+Figures without a sum beside them follow from docs/sizing.md and the numbers in the case: scrape n of a target is at BEGIN + 60 n + its
 offset, interval k ends at BEGIN + 900 k, and an ended workload is shown for LINGER more scrapes.
 """
 
