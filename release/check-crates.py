@@ -88,7 +88,7 @@ def main():
     problems = []
     for package in published:
         found = list(crate(package, files(package["name"]), repository))
-        if package["name"] == "vram-exporter":
+        if package["name"] in ("vram-exporter", "vram"):
             found += binstall(package, (ROOT / "release/build.sh").read_text())
         problems += [f"{package['name']}: {problem}" for problem in found]
     print("\n".join(problems) or f"{len(published)} crates: {', '.join(package['name'] for package in published)}")
