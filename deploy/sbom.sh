@@ -38,8 +38,15 @@ known = {(part["name"], part["version"]) for part in [bill["metadata"]["componen
 own = tool["metadata"]["component"]
 added = [part for part in [own, *tool["components"]] if (part["name"], part["version"]) not in known]
 bill["components"] += added
+# The same package can have another reference in each bill.
+known = {(part["name"], part["version"]): part["bom-ref"] for part in [bill["metadata"]["component"], *bill["components"]]}
+same = {part["bom-ref"]: known[part["name"], part["version"]] for part in [own, *tool["components"]]}
 references = {part["bom-ref"] for part in added}
-bill["dependencies"] += [edge for edge in tool["dependencies"] if edge["ref"] in references]
+bill["dependencies"] += [
+    {"ref": edge["ref"], "dependsOn": sorted(same[ref] for ref in edge.get("dependsOn", []))}
+    for edge in tool["dependencies"]
+    if edge["ref"] in references
+]
 absent = {part["bom-ref"] for part in bill["components"] if (part["name"], "v" + part["version"]) not in built}
 bill["components"] = [part for part in bill["components"] if part["bom-ref"] not in absent]
 bill["dependencies"] = [edge for edge in bill["dependencies"] if edge["ref"] not in absent]

@@ -142,7 +142,7 @@ def try_arguments(root):
         (build, ["0.0.0", "out"], "amd64 mips", "has mips"),
         (build, ["0.0.0", "out"], "", "RELEASE_ARCHITECTURES is empty"),
         (build, ["--programs", "missing", "0.0.0", "out"], native, f"there is no {root}/missing/{native}/vram-exporter"),
-        (build, ["--programs", "programs", "0.0.0", "out"], other, f"there is no {programs}/{other}/libnvml_sim.so"),
+        (build, ["--programs", "programs", "0.0.0", "out"], other, f"there is no {programs}/{other}/vram;"),
         (reproduce, [], None, "usage: release/reproduce.sh"),
         (reproduce, ["work", "--program", "programs"], None, "usage: release/reproduce.sh"),
         (reproduce, ["work", "--programs", "missing"], None, f"there is no folder {root}/missing"),
@@ -155,13 +155,15 @@ def try_arguments(root):
         told = subprocess.run([*command, *arguments], cwd=root, capture_output=True, text=True, env=environment)
         expect(told.returncode != 0 and problem in told.stderr, f"{command} {arguments}: no '{problem}': {told.stdout} {told.stderr}")
         expect(not (root / "out").exists(), f"{command} {arguments}: makes the folder before it refuses")
-    # With this machine's program, the other architecture is possible: what is refused next is the version.
-    (programs / other / "libnvml_sim.so").touch()
+    # With this machine's programs, the other architecture is possible: what is refused next is the version.
+    for name in ("vram", "libnvml_sim.so"):
+        (programs / other / name).touch()
     (programs / native).mkdir()
-    (programs / native / "vram-exporter").touch(mode=0o755)
+    for name in ("vram-exporter", "vram"):
+        (programs / native / name).touch(mode=0o755)
     command, environment = [*build, "--programs", "programs", "0.0.0", "out"], {**os.environ, "RELEASE_ARCHITECTURES": other}
     told = subprocess.run(command, cwd=root, capture_output=True, text=True, env=environment)
-    expect("not 0.0.0" in told.stderr, f"{other} with the program for {native}: {told.stderr}")
+    expect("not 0.0.0" in told.stderr, f"{other} with the programs for {native}: {told.stderr}")
     # A relative path is that of the caller.
     told = run(root / "release/reproduce.sh", "work", "--programs", "missing", cwd=programs)
     expect(f"there is no folder {programs}/missing" in told.stderr, f"a relative folder: {told.stderr}")

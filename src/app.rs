@@ -3,7 +3,7 @@
 mod allocator_socket;
 mod check;
 mod cluster;
-mod collectors;
+mod dcgm_fields;
 mod descriptors;
 mod exporter;
 mod heap;

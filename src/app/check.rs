@@ -55,7 +55,7 @@ pub struct Checked {
 /// When one of them is invalid.
 pub fn check(config: &Config) -> Result<Checked, CheckError> {
     config.demo.as_deref().map(demo::check).transpose()?;
-    let warnings = super::collectors::warnings(config)?;
+    let warnings = super::dcgm_fields::warnings(config)?;
     selection::check(config)?;
     super::settings::otlp(config)?.as_ref().map(otlp::check).transpose()?;
     let guarded = config.web.config_file.as_deref().map(Guard::check).transpose()?;

@@ -28,7 +28,7 @@ pub(super) struct Event {
     prefix: &'static str,
 }
 
-/// Writes the error that ends the program to standard error, one line for each line of `text`.
+/// Writes a message of the program to standard error, such as the error that ends it: one line for each line of `text`.
 pub fn say(text: &str) {
     let prefix = LogOutput::new().prefix(Level::ERROR);
     let lines: String = format!("vram-exporter: {text}").lines().map(|line| format!("{prefix}{line}\n")).collect();

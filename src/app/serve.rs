@@ -8,7 +8,7 @@ use super::exporter::Exporter;
 use super::listeners::Listeners;
 use super::running::Running;
 use super::signals::Signals;
-use super::{collectors, descriptors, runtime, settings, web_guard};
+use super::{dcgm_fields, descriptors, runtime, settings, web_guard};
 use crate::config::{Config, ListenAddress, Web};
 use crate::demo;
 use crate::faults::Faults;
@@ -29,7 +29,7 @@ async fn run(config: Config) -> Result<()> {
     let guard = Arc::new(web_guard::open(config.web.config_file.as_deref(), faults.clone())?);
     let dcgm = settings::dcgm(&config)?;
     if let Some(dcgm) = &dcgm {
-        collectors::log(&config, &dcgm.collectors);
+        dcgm_fields::log(&config, &dcgm.collectors);
     }
     let otlp = settings::otlp(&config)?;
     // Bound before the driver is opened, so that a wrong address has no other effect.

@@ -40,8 +40,7 @@ impl Signals {
         })
     }
 
-    /// What each signal is for: the future is ready when one that ends the exporter arrives; then follow the one that asks to read
-    /// files again, and the one that asks to release the driver.
+    /// Returns a future that ends with SIGTERM or SIGINT, the stream of SIGHUP, and the stream of SIGUSR1.
     pub(super) fn split(self) -> (impl Future<Output = ()>, Signal, Signal) {
         let Self { mut terminate, mut interrupt, reread, release } = self;
         let stop = async move {

@@ -151,7 +151,7 @@ impl<T: Copy> Guarded<'_, T> {
     }
 
     /// Counts a refused call, and ends the session if only reopening the driver can help.
-    pub(super) fn report(&self, faults: &Faults, source: Source, error: &Error) {
+    pub(super) fn raise(&self, faults: &Faults, source: Source, error: &Error) {
         if error.severity() == Severity::Driver {
             self.session.end(crate::faults::chain(error));
         }

@@ -69,10 +69,10 @@ impl Pusher {
         let (access, delivers) = (BlockingRead::default(), Mutex::default());
         let work = Arc::new(Work { settings, url, metrics, snapshot, faults, ledger, access, delivers });
         let mut task = JoinSet::new();
-        let (pushing, reporting) = (work.clone(), work.clone());
+        let (pushing, raising) = (work.clone(), work.clone());
         let start = move || pushing.clone().follow();
         let panicked =
-            move |error: &dyn std::error::Error| reporting.faults.raise(Source::Otlp, Reason::Panicked, None, error);
+            move |error: &dyn std::error::Error| raising.faults.raise(Source::Otlp, Reason::Panicked, None, error);
         task.spawn(supervise(start, panicked, PAUSE));
         Ok(Self { work, _task: task })
     }

@@ -66,7 +66,7 @@ pub(crate) fn settled(text: &str) -> String {
 
 /// Compares with a committed file, or writes the file with `UPDATE_GOLDEN=1`.
 pub(crate) fn assert_committed(path: &Path, found: &str) {
-    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+    if std::env::var_os("UPDATE_GOLDEN").is_some_and(|value| value == "1") {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, found).unwrap();
     }

@@ -6,11 +6,11 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use tempfile::TempDir;
 
@@ -29,7 +29,22 @@ pub(crate) fn program() -> PathBuf {
 pub(crate) fn tool_program() -> PathBuf {
     let path = program().with_file_name("vram");
     assert!(path.is_file(), "{} is missing: build it with `cargo build --package vram`", path.display());
+    // `cargo test --test it` builds the programs of the package of this test alone.
+    if std::env::var_os("VRAM_EXPORTER_TEST_PROGRAM").is_none() {
+        let sources = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("crates/vram/src");
+        let is_newer = newest(&sources) > fs::metadata(&path).unwrap().modified().unwrap();
+        assert!(!is_newer, "{} is older than its sources: run `cargo build --package vram`", path.display());
+    }
     path
+}
+
+/// When a file in the folder was last changed.
+fn newest(folder: &Path) -> SystemTime {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let changed = |path: PathBuf| {
+        if path.is_dir() { newest(&path) } else { fs::metadata(path).unwrap().modified().unwrap() }
+    };
+    entries.map(changed).max().unwrap()
 }
 
 /// A command that runs the tool without a simulated machine.
@@ -96,7 +111,7 @@ impl Machine {
     }
 
     fn of(scenario: String, folder: TempDir) -> Self {
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+        let now = SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
         Self { folder: Arc::new(folder), scenario, library: simulator(), epoch: now.as_secs_f64() }
     }
 

@@ -121,6 +121,8 @@ fn a_typing_error_is_answered_with_what_was_meant() {
         assert_eq!((output.status.code(), said.lines().count()), (Some(64), 1), "{said}");
         assert!(said.starts_with("vram: ") && said.contains(meant) && said.contains("see vram --help"), "{said}");
     }
+    let output = finish(&mut tool(&["--demo=nosuch"]));
+    assert_eq!(output.status.code(), Some(64), "{output:?}");
     for args in [&["help", "run"][..], &["run", "--help"]] {
         let output = finish(&mut tool(args));
         assert!(output.status.success() && String::from_utf8(output.stdout).unwrap().contains("--rate"), "{args:?}");

@@ -14,7 +14,7 @@ fn the_generated_client_is_that_of_the_protocol() {
     generator.compile_fds(protox::compile(["v1.proto"], [&folder]).unwrap()).unwrap();
     let made = fs::read_to_string(made.path().join("v1.rs")).unwrap();
     let committed = folder.join("v1.rs");
-    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+    if std::env::var_os("UPDATE_GOLDEN").is_some_and(|value| value == "1") {
         fs::write(&committed, &made).unwrap();
     }
     assert!(fs::read_to_string(&committed).unwrap() == made, "UPDATE_GOLDEN=1 writes {} again", committed.display());

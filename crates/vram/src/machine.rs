@@ -6,6 +6,7 @@ use std::ffi::OsString;
 
 use clap::{Arg, ArgMatches};
 use vram_exporter::app;
+use vram_exporter::config::EXIT_USAGE;
 use vram_exporter::machine::{Document, Gpus};
 use vram_exporter::subcommand::{FAILURE, print, refuse};
 
@@ -27,6 +28,9 @@ pub(crate) fn main(matches: &ArgMatches, env: impl IntoIterator<Item = (OsString
         Ok(config) => config,
         Err(ending) => return ending.tell(PROGRAM),
     };
+    if let Err(error) = app::check(&config) {
+        return refuse(PROGRAM, &error.to_string(), EXIT_USAGE);
+    }
     let is_json = matches.get_one::<String>("format").is_some_and(|format| format == "json");
     let written = app::machine(config).and_then(|machine| Ok((written(&machine, is_json)?, machine.driver.up)));
     match written {

@@ -68,7 +68,7 @@ impl Sampler {
         let mut accumulator = accumulator.lock();
         let sampled = match error.severity() {
             // A GPU that shares the system's memory responds but has no memory figures. A GPU with MIG devices may
-            // refuse its own figures but return those of the MIG devices. Each case is reported and counted once.
+            // refuse its own figures but return those of the MIG devices. Each case is raised as a fault once.
             Severity::Absent if error.reason() != Reason::NoPermission || !accumulator.shown.gpu.mig.is_empty() => {
                 if !accumulator.answered_without_figures(Instant::now()) {
                     return Sampled::Same;

@@ -1,4 +1,4 @@
-//! The last refusal that was raised as a fault of a call.
+//! The reason for which a call was last refused, so that a repeated refusal is no new fault.
 
 use crate::faults::Reason;
 

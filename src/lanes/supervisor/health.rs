@@ -22,7 +22,7 @@ impl Supervisor {
     /// the number of threads that hang.
     pub(super) fn reap(&mut self, phase: &Phase) {
         for _ in 0..self.detached.reap() {
-            self.report_slow("closing the driver");
+            self.raise_slow("closing the driver");
         }
         self.check_outlived();
         self.stalls.remove_unused();
@@ -32,7 +32,7 @@ impl Supervisor {
             self.reopening.opening = match self.reopening.opening.take().map(Opening::progress) {
                 Some(Progress::Pending(opening)) => Some(opening),
                 Some(Progress::Slow(opening)) => {
-                    self.report_slow("opening the driver");
+                    self.raise_slow("opening the driver");
                     Some(opening)
                 }
                 Some(Progress::Done(opened)) => {
@@ -68,21 +68,21 @@ impl Supervisor {
         self.snapshot.clear(snapshot::Driver { problem: Some(problem), ..snapshot::Driver::default() });
     }
 
-    /// Reports that opening or closing the driver is slow, and returns the text of the report.
-    pub(super) fn report_slow(&self, what: &str) -> String {
+    /// Raises the fault that opening or closing the driver is slow, and returns its text.
+    pub(super) fn raise_slow(&self, what: &str) -> String {
         let problem = format!("{what} has not ended within {SLOW:?}");
         self.faults.raise(Source::Library, Reason::Stalled, None, &io::Error::other(problem.clone()));
         problem
     }
 
-    /// Reports that the thread that opened the driver panicked.
-    pub(super) fn report_panicked_opening(&self) {
+    /// Raises the fault that the thread that opened the driver panicked.
+    pub(super) fn raise_panicked_opening(&self) {
         let error = io::Error::other("the thread that opened the driver panicked");
         self.faults.raise(Source::Library, Reason::Panicked, None, &error);
     }
 
-    /// Reports the GPU calls that failed while the driver was being opened.
-    pub(super) fn report_failures(&self, opened: &OpenedDriver) {
+    /// Raises a fault for each GPU call that failed while the driver was being opened.
+    pub(super) fn raise_failures(&self, opened: &OpenedDriver) {
         for (index, error) in &opened.failures {
             self.faults.raise(Source::Topology, error.reason(), Some(*index), error);
         }

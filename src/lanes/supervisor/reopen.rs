@@ -53,21 +53,21 @@ impl Supervisor {
         match opening.progress() {
             Progress::Pending(opening) => self.reopening.opening = Some(self.replace_hung_opening(opening)),
             Progress::Slow(opening) => {
-                self.report_slow("opening the driver");
+                self.raise_slow("opening the driver");
                 self.reopening.opening = Some(opening);
             }
             Progress::Done(result) => match *result {
                 Ok(opened) => match self.missing_gpu(session, &opened) {
                     None => return Some(Box::new(opened)),
                     Some(gpu) => {
-                        self.report_failures(&opened);
+                        self.raise_failures(&opened);
                         tracing::warn!(gpu, "the open session continues: the new one lacks a GPU that answers");
                         self.detached.add_closing(Closing::begin(opened));
                     }
                 },
                 Err(error) => self.faults.raise(Source::Library, error.reason(), None, &error),
             },
-            Progress::Panicked => self.report_panicked_opening(),
+            Progress::Panicked => self.raise_panicked_opening(),
         }
         None
     }
@@ -130,8 +130,8 @@ impl Supervisor {
         other
     }
 
-    /// Begins an attempt that skips the GPUs on which an earlier attempt hangs, and the GPU `without`. Reports the
-    /// error if the system cannot create a thread.
+    /// Begins an attempt that skips the GPUs on which an earlier attempt hangs, and the GPU `without`. If the
+    /// system cannot create a thread, the error is raised as a fault.
     pub(super) fn begin_opening(&self, without: Option<u32>) -> Option<Opening> {
         let skipped = self.detached.hung_openings().chain(without).collect();
         let stalled = self.known.iter().filter(|gpu| self.stalls.is_stalled(gpu)).cloned().collect();

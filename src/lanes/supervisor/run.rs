@@ -51,7 +51,7 @@ impl Supervisor {
             Phase::Opening(opening) => match opening.progress() {
                 Progress::Pending(opening) => Phase::Opening(self.replace_hung_opening(opening)),
                 Progress::Slow(opening) => {
-                    let problem = self.report_slow("opening the driver");
+                    let problem = self.raise_slow("opening the driver");
                     self.publish_problem(problem);
                     Phase::Opening(opening)
                 }
@@ -60,7 +60,7 @@ impl Supervisor {
                     Err(error) => self.fail_to_open(&error),
                 },
                 Progress::Panicked => {
-                    self.report_panicked_opening();
+                    self.raise_panicked_opening();
                     self.retry()
                 }
             },
@@ -84,7 +84,7 @@ impl Supervisor {
             }
             Phase::Closing { closing, retry_at } if closing.is_done() => Phase::Closed(retry_at),
             Phase::Closing { closing, retry_at } if closing.is_slow() => {
-                let problem = self.report_slow("closing the driver");
+                let problem = self.raise_slow("closing the driver");
                 self.publish_problem(problem);
                 self.detached.add_stuck(closing.into_thread());
                 Phase::Closed(retry_at)

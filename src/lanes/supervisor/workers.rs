@@ -25,7 +25,7 @@ const SLOW_AT_LEAST: Duration = Duration::from_millis(50);
 impl Supervisor {
     /// Starts the lanes on an opened driver.
     pub(super) fn start_session(&mut self, opened: OpenedDriver) -> Phase {
-        self.report_failures(&opened);
+        self.raise_failures(&opened);
         let OpenedDriver { driver, description, .. } = opened;
         tracing::info!(
             gpus = description.gpus.len(),

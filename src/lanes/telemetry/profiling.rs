@@ -162,7 +162,7 @@ impl<'s> Profiler<'s> {
 }
 
 /// Returns `true` if the error means that the GPU does not provide the counters. Any other error is
-/// reported as a fault.
+/// raised as a fault.
 fn refused(device: &GuardedDevice<'_>, faults: &Faults, error: &Error) -> bool {
     if error.severity() == Severity::Absent {
         tracing::debug!(gpu = device.gpu().index, call = error.call, "this GPU does not provide profiling counters");

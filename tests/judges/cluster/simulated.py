@@ -145,7 +145,7 @@ class Exporter(exporter.Exporter):
 
     def once(self):
         """What a second exporter with the same settings prints."""
-        command = [*self.command, "--once", "--format=prometheus"]
+        command = [*self.command, "--once"]
         return subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=120, check=True).stdout
 
     def in_cluster(self, cluster, pod):

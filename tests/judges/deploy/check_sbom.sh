@@ -31,6 +31,9 @@ listed = {(part["name"], "v" + part["version"]) for part in parts}
 wrong = [f"built and not listed: {' '.join(part)}" for part in sorted(built - listed)]
 wrong += [f"listed and not built: {' '.join(part)}" for part in sorted(listed - built)]
 wrong += [f"without a licence: {part['name']}" for part in parts if not part.get("licenses")]
+references = {part["bom-ref"] for part in parts}
+edges = [ref for edge in bill["dependencies"] for ref in [edge["ref"], *edge.get("dependsOn", [])]]
+wrong += [f"a dependency on nothing: {ref}" for ref in sorted(set(edges) - references)]
 if main["name"] != "vram-exporter" or "serialNumber" in bill or len(listed) != len(parts) or len(parts) < 50:
     wrong.append(f"not the list of this release: {main['name']}, {len(parts)} parts")
 if wrong:

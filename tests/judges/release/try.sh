@@ -113,7 +113,7 @@ version=$(sed -n 's/^# vram-exporter //p' "$release/README.md")
 newer=$version.999
 say "checksums of $(wc -l <"$release/SHA256SUMS") files, version $version"
 
-# The same program is in every file of an architecture. The packages of a newer version are made from the same content, with another
+# The same programs are in every file of an architecture. The packages of a newer version are made from the same content, with another
 # default in the settings file.
 rm -rf "$work/unpacked" "$work/newer"
 mkdir -p "$work/unpacked" "$work/newer"
@@ -121,20 +121,22 @@ for arch in amd64 arm64; do
     name=vram-exporter-$version-linux-$arch
     [ -e "$release/$name.tar.gz" ] || continue
     tar -xzf "$release/$name.tar.gz" -C "$work/unpacked"
-    program=$work/unpacked/$name/vram-exporter
     deb=$release/vram-exporter_$version-1_$arch.deb
-    dpkg-deb --fsys-tarfile "$deb" | tar -xO ./usr/bin/vram-exporter | cmp - "$program"
     machine=x86_64
     [ "$arch" = amd64 ] || machine=aarch64
-    rpm2archive --nocompression - <"$release/vram-exporter-$version-1.$machine.rpm" | tar -xO ./usr/bin/vram-exporter | cmp - "$program"
     mkdir -p "$work/unpacked/layout-$arch"
     tar -xf "$release/vram-exporter-$version-image-$arch.oci.tar" -C "$work/unpacked/layout-$arch"
     umoci unpack --image "$work/unpacked/layout-$arch:$version" "$work/unpacked/bundle-$arch" >/dev/null 2>&1
     # The exporter in it runs as another user.
     chmod go+rx "$work/unpacked/bundle-$arch"
-    cmp "$work/unpacked/bundle-$arch/rootfs/usr/bin/vram-exporter" "$program"
+    for program in vram-exporter vram; do
+        packed=$work/unpacked/$name/$program
+        dpkg-deb --fsys-tarfile "$deb" | tar -xO "./usr/bin/$program" | cmp - "$packed"
+        rpm2archive --nocompression - <"$release/vram-exporter-$version-1.$machine.rpm" | tar -xO "./usr/bin/$program" | cmp - "$packed"
+        cmp "$work/unpacked/bundle-$arch/rootfs/usr/bin/$program" "$packed"
+    done
 done
-say "the .deb, the .rpm and the image of each architecture contain the program of its .tar.gz"
+say "the .deb, the .rpm and the image of each architecture contain the programs of its .tar.gz"
 content=$work/newer/content
 cp -R "$work/unpacked/vram-exporter-$version-linux-amd64" "$content"
 echo '#VRAM_EXPORTER_LOG_LEVEL=info' >>"$content/systemd/vram-exporter.default"
