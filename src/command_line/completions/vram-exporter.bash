@@ -16,17 +16,8 @@ _vram_exporter() {
             ",$1")
                 cmd="vram_exporter"
                 ;;
-            vram_exporter,advise)
-                cmd="vram_exporter__subcmd__advise"
-                ;;
             vram_exporter,completions)
                 cmd="vram_exporter__subcmd__completions"
-                ;;
-            vram_exporter,report)
-                cmd="vram_exporter__subcmd__report"
-                ;;
-            vram_exporter,run)
-                cmd="vram_exporter__subcmd__run"
                 ;;
             vram_exporter,scenarios)
                 cmd="vram_exporter__subcmd__scenarios"
@@ -38,7 +29,7 @@ _vram_exporter() {
 
     case "${cmd}" in
         vram_exporter)
-            opts="-V -h --web.listen-address --web.systemd-socket --web.health-address --web.config.file --web.config-file --web.telemetry-path --web.disable-exporter-metrics --web.openmetrics-created --web.allowed-hosts --web.max-requests --web.max-connections --web.read-timeout --web.write-timeout --web.idle-timeout --metrics.include --metrics.exclude --nvml.library --nvml.call-timeout --nvml.release-duration --path.procfs --path.passwd --memory.rate --memory.idle-rate --memory.peak-window --memory.stale-after --process.interval --process.linger --process.series-limit --process.series --process.command-line --telemetry.interval --telemetry.slow-interval --telemetry.energy --profiling.enabled --profiling.interval --kubernetes.node-name --kubernetes.api-server --kubernetes.token-file --kubernetes.ca-file --kubernetes.pod-resources --kubernetes.pod-resources-interval --kubernetes.timeout --slurm.allocations --dcgm.listen-address --dcgm.names --dcgm.collectors-file --dcgm.virtual-gpus --allocator.socket --allocator.socket-mode --allocator.socket-group --recorder.max-memory-mib --recorder.path --recorder.max-files --recorder.max-disk-mib --recorder.log-ended-processes --recorder.reports-path --recorder.reports-max-mib --recorder.report-linger --otlp.endpoint --otlp.interval --otlp.timeout --otlp.compression --otlp.headers-file --otlp.ca-file --otlp.names --log.level --log.format --config.file --once --format --check-config --print-config --demo --version --help report advise scenarios completions run"
+            opts="-V -h --web.listen-address --web.systemd-socket --web.health-address --web.config.file --web.config-file --web.telemetry-path --web.disable-exporter-metrics --web.openmetrics-created --web.allowed-hosts --web.max-requests --web.max-connections --web.read-timeout --web.write-timeout --web.idle-timeout --metrics.include --metrics.exclude --nvml.library --nvml.call-timeout --nvml.release-duration --path.procfs --path.passwd --memory.rate --memory.idle-rate --memory.peak-window --memory.stale-after --process.interval --process.linger --process.series-limit --process.series --process.command-line --telemetry.interval --telemetry.slow-interval --telemetry.energy --profiling.enabled --profiling.interval --kubernetes.node-name --kubernetes.api-server --kubernetes.token-file --kubernetes.ca-file --kubernetes.pod-resources --kubernetes.pod-resources-interval --kubernetes.timeout --slurm.allocations --dcgm.listen-address --dcgm.names --dcgm.collectors-file --dcgm.virtual-gpus --allocator.socket --allocator.socket-mode --allocator.socket-group --recorder.max-memory-mib --recorder.path --recorder.max-files --recorder.max-disk-mib --recorder.log-ended-processes --recorder.reports-path --recorder.reports-max-mib --recorder.report-linger --otlp.endpoint --otlp.interval --otlp.timeout --otlp.compression --otlp.headers-file --otlp.ca-file --otlp.names --log.level --log.format --config.file --once --check-config --print-config --demo --version --help scenarios completions"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -577,62 +568,8 @@ _vram_exporter() {
                     fi
                     return 0
                     ;;
-                --format)
-                    COMPREPLY=($(compgen -W "prometheus table json" -- "${cur}"))
-                    return 0
-                    ;;
                 --demo)
                     COMPREPLY=($(compgen -W "demo idle-h200 busy-h200 eight-h200 mig-a100 mig-h100 mixed old-driver unified-memory hostile-names" -- "${cur}"))
-                    return 0
-                    ;;
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        vram_exporter__subcmd__advise)
-            opts="-h --prometheus.url --range --time --by --format --min-samples --min-span --http-config --timeout --help"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                --prometheus.url)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --range)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --time)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --by)
-                    COMPREPLY=($(compgen -W "workload pod job user" -- "${cur}"))
-                    return 0
-                    ;;
-                --format)
-                    COMPREPLY=($(compgen -W "table json yaml csv html" -- "${cur}"))
-                    return 0
-                    ;;
-                --min-samples)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --min-span)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --http-config)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --timeout)
-                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 *)
@@ -649,98 +586,6 @@ _vram_exporter() {
                 return 0
             fi
             case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        vram_exporter__subcmd__report)
-            opts="-h --job --workload --url --format --timeout --credentials-file --ca-file --help"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                --job)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --workload)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --url)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --format)
-                    COMPREPLY=($(compgen -W "text json" -- "${cur}"))
-                    return 0
-                    ;;
-                --timeout)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --credentials-file)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --ca-file)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        vram_exporter__subcmd__run)
-            opts="-h --rate --format --output --demo --nvml.library --nvml.call-timeout --path.procfs --path.passwd --config.file --help"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                --rate)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --format)
-                    COMPREPLY=($(compgen -W "text json" -- "${cur}"))
-                    return 0
-                    ;;
-                --output)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --demo)
-                    COMPREPLY=($(compgen -W "demo idle-h200 busy-h200 eight-h200 mig-a100 mig-h100 mixed old-driver unified-memory hostile-names" -- "${cur}"))
-                    return 0
-                    ;;
-                --nvml.library)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --nvml.call-timeout)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --path.procfs)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --path.passwd)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --config.file)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
                 *)
                     COMPREPLY=()
                     ;;

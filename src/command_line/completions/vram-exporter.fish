@@ -1,6 +1,6 @@
 # Print an optspec for argparse to handle cmd's options that are independent of any subcommand.
 function __fish_vram_exporter_global_optspecs
-    string join \n web.listen-address= web.systemd-socket= web.health-address= web.config-file= web.telemetry-path= web.disable-exporter-metrics= web.openmetrics-created= web.allowed-hosts= web.max-requests= web.max-connections= web.read-timeout= web.write-timeout= web.idle-timeout= metrics.include= metrics.exclude= nvml.library= nvml.call-timeout= nvml.release-duration= path.procfs= path.passwd= memory.rate= memory.idle-rate= memory.peak-window= memory.stale-after= process.interval= process.linger= process.series-limit= process.series= process.command-line= telemetry.interval= telemetry.slow-interval= telemetry.energy= profiling.enabled= profiling.interval= kubernetes.node-name= kubernetes.api-server= kubernetes.token-file= kubernetes.ca-file= kubernetes.pod-resources= kubernetes.pod-resources-interval= kubernetes.timeout= slurm.allocations= dcgm.listen-address= dcgm.names= dcgm.collectors-file= dcgm.virtual-gpus= allocator.socket= allocator.socket-mode= allocator.socket-group= recorder.max-memory-mib= recorder.path= recorder.max-files= recorder.max-disk-mib= recorder.log-ended-processes= recorder.reports-path= recorder.reports-max-mib= recorder.report-linger= otlp.endpoint= otlp.interval= otlp.timeout= otlp.compression= otlp.headers-file= otlp.ca-file= otlp.names= log.level= log.format= config.file= once format= check-config print-config demo= V/version h/help
+    string join \n web.listen-address= web.systemd-socket= web.health-address= web.config-file= web.telemetry-path= web.disable-exporter-metrics= web.openmetrics-created= web.allowed-hosts= web.max-requests= web.max-connections= web.read-timeout= web.write-timeout= web.idle-timeout= metrics.include= metrics.exclude= nvml.library= nvml.call-timeout= nvml.release-duration= path.procfs= path.passwd= memory.rate= memory.idle-rate= memory.peak-window= memory.stale-after= process.interval= process.linger= process.series-limit= process.series= process.command-line= telemetry.interval= telemetry.slow-interval= telemetry.energy= profiling.enabled= profiling.interval= kubernetes.node-name= kubernetes.api-server= kubernetes.token-file= kubernetes.ca-file= kubernetes.pod-resources= kubernetes.pod-resources-interval= kubernetes.timeout= slurm.allocations= dcgm.listen-address= dcgm.names= dcgm.collectors-file= dcgm.virtual-gpus= allocator.socket= allocator.socket-mode= allocator.socket-group= recorder.max-memory-mib= recorder.path= recorder.max-files= recorder.max-disk-mib= recorder.log-ended-processes= recorder.reports-path= recorder.reports-max-mib= recorder.report-linger= otlp.endpoint= otlp.interval= otlp.timeout= otlp.compression= otlp.headers-file= otlp.ca-file= otlp.names= log.level= log.format= config.file= once check-config print-config demo= V/version h/help
 end
 
 function __fish_vram_exporter_needs_command
@@ -106,9 +106,6 @@ complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l log.level -
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l log.format -d 'Format of a log line: key=value pairs, or one JSON object per line' -r -f -a "logfmt\t''
 json\t''"
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l config.file -d 'Configuration file, .toml, .yaml or .yml' -r -F
-complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l format -d 'With --once: prometheus prints the scrape, table prints a table for people, and json prints the values as JSON' -r -f -a "prometheus\t''
-table\t''
-json\t''"
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l demo -d 'Run on simulated GPUs' -r -f -a "demo\t''
 idle-h200\t''
 busy-h200\t''
@@ -124,64 +121,15 @@ complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l check-confi
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l print-config -d 'Print the effective configuration with comments, and exit'
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -s V -l version -d 'Print the version and exit'
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -s h -l help -d 'Print this help and exit'
-complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -f -a "report" -d 'Prints what an exporter reports about a job or another workload: its memory on each GPU, and advice.'
-complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -f -a "advise" -d 'Advises how much GPU memory each workload should request, judging by the history in a Prometheus server.'
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -f -a "scenarios" -d 'Lists the simulated machines of --demo, with a sentence about each.'
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -f -a "completions" -d 'Prints the completion script for a shell.'
-complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -f -a "run" -d 'Runs a command and reports how much GPU memory its processes held: together, each, and on each GPU.'
-complete -c vram-exporter -n "__fish_vram_exporter_using_subcommand report" -l job -d 'Print the reports about this job of Slurm or of another scheduler' -r
-complete -c vram-exporter -n "__fish_vram_exporter_using_subcommand report" -l workload -d 'Print the reports about this workload, such as namespace/pod/container' -r
-complete -c vram-exporter -n "__fish_vram_exporter_using_subcommand report" -l url -d 'The exporter' -r
-complete -c vram-exporter -n "__fish_vram_exporter_using_subcommand report" -l format -d 'Print text, or one JSON object on each line' -r -f -a "text\t''
-json\t''"
-complete -c vram-exporter -n "__fish_vram_exporter_using_subcommand report" -l timeout -d 'How long the answer may take in all, 1 to 600' -r
-complete -c vram-exporter -n "__fish_vram_exporter_using_subcommand report" -l credentials-file -d 'A file that contains user:password, if the exporter requires a password' -r -F
-complete -c vram-exporter -n "__fish_vram_exporter_using_subcommand report" -l ca-file -d 'The certificates to trust instead of those of the system, in PEM format' -r -F
-complete -c vram-exporter -n "__fish_vram_exporter_using_subcommand report" -s h -l help -d 'Print this help and exit'
-complete -c vram-exporter -n "__fish_vram_exporter_using_subcommand advise" -l prometheus.url -d 'The Prometheus server, or another one with its API' -r
-complete -c vram-exporter -n "__fish_vram_exporter_using_subcommand advise" -l range -d 'How far back the history is read' -r
-complete -c vram-exporter -n "__fish_vram_exporter_using_subcommand advise" -l time -d 'The end of the range, in seconds since 1970 or like 2026-01-31T12:00:00Z' -r
-complete -c vram-exporter -n "__fish_vram_exporter_using_subcommand advise" -l by -d 'Advise for each workload, each container of a pod, each batch job, or each user' -r -f -a "workload\t''
-pod\t''
-job\t''
-user\t''"
-complete -c vram-exporter -n "__fish_vram_exporter_using_subcommand advise" -l format -d 'How the advice is printed' -r -f -a "table\t''
-json\t''
-yaml\t''
-csv\t''
-html\t''"
-complete -c vram-exporter -n "__fish_vram_exporter_using_subcommand advise" -l min-samples -d 'With fewer samples there is no advice' -r
-complete -c vram-exporter -n "__fish_vram_exporter_using_subcommand advise" -l min-span -d 'With a shorter history there is no advice' -r
-complete -c vram-exporter -n "__fish_vram_exporter_using_subcommand advise" -l http-config -d 'Password, token, certificates and headers, in the format of promtool\'s HTTP config' -r -F
-complete -c vram-exporter -n "__fish_vram_exporter_using_subcommand advise" -l timeout -d 'How long all requests may take together, 1s to 1h' -r
-complete -c vram-exporter -n "__fish_vram_exporter_using_subcommand advise" -s h -l help -d 'Print this help and exit'
 complete -c vram-exporter -n "__fish_vram_exporter_using_subcommand scenarios" -s h -l help -d 'Print this help and exit'
 complete -c vram-exporter -n "__fish_vram_exporter_using_subcommand completions" -s h -l help -d 'Print this help and exit'
-complete -c vram-exporter -n "__fish_vram_exporter_using_subcommand run" -l rate -d 'Memory samples per second, 1 to 1000' -r
-complete -c vram-exporter -n "__fish_vram_exporter_using_subcommand run" -l format -d 'The format of the report' -r -f -a "text\t''
-json\t''"
-complete -c vram-exporter -n "__fish_vram_exporter_using_subcommand run" -l output -d 'Write the report to this file instead of standard error' -r -F
-complete -c vram-exporter -n "__fish_vram_exporter_using_subcommand run" -l demo -d 'Measure on simulated GPUs: see vram-exporter --help' -r -f -a "demo\t''
-idle-h200\t''
-busy-h200\t''
-eight-h200\t''
-mig-a100\t''
-mig-h100\t''
-mixed\t''
-old-driver\t''
-unified-memory\t''
-hostile-names\t''"
-complete -c vram-exporter -n "__fish_vram_exporter_using_subcommand run" -l nvml.library -d 'The NVML library to open' -r
-complete -c vram-exporter -n "__fish_vram_exporter_using_subcommand run" -l nvml.call-timeout -d 'How long the report waits for a driver call that does not return' -r
-complete -c vram-exporter -n "__fish_vram_exporter_using_subcommand run" -l path.procfs -d 'The /proc in which processes other than the command\'s are looked up' -r
-complete -c vram-exporter -n "__fish_vram_exporter_using_subcommand run" -l path.passwd -d 'A file like /etc/passwd that names the users of processes other than the command\'s' -r
-complete -c vram-exporter -n "__fish_vram_exporter_using_subcommand run" -l config.file -d 'The configuration file of the exporter' -r
-complete -c vram-exporter -n "__fish_vram_exporter_using_subcommand run" -s h -l help -d 'Print this help and exit'
 
 function __fish_vram_exporter_needs_command
     # A subcommand is always the first argument.
     set -l words (commandline -opc)
-    if contains -- $words[2] run report advise scenarios completions
+    if contains -- $words[2] scenarios completions
         echo $words[2]
         return 1
     end
