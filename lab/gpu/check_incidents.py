@@ -322,8 +322,9 @@ def told_elsewhere(setup, results, exporter, prometheus, found, own):
     mail = until("the alert about the incident", alert, 90)["annotations"]
     with open(f"{setup.out}/incidents-story.mail.json", "w") as out:
         json.dump(mail, out, indent=1)
-    page = f"http://127.0.0.1:{exporter.port}/?gpu={uuid}&at={found['at']:.0f}"
-    results.check("incidents-story: the alert's page", mail["page_url"], f"that GPU at the incident, {page}", mail["page_url"] == page)
+    # The second before, in which the process that ended still held its memory.
+    page = f"http://127.0.0.1:{exporter.port}/?gpu={uuid}&at={int(found['at']) - 1}"
+    results.check("incidents-story: the alert's page", mail["page_url"], f"that GPU in the second before, {page}", mail["page_url"] == page)
     moment = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(found["at"]))
     results.check("incidents-story: the alert's time", mail["description"][:60], f"that of the incident, {moment}", moment in mail["description"])
     status, runbook = exporter.get(mail["runbook_url"].split(str(exporter.port), 1)[1].split("#")[0])

@@ -37,7 +37,7 @@ pub fn once(config: Config) -> Result<Vec<u8>> {
 /// Reads everything once and returns the GPUs with their processes.
 ///
 /// # Errors
-/// When the simulator of the demo cannot be opened. [`check`](super::check) refuses a configuration that names something else
+/// When the simulator of the demo cannot be opened. [`check()`](super::check()) refuses a configuration that names something else
 /// that cannot be used.
 pub fn machine(mut config: Config) -> Result<Document<Gpus>> {
     if config.log.level == LEVELS.0 {
