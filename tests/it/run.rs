@@ -301,7 +301,8 @@ const ORPHAN: &str = r#"
 
 /// Starts [`ORPHAN`] and waits until the script has ended and has been reaped.
 fn with_orphan(machine: &Machine) -> Running {
-    let mut running = Running::start(machine.run(&["--format=json"], &script(ORPHAN)));
+    // On a busy machine, a list takes longer than the usual limit, after which the number of living processes is unknown.
+    let mut running = Running::start(machine.run(&["--format=json", "--nvml.call-timeout=60s"], &script(ORPHAN)));
     let shell = format!("/proc/{}", running.line());
     eventually("the end of the script", || (!Path::new(&shell).exists()).then_some(()));
     running
