@@ -32,7 +32,9 @@ TENSOR, BANDWIDTH = 'gpu_pipe_active_seconds_total{pipe="tensor"}', "gpu_memory_
 RECEIVED, TRANSMITTED = "gpu_pcie_received_bytes_total", "gpu_pcie_transmitted_bytes_total"
 MEMORY_CLOCK = 2
 LOAD = 10
-# Two intervals of the exporter: after this, the counters contain everything that happened before.
+# The interval of the exporter, shorter than its default, so that a check takes seconds; and two of them: after this, the counters contain
+# everything that happened before.
+EVERY = "--profiling.interval=1s"
 SETTLED = 2.5
 # Namespaces of a container, as far as the machine allows them.
 NAMESPACES = (["--pid", "--fork", "--mount-proc", "--ipc", "--uts", "--cgroup"], ["--pid", "--fork", "--mount-proc"], [])
@@ -137,7 +139,7 @@ def unprivileged(setup, program, results):
     else:
         return None
     results.note("profiling: the second exporter", f"uid 65534, no capability, {'unshare ' + ' '.join(namespaces) if namespaces else 'no namespace of its own'}")
-    exporter = Exporter(setup, "profiling-unprivileged")
+    exporter = Exporter(setup, "profiling-unprivileged", EVERY)
     exporter.command = [*prefix, *UNPRIVILEGED, program, *exporter.command[1:]]
     return exporter
 
@@ -352,7 +354,7 @@ def profiling(setup, results):
     width = gpu.number("nvmlDeviceGetMemoryBusWidth")
     peak = 2 * clock * 1e6 * width / 8
     results.note("profiling: peak bandwidth", f"2 x {clock} MHz x {width} bit / 8 = {peak / 1e12:.3f} TB/s")
-    with Exporter(setup, "profiling") as exporter:
+    with Exporter(setup, "profiling", EVERY) as exporter:
         idle(exporter, results)
         child = Child("traffic")
         try:
