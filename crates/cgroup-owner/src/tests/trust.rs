@@ -154,3 +154,28 @@ fn bytes_that_are_no_text_are_no_name() {
     let text = [b"0::/\xff\xfe/", expand("{A}").as_bytes(), b"\n"].concat();
     assert_eq!(locate(&text, b""), container("{A}"));
 }
+
+/// Whatever is below a boundary belongs to it: a form that leaves a name open must not accept a boundary in its place.
+#[test]
+fn no_form_reaches_past_a_boundary_in_the_middle_of_it() {
+    const BOUNDARIES: [&str; 6] =
+        ["{A}", "docker-{A}.scope", "lxc.payload.dev", "kubepods/pod{P}/{A}", "pod{P}/{A}", "x.service"];
+    let read = |path: &str| locate(whole(&format!("0::/{path}")).as_bytes(), b"");
+    let owner = |l: &CgroupLocation| (l.boundary, l.pod_uid.clone(), l.job.clone(), l.slurm_job.clone());
+    // The unit of a runtime, and a pod without a container, have boundaries below them.
+    let is_closed = |l: &CgroupLocation| {
+        let is_runtime = crate::shape::is_runtime(l.unit.as_deref().unwrap_or_default().as_bytes());
+        l.boundary.is_some() && !is_runtime && (l.pod_uid.is_none() || l.container_id.is_some())
+    };
+    for row in rows_on_one_line() {
+        let names: Vec<_> = row.cgroup.trim_end()["0::/".len()..].split('/').collect();
+        for (at, boundary) in (0..names.len()).flat_map(|at| BOUNDARIES.map(|boundary| (at, boundary))) {
+            let path = [&names[..at], &[boundary]].concat().join("/");
+            let below = [&[path.as_str()], &names[at + 1..]].concat().join("/");
+            let found = read(&path);
+            if is_closed(&found) {
+                assert_eq!(owner(&read(&below)), owner(&found), "{below}");
+            }
+        }
+    }
+}
