@@ -82,6 +82,8 @@ fn a_job_on_two_gpus_is_reported_as_the_scenario_has_it() {
     let folder = tempfile::tempdir().unwrap();
     let path = format!("--recorder.reports-path={}", folder.path().display());
     let exporter = machine.export(&[&path, "--recorder.report-linger=1s"]);
+    // A job is seen from its start if an earlier list of the GPU did not contain it.
+    exporter.scrape_until("a list of each GPU", |s| s.all("gpu_memory_unattributed_bytes").count() == 2);
     machine.control(&format!("{}{}", trainer(501, 0, &growing(10, 130)), trainer(502, 1, &growing(40, 20))));
     let peak = 130 * GIB + CONTEXT;
     // Long enough that the time between a change and the list that shows it is a small part of the whole.
