@@ -1,9 +1,11 @@
 //! What all commands at a terminal have in common, in this program and in the tool `vram`: how they read a wrong command line,
 //! and how they end. A `program` is a program or one of its subcommands, such as `vram run`; a message begins with it.
 
+use std::ffi::OsString;
 use std::io::{self, Write};
 
 use clap::error::ErrorKind;
+use clap::{Arg, ArgMatches, Command};
 
 use crate::config::EXIT_USAGE;
 use crate::text::untrusted;
@@ -12,6 +14,48 @@ use crate::text::untrusted;
 pub const MESSAGE: usize = 300;
 /// The exit status when something other than the command line is the reason.
 pub const FAILURE: u8 = 1;
+
+/// Parses the arguments of a program, which begin with its name.
+///
+/// # Errors
+/// The exit status, if the help was printed or it was said what is wrong.
+pub fn parse(description: Command, args: &[OsString]) -> Result<ArgMatches, u8> {
+    let program = requested(&description, args);
+    description.try_get_matches_from(args).map_err(|error| Ending::of(&program, &error).tell(&program))
+}
+
+/// The program with the subcommand that the arguments request, for messages.
+fn requested(description: &Command, args: &[OsString]) -> String {
+    let mut known = description.get_subcommands().map(Command::get_name);
+    let name = description.get_name();
+    match known.find(|known| args.get(1).is_some_and(|first| first == known)) {
+        Some(subcommand) => format!("{name} {subcommand}"),
+        None => name.to_owned(),
+    }
+}
+
+/// The subcommand that prints a completion script, from the scripts by the names of their shells.
+pub struct Completions<const N: usize>(pub [(&'static str, &'static str); N]);
+
+impl<const N: usize> Completions<N> {
+    const SHELL: &str = "shell";
+
+    /// The description of the subcommand.
+    pub fn command(&self) -> Command {
+        let shell = Arg::new(Self::SHELL)
+            .value_name("SHELL")
+            .required(true)
+            .value_parser(self.0.map(|(name, _)| name))
+            .help("The shell. docs/install.md says where each shell looks for its script.");
+        Command::new("completions").about("Prints the completion script for a shell.").arg(shell)
+    }
+
+    /// The script that the arguments request; empty without a shell, which the description requires.
+    pub fn script(&self, matches: &ArgMatches) -> &'static str {
+        let shell = matches.get_one::<String>(Self::SHELL).map(String::as_str);
+        self.0.iter().find(|(name, _)| shell == Some(name)).map_or("", |(_, script)| script)
+    }
+}
 
 /// Why a command ends before its work begins.
 #[derive(Debug, PartialEq, Eq)]
@@ -82,9 +126,17 @@ pub fn refuse(program: &str, why: &str, status: u8) -> u8 {
 
 #[cfg(test)]
 mod tests {
-    use clap::{Arg, Command};
-
     use super::*;
+
+    #[test]
+    fn a_message_names_the_subcommand_if_there_is_one() {
+        let vram = Command::new("vram").subcommand(Command::new("run"));
+        let requested = |args: &[&str]| requested(&vram, &args.iter().map(OsString::from).collect::<Vec<_>>());
+        assert_eq!(requested(&["vram", "run", "--rate=0"]), "vram run");
+        assert_eq!(requested(&["vram", "reprot"]), "vram");
+        assert_eq!(requested(&["vram", "--format=xml"]), "vram");
+        assert_eq!(requested(&["vram"]), "vram");
+    }
 
     #[test]
     fn what_is_wrong_is_one_line_with_one_hint_at_the_help() {

@@ -4,10 +4,10 @@ use std::ffi::OsString;
 
 use clap::ArgMatches;
 
-use super::completions;
-use super::description::{COMPLETIONS, SCENARIOS, SHELL, description};
+use super::completions::COMPLETIONS;
+use super::description::{SCENARIOS, description};
 use crate::demo;
-use crate::subcommand::{Ending, print};
+use crate::subcommand::{Ending, parse, print};
 
 const PROGRAM: &str = "vram-exporter";
 
@@ -15,28 +15,22 @@ const PROGRAM: &str = "vram-exporter";
 /// one. `args` are those of [`std::env::args_os`]. Returns the exit status; `None` if the first argument is a flag or there is
 /// none, so that the command line is the exporter's own.
 pub fn subcommand(args: &[OsString]) -> Option<u8> {
-    let first = args.get(1).filter(|arg| !arg.as_encoded_bytes().starts_with(b"-"))?;
-    let command = description();
-    let known = command.get_subcommands().map(|known| known.get_name()).find(|name| first == name);
-    let program = known.map_or_else(|| PROGRAM.to_owned(), |name| format!("{PROGRAM} {name}"));
-    Some(match command.try_get_matches_from(args) {
-        Ok(matches) => answer(&program, &matches),
-        Err(error) => Ending::of(&program, &error).tell(&program),
-    })
+    args.get(1).filter(|arg| !arg.as_encoded_bytes().starts_with(b"-"))?;
+    Some(parse(description(), args).map_or_else(|status| status, |matches| answer(&matches)))
 }
 
-/// Prints what the subcommand prints.
-fn answer(program: &str, matches: &ArgMatches) -> u8 {
-    match matches.subcommand() {
-        Some((COMPLETIONS, given)) => {
-            let shell = given.get_one::<String>(SHELL).map(String::as_str).unwrap_or_default();
-            print(program, completions::script(shell), 0)
-        }
-        Some((SCENARIOS, _)) => match scenarios() {
-            Ok(text) => print(program, &text, 0),
-            Err(error) => Ending::Wrong(error.to_string()).tell(program),
-        },
-        _ => Ending::wrong(program, "no subcommand is given").tell(program),
+/// Prints what the subcommand prints. Returns the exit status.
+fn answer(matches: &ArgMatches) -> u8 {
+    let Some((name, given)) = matches.subcommand() else {
+        return Ending::wrong(PROGRAM, "no subcommand is given").tell(PROGRAM);
+    };
+    let program = format!("{PROGRAM} {name}");
+    if name != SCENARIOS {
+        return print(&program, COMPLETIONS.script(given), 0);
+    }
+    match scenarios() {
+        Ok(text) => print(&program, &text, 0),
+        Err(error) => Ending::Wrong(error.to_string()).tell(&program),
     }
 }
 

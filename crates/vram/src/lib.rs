@@ -20,55 +20,32 @@ mod run;
 
 use std::ffi::OsString;
 
-use clap::{Arg, ArgMatches, Command};
-use vram_exporter::subcommand::{Ending, print};
+use clap::Command;
+use vram_exporter::subcommand::{parse, print};
 
-use self::completions::SCRIPTS;
+use self::completions::COMPLETIONS;
 
 /// The name of the program, with which its messages begin.
 const PROGRAM: &str = "vram";
-/// The subcommand that prints a completion script, and its argument.
-const COMPLETIONS: &str = "completions";
-const SHELL: &str = "shell";
 
 /// Runs the tool. `args` are those of [`std::env::args_os`], `env` those of [`std::env::vars_os`]. Returns the exit status.
 pub fn main(args: impl IntoIterator<Item = OsString>, env: impl IntoIterator<Item = (OsString, OsString)>) -> u8 {
     let args: Vec<_> = args.into_iter().collect();
-    let matches = match description().try_get_matches_from(&args) {
+    let matches = match parse(description(), &args) {
         Ok(matches) => matches,
-        Err(error) => {
-            let program = named(&args);
-            return Ending::of(&program, &error).tell(&program);
-        }
+        Err(status) => return status,
     };
     match matches.subcommand() {
         Some((run::NAME, given)) => run::main(given, env),
         Some((report::NAME, given)) => report::main(given),
         Some((advise::NAME, given)) => advise::main(given),
-        Some((_, given)) => print(PROGRAM, script(given), 0),
+        Some((_, given)) => print(PROGRAM, COMPLETIONS.script(given), 0),
         None => machine::main(&matches, env),
     }
 }
 
-/// The program with the subcommand that the arguments request, for messages.
-fn named(args: &[OsString]) -> String {
-    let requested = args.get(1).and_then(|name| name.to_str());
-    let is_one = |name: &&str| description().get_subcommands().any(|command| command.get_name() == *name);
-    requested.filter(is_one).map_or_else(|| PROGRAM.to_owned(), |name| format!("{PROGRAM} {name}"))
-}
-
-fn script(matches: &ArgMatches) -> &'static str {
-    let shell = matches.get_one::<String>(SHELL).map(String::as_str);
-    SCRIPTS.iter().find(|(name, _)| shell == Some(name)).map_or("", |(_, script)| script)
-}
-
 /// The description of the command line: what is parsed, and what the completion scripts and the manual pages describe.
 pub fn description() -> Command {
-    let shell = Arg::new(SHELL)
-        .value_name("SHELL")
-        .required(true)
-        .value_parser(SCRIPTS.map(|(name, _)| name))
-        .help("The shell. docs/install.md says where each shell looks for its script.");
     Command::new(PROGRAM)
         .about("Shows the memory of the NVIDIA GPUs of this machine and who holds it.")
         .after_help(
@@ -82,7 +59,7 @@ pub fn description() -> Command {
             run::command(),
             report::command(),
             advise::command(),
-            Command::new(COMPLETIONS).about("Prints the completion script for a shell.").arg(shell),
+            COMPLETIONS.command(),
         ])
 }
 
@@ -93,14 +70,5 @@ mod tests {
     #[test]
     fn the_description_is_consistent() {
         description().debug_assert();
-    }
-
-    #[test]
-    fn a_message_names_the_subcommand_if_there_is_one() {
-        let named = |args: &[&str]| named(&args.iter().map(OsString::from).collect::<Vec<_>>());
-        assert_eq!(named(&["vram", "run", "--rate=0"]), "vram run");
-        assert_eq!(named(&["vram", "reprot"]), "vram");
-        assert_eq!(named(&["vram", "--format=xml"]), "vram");
-        assert_eq!(named(&["vram"]), "vram");
     }
 }
