@@ -4,6 +4,7 @@
 //! Invariant: a panic in a follower is a fault, and its source is shown as down until it answers again.
 
 use std::error::Error;
+use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -24,25 +25,30 @@ const REPORTS: Duration = Duration::from_millis(200);
 /// Follows the API server, the kubelet and the allocations of Slurm's jobs until the set is dropped. Requires a runtime.
 pub(super) fn follow(config: &Config, snapshot: &Arc<Snapshot>, faults: &Arc<Faults>) -> JoinSet<()> {
     let mut followers = JoinSet::new();
-    let (snapshot, faults) = (snapshot.clone(), faults.clone());
-    if let Some(settings) = settings::slurm(config) {
-        let panicked = panicked(Source::Slurm, &snapshot, &faults);
-        let (snapshot, faults) = (snapshot.clone(), faults.clone());
-        let start = move || slurm::follow(settings.clone(), snapshot.clone(), faults.clone());
-        followers.spawn(supervise(start, panicked, PAUSE));
-    }
-    if let Some(settings) = settings::api_server(config) {
-        let panicked = panicked(Source::KubernetesApi, &snapshot, &faults);
-        let (snapshot, faults) = (snapshot.clone(), faults.clone());
-        let start = move || api::follow(settings.clone(), snapshot.clone(), faults.clone());
-        followers.spawn(supervise(start, panicked, PAUSE));
-    }
-    if let Some(settings) = settings::kubelet(config) {
-        let panicked = panicked(Source::PodResources, &snapshot, &faults);
-        let start = move || kubelet::follow(settings.clone(), snapshot.clone(), faults.clone());
-        followers.spawn(supervise(start, panicked, PAUSE));
-    }
+    let all = &mut followers;
+    start(all, Source::Slurm, settings::slurm(config), slurm::follow, snapshot, faults);
+    start(all, Source::KubernetesApi, settings::api_server(config), api::follow, snapshot, faults);
+    start(all, Source::PodResources, settings::kubelet(config), kubelet::follow, snapshot, faults);
     followers
+}
+
+/// Starts the follower of a source, unless there are no settings for it.
+fn start<S, F>(
+    followers: &mut JoinSet<()>,
+    source: Source,
+    settings: Option<S>,
+    follow: fn(S, Arc<Snapshot>, Arc<Faults>) -> F,
+    snapshot: &Arc<Snapshot>,
+    faults: &Arc<Faults>,
+) where
+    S: Clone + Send + 'static,
+    F: Future<Output = ()> + Send + 'static,
+{
+    let Some(settings) = settings else { return };
+    let panicked = panicked(source, snapshot, faults);
+    let (snapshot, faults) = (snapshot.clone(), faults.clone());
+    let start = move || follow(settings.clone(), snapshot.clone(), faults.clone());
+    followers.spawn(supervise(start, panicked, PAUSE));
 }
 
 /// What to do after the follower of `source` panics. What the follower published stays,

@@ -22,7 +22,7 @@ const ONCE_PROFILING: Duration = Duration::from_millis(500);
 /// The longest wait for the names of users.
 const NAMES: Duration = Duration::from_secs(1);
 
-/// The default log level, and the level that replaces it for plain values, which say themselves what the log would.
+/// The default log level, and the level that replaces it for plain values: they contain what the log would say.
 const LEVELS: (&str, &str) = ("info", "error");
 
 /// Reads everything once and returns the scrape. It also says whether there is a driver.

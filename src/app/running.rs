@@ -1,6 +1,5 @@
 //! The exporter while it serves: everything that is started once the listeners are bound, and how it ends.
 
-use std::future::Future;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
@@ -10,7 +9,7 @@ use web_config::Guard;
 
 use super::exporter::Exporter;
 use super::listeners::Listeners;
-use super::signals::{self, Signals};
+use super::signals::{self, Signals, Stop};
 use super::{service, settings};
 use crate::allocator::Allocator;
 use crate::dcgm::{self, Families};
@@ -24,6 +23,7 @@ const PROBE_CONNECTIONS: usize = 32;
 /// The exporter with its servers and the tasks beside them.
 pub(super) struct Running {
     exporter: Exporter,
+    guard: Arc<Guard>,
     /// `None` if nothing is pushed.
     pusher: Option<Pusher>,
     servers: Vec<(Arc<Server>, Vec<Listener>)>,
@@ -68,38 +68,35 @@ impl Running {
         let probes = Server::new(http::health_router(state.clone()), open, own, exporter.faults.clone());
         let mut servers = vec![(probes, listeners.health)];
         let hosts = exporter.config.web.allowed_hosts.clone();
-        let web = Server::new(http::router(state.clone()), guard, limits, exporter.faults.clone()).for_hosts(hosts);
+        let web =
+            Server::new(http::router(state.clone()), guard.clone(), limits, exporter.faults.clone()).for_hosts(hosts);
         if let Some(settings) = dcgm {
             let families = Families::new(exporter.snapshot.clone(), exporter.metrics.settings().clone(), settings);
             servers.push((web.beside(http::dcgm_router(state, families)), listeners.dcgm));
         }
         servers.push((web, listeners.web));
-        Ok(Self { exporter, pusher, servers, beside, _allocator: allocator })
+        Ok(Self { exporter, guard, pusher, servers, beside, _allocator: allocator })
     }
 
     /// Serves until a signal ends the exporter, and stops everything.
     ///
     /// # Errors
     /// When the lanes do not end.
-    pub(super) async fn until_stopped(mut self, signals: Signals, guard: Arc<Guard>) -> Result<()> {
-        let (stop, reread, release) = signals.split();
-        let lease = self.exporter.lanes.driver_lease();
-        let duration = self.exporter.config.nvml.release_duration;
-        self.beside.spawn(signals::follow_reread(reread, guard));
-        self.beside.spawn(signals::follow_release_signal(release, lease, duration));
-        serve_until(std::mem::take(&mut self.servers), stop).await;
-        self.stop().await
-    }
-
-    async fn stop(mut self) -> Result<()> {
-        if let Some(pusher) = self.pusher.take() {
+    pub(super) async fn until_stopped(self, signals: Signals) -> Result<()> {
+        // The allocator's listener ends with this function.
+        let Self { exporter, guard, pusher, servers, mut beside, _allocator } = self;
+        let (lease, duration) = (exporter.lanes.driver_lease(), exporter.config.nvml.release_duration);
+        beside.spawn(signals::follow_reread(signals.reread, guard));
+        beside.spawn(signals::follow_release_signal(signals.release, lease, duration));
+        serve_until(servers, signals.stop).await;
+        if let Some(pusher) = pusher {
             // Before the lanes stop, while the values are current.
             pusher.finish().await;
         }
-        self.beside.abort_all();
+        beside.abort_all();
         let stop = move || {
-            self.exporter.lanes.stop();
-            self.exporter.recorder.iter().for_each(|recorder| recorder.stop());
+            exporter.lanes.stop();
+            exporter.recorder.iter().for_each(|recorder| recorder.stop());
         };
         tokio::task::spawn_blocking(stop).await.context("the lanes did not end")
     }
@@ -118,8 +115,8 @@ fn state(exporter: &Exporter) -> HttpState {
     .with_page(settings::host(config), config.demo.as_deref().map(demo::sights).unwrap_or_default())
 }
 
-/// Serves on every listener until `stop` is ready.
-async fn serve_until(servers: Vec<(Arc<Server>, Vec<Listener>)>, stop: impl Future<Output = ()>) {
+/// Serves on every listener until a signal ends the exporter.
+async fn serve_until(servers: Vec<(Arc<Server>, Vec<Listener>)>, stop: Stop) {
     let (end, ending) = watch::channel(false);
     let mut serving = JoinSet::new();
     for (server, listeners) in servers {
@@ -132,7 +129,7 @@ async fn serve_until(servers: Vec<(Arc<Server>, Vec<Listener>)>, stop: impl Futu
             serving.spawn(server.clone().serve(listener, shutdown));
         }
     }
-    stop.await;
+    stop.arrived().await;
     service::stopping();
     end.send_replace(true);
     // Each server limits how long its shutdown takes.

@@ -38,8 +38,7 @@ async fn run(config: Config) -> Result<()> {
         introduce(scenario, &config.web, &listeners.web, guard.tls().is_some());
     }
     let exporter = Exporter::start(config, faults)?;
-    let running = Running::start(exporter, listeners, guard.clone(), dcgm, otlp)?;
-    running.until_stopped(signals, guard).await
+    Running::start(exporter, listeners, guard, dcgm, otlp)?.until_stopped(signals).await
 }
 
 /// Logs the addresses of a demo and what it shows.

@@ -4,7 +4,6 @@
 //! Invariant: the handlers are installed before anything is opened, because by default each of these signals ends the
 //! process.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,12 +16,17 @@ use crate::lanes::DriverLease;
 
 /// The signals for which the exporter has handlers.
 pub(super) struct Signals {
+    pub(super) stop: Stop,
+    /// SIGHUP.
+    pub(super) reread: Signal,
+    /// SIGUSR1.
+    pub(super) release: Signal,
+}
+
+/// The signals that end the exporter.
+pub(super) struct Stop {
     terminate: Signal,
     interrupt: Signal,
-    /// SIGHUP.
-    reread: Signal,
-    /// SIGUSR1.
-    release: Signal,
 }
 
 impl Signals {
@@ -32,24 +36,23 @@ impl Signals {
     /// When the system refuses to install them.
     pub(super) fn install() -> Result<Self> {
         let install = |kind, name: &str| signal(kind).with_context(|| format!("{name} cannot be handled"));
+        let terminate = install(SignalKind::terminate(), "SIGTERM")?;
+        let interrupt = install(SignalKind::interrupt(), "SIGINT")?;
         Ok(Self {
-            terminate: install(SignalKind::terminate(), "SIGTERM")?,
-            interrupt: install(SignalKind::interrupt(), "SIGINT")?,
+            stop: Stop { terminate, interrupt },
             reread: install(SignalKind::hangup(), "SIGHUP")?,
             release: install(SignalKind::user_defined1(), "SIGUSR1")?,
         })
     }
+}
 
-    /// Returns a future that ends with SIGTERM or SIGINT, the stream of SIGHUP, and the stream of SIGUSR1.
-    pub(super) fn split(self) -> (impl Future<Output = ()>, Signal, Signal) {
-        let Self { mut terminate, mut interrupt, reread, release } = self;
-        let stop = async move {
-            tokio::select! {
-                _ = terminate.recv() => tracing::info!(signal = "SIGTERM", "exporter stops"),
-                _ = interrupt.recv() => tracing::info!(signal = "SIGINT", "exporter stops"),
-            }
-        };
-        (stop, reread, release)
+impl Stop {
+    /// Waits for SIGTERM or SIGINT.
+    pub(super) async fn arrived(mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => tracing::info!(signal = "SIGTERM", "exporter stops"),
+            _ = self.interrupt.recv() => tracing::info!(signal = "SIGINT", "exporter stops"),
+        }
     }
 }
 
