@@ -6,7 +6,7 @@
 use std::io::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::family::{Family, Kind, Row, Rows, Unit};
+use super::family::{Family, Kind, Row, Rows, Split, Unit};
 use super::label::{LabelText, Labels};
 use super::openmetrics::{self, Exemplar, Format, Sample};
 use super::points::PointSink;
@@ -132,6 +132,23 @@ impl<'t> Exposition<'t> {
         let parts = parts.into_iter();
         for Row { family, read } in rows {
             self.add(family, parts.clone().filter_map(|(labels, part)| Some((labels, read(part)?))));
+        }
+    }
+
+    /// Adds the families of a table whose series have a label of their own. `value` reads the value of one series of a
+    /// family from a part.
+    pub(super) fn add_split<'p, P: 'p, R: 'static, S: Sample>(
+        &mut self,
+        rows: &'static [Row<Split<R>>],
+        parts: impl IntoIterator<Item = (&'p str, &'p P), IntoIter: Clone>,
+        value: impl Fn(&'static Family, &P, &R) -> Option<S>,
+    ) {
+        let (parts, value) = (parts.into_iter(), &value);
+        for Row { family, read } in rows {
+            let series = parts.clone().flat_map(|(labels, part)| {
+                read.iter().filter_map(move |(own, read)| Some(([labels, *own], value(family, part, read)?)))
+            });
+            self.add(family, series);
         }
     }
 

@@ -232,6 +232,10 @@ pub(super) struct Row<R> {
 /// series is absent.
 pub(super) type Rows<P, V = f64> = &'static [Row<fn(&P) -> Option<V>>];
 
+/// What a row of a family with a label of its own reads: for each value of that label, given as the text that follows the
+/// labels of a part, how the value of the series is read. The text is empty for a family without such a label.
+pub(super) type Split<R> = &'static [(&'static str, R)];
+
 /// What declares families: one family, or a table of rows.
 pub(super) trait Declares: Sync {
     /// The family at this place of the reference, counted from 0; `None` after the last.

@@ -1,15 +1,13 @@
 //! The profiling counters of GPUs and GPU instances: engine and pipe activity, memory bandwidth and link traffic.
 
 use super::exposition::Exposition;
-use super::family::{Cadence, Kind, Row, Series};
+use super::family::{Cadence, Family, Kind, Row, Series, Split};
 use super::mig;
 use super::openmetrics::Counted;
 use super::section::{Pass, Section};
 use crate::snapshot::{ProfilingFigures, ProfilingMetric};
 
-/// The metric for each value of the family's own label, which is given as the text that follows the labels of a GPU or
-/// GPU instance; that text is empty for a family without such a label.
-type Metrics = &'static [(&'static str, ProfilingMetric)];
+type Metrics = Split<ProfilingMetric>;
 
 const ENGINES: Metrics =
     &[(",engine=\"graphics\"", ProfilingMetric::Graphics), (",engine=\"sm\"", ProfilingMetric::Sm)];
@@ -83,32 +81,22 @@ pub(super) static SECTION: Section = Section {
     collect,
 };
 
-/// The labels of a GPU or GPU instance, and its figures.
-type Shown<'a> = (&'a str, &'a ProfilingFigures);
-
 fn collect(&Pass { gpus, .. }: &Pass<'_>, out: &mut Exposition<'_>) {
-    let whole: Vec<Shown<'_>> = gpus.iter().filter_map(|gpu| Some((gpu.labels.as_str(), gpu.profiling?))).collect();
-    [SHARES, OCCUPANCY, BANDWIDTH, LINKS].into_iter().for_each(|table| write(table, &whole, out));
+    let whole: Vec<_> = gpus.iter().filter_map(|gpu| Some((gpu.labels.as_str(), gpu.profiling?))).collect();
+    for table in [SHARES, OCCUPANCY, BANDWIDTH, LINKS] {
+        out.add_split(table, whole.iter().copied(), value);
+    }
     let instances = gpus.iter().flat_map(|gpu| gpu.mig_profiling.iter().map(move |of| (gpu, of)));
     let instances: Vec<_> = instances.map(|(gpu, of)| (mig::labels(gpu, &of.device), &of.figures)).collect();
-    let instances: Vec<Shown<'_>> = instances.iter().map(|(labels, figures)| (labels.as_str(), *figures)).collect();
-    let tables = [MIG_SHARES, MIG_OCCUPANCY, MIG_BANDWIDTH, MIG_LINKS];
-    tables.into_iter().for_each(|table| write(table, &instances, out));
-}
-
-fn write(table: &'static [Row<Metrics>], shown: &[Shown<'_>], out: &mut Exposition<'_>) {
-    for Row { family, read } in table {
-        let series = shown.iter().flat_map(|(labels, figures)| {
-            read.iter().filter_map(move |(own, metric)| Some(([*labels, *own], value(family.kind, figures, *metric)?)))
-        });
-        out.add(family, series);
+    for table in [MIG_SHARES, MIG_OCCUPANCY, MIG_BANDWIDTH, MIG_LINKS] {
+        out.add_split(table, instances.iter().map(|(labels, figures)| (labels.as_str(), *figures)), value);
     }
 }
 
 /// A gauge shows the last interval, a counter the sum of all.
-fn value(kind: Kind, figures: &ProfilingFigures, metric: ProfilingMetric) -> Option<Counted<'static>> {
-    Some(match kind {
-        Kind::Counter => Counted::since(figures.counted_since, figures.total(metric)?),
-        _ => Counted::since(None, figures.latest.get(metric)?),
+fn value(family: &Family, figures: &ProfilingFigures, metric: &ProfilingMetric) -> Option<Counted<'static>> {
+    Some(match family.kind {
+        Kind::Counter => Counted::since(figures.counted_since, figures.total(*metric)?),
+        _ => Counted::since(None, figures.latest.get(*metric)?),
     })
 }

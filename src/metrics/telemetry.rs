@@ -1,8 +1,7 @@
 //! Other telemetry of the GPUs: utilization, temperature, power, clocks, throttling and errors.
 
 use super::exposition::Exposition;
-use super::family::{Cadence, Family, GPU, Row, Rows, Series};
-use super::label::Labels;
+use super::family::{Cadence, Family, GPU, Row, Rows, Series, Split};
 use super::openmetrics::Counted;
 use super::section::{Pass, Section};
 use crate::snapshot::{ClockDomain, FastTelemetry, SlowTelemetry, THROTTLE_REASONS, XidClass};
@@ -71,30 +70,31 @@ static SLOW_ROWS: Rows<SlowTelemetry> = &[
     ),
 ];
 
-/// How to read the value for each value of the family's own label, which is given as the text that follows the labels
-/// of a GPU.
-type Split<T> = [(&'static str, fn(&T) -> Option<u64>); 2];
+type Count<T> = fn(&T) -> Option<u64>;
 
-static FAST_SPLIT: &[Row<Split<FastTelemetry>>] = &[
+static FAST_SPLIT: &[Row<Split<Count<FastTelemetry>>>] = &[
     Series::new(Cadence::Fast, &["gpu", "uuid", "type"]).row(
         "gpu_ecc_errors_total",
         "ECC memory errors since the driver was loaded.",
-        [(",type=\"corrected\"", |q| q.ecc_corrected), (",type=\"uncorrected\"", |q| q.ecc_uncorrected)],
+        &[(",type=\"corrected\"", |q| q.ecc_corrected), (",type=\"uncorrected\"", |q| q.ecc_uncorrected)],
     ),
     Series::new(Cadence::Fast, &["gpu", "uuid", "cause"]).row(
         "gpu_remapped_rows",
         "Memory rows replaced by spare rows over the life of the GPU.",
-        [
+        &[
             (",cause=\"correctable\"", |q| q.remapped_correctable),
             (",cause=\"uncorrectable\"", |q| q.remapped_uncorrectable),
         ],
     ),
 ];
 
-static SLOW_SPLIT: &[Row<Split<SlowTelemetry>>] = &[Series::new(Cadence::Slow, &["gpu", "uuid", "cause"]).row(
+static SLOW_SPLIT: &[Row<Split<Count<SlowTelemetry>>>] = &[Series::new(Cadence::Slow, &["gpu", "uuid", "cause"]).row(
     "gpu_retired_pages",
     "Memory pages taken out of use over the life of the GPU.",
-    [(",cause=\"multiple_single_bit\"", |s| s.retired_single_bit), (",cause=\"double_bit\"", |s| s.retired_double_bit)],
+    &[
+        (",cause=\"multiple_single_bit\"", |s| s.retired_single_bit),
+        (",cause=\"double_bit\"", |s| s.retired_double_bit),
+    ],
 )];
 
 pub(super) static SECTION: Section = Section {
@@ -112,8 +112,8 @@ fn collect(&Pass { gpus, .. }: &Pass<'_>, out: &mut Exposition<'_>) {
     let slow: Vec<_> = gpus.iter().filter_map(|gpu| Some((&gpu.labels, gpu.slow?))).collect();
     out.add_rows(FAST_ROWS, fast.iter().copied());
     out.add_rows(SLOW_ROWS, slow.iter().copied());
-    split(FAST_SPLIT, &fast, out);
-    split(SLOW_SPLIT, &slow, out);
+    out.add_split(FAST_SPLIT, fast.iter().map(|(labels, part)| (labels.as_str(), *part)), |_, part, read| read(part));
+    out.add_split(SLOW_SPLIT, slow.iter().map(|(labels, part)| (labels.as_str(), *part)), |_, part, read| read(part));
     let clocks = fast.iter().flat_map(|(labels, fast)| {
         let domains = ClockDomain::ALL.iter().zip(fast.clocks);
         domains.filter_map(|(domain, hertz)| Some((labels.with_room(1).and("clock", domain.label()), hertz?)))
@@ -140,13 +140,4 @@ fn collect(&Pass { gpus, .. }: &Pass<'_>, out: &mut Exposition<'_>) {
         })
     });
     out.add(&XID_CLASS, classes);
-}
-
-fn split<T: 'static>(rows: &'static [Row<Split<T>>], gpus: &[(&Labels, &T)], out: &mut Exposition<'_>) {
-    for Row { family, read } in rows {
-        let series = gpus.iter().flat_map(|(labels, part)| {
-            read.iter().filter_map(move |(own, read)| Some(([labels.as_str(), *own], read(part)?)))
-        });
-        out.add(family, series);
-    }
 }
