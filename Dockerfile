@@ -17,8 +17,8 @@ COPY crates/web-client/Cargo.toml crates/web-client/
 COPY crates/web-config/Cargo.toml crates/web-config/
 # These packages are not built, but the workspace and its lock file list them.
 COPY lab/bench/Cargo.toml lab/bench/
-COPY tests/command-files/Cargo.toml tests/command-files/
 COPY tests/exposition/Cargo.toml tests/exposition/
+COPY tests/generated-files/Cargo.toml tests/generated-files/
 COPY tests/judges/guard/Cargo.toml tests/judges/guard/
 COPY tests/properties/Cargo.toml tests/properties/
 COPY tests/skips/Cargo.toml tests/skips/

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use command_files::{Program, compare};
+use generated_files::{Program, assert_all_committed};
 use vram_exporter::command_line::description;
 use vram_exporter::config::keys::{Key, keys};
 use workspace_skips::missing;
@@ -58,13 +58,13 @@ fn exporter() -> Program {
 
 #[test]
 fn the_generated_files_are_fresh() {
-    compare(&root(SCRIPTS), exporter().completions());
+    assert_all_committed(&root(SCRIPTS), &exporter().completions());
     let described = description().mut_args(|arg| {
         let Some(key) = Key::find(arg.get_id().as_str()) else { return arg };
         let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
         arg.help(format!("{help} [env: {}]", key.variable()))
     });
-    compare(&root(PAGES), Program { description: described, ..exporter() }.manual());
+    assert_all_committed(&root(PAGES), &Program { description: described, ..exporter() }.manual());
 }
 
 #[test]

@@ -5,13 +5,12 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use generated_files::assert_committed;
 use vram_exporter::config::keys::{Key, keys};
 use vram_exporter::config::setting::Kind;
 use vram_exporter::config::{ApiServer, Command, Config, load, reference};
 
 use crate::selection::table_of_alerts;
-
-use crate::golden::assert_committed;
 
 fn root(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)

@@ -8,7 +8,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
-use crate::golden::assert_committed;
+use generated_files::assert_committed;
+
 use crate::harness::{Answer, Exporter, Machine, PATIENCE, Scrape, Series, bare, eventually, finish};
 
 mod facts;

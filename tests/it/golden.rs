@@ -3,11 +3,11 @@
 //! Values that change with time are written as `<…>`; names, labels, help and every other value must be the same.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use generated_files::assert_committed;
 use workspace_skips::missing;
 
 use crate::harness::{CALM, Machine, Scrape};
@@ -62,20 +62,6 @@ pub(crate) fn settled(text: &str) -> String {
         }
     };
     text.lines().filter(|line| !line.contains(SAMPLED)).map(settle).collect()
-}
-
-/// Compares with a committed file, or writes the file with `UPDATE_GOLDEN=1`.
-pub(crate) fn assert_committed(path: &Path, found: &str) {
-    if std::env::var_os("UPDATE_GOLDEN").is_some_and(|value| value == "1") {
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, found).unwrap();
-    }
-    let committed = fs::read_to_string(path).unwrap_or_default();
-    let differ = |(committed, found): &(&str, &str)| committed != found;
-    if let Some((committed, found)) = committed.lines().zip(found.lines()).find(differ) {
-        panic!("{}: expected\n  {committed}\nfound\n  {found}\nUPDATE_GOLDEN=1 writes the file again", path.display());
-    }
-    assert!(committed == found, "{}: another number of lines, or another end", path.display());
 }
 
 fn scrape(scenario: &str) -> Scrape {

@@ -9,7 +9,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use tempfile::TempDir;
@@ -27,15 +27,19 @@ pub(crate) fn program() -> PathBuf {
 /// The tool `vram`, which `cargo test --workspace` builds beside the exporter, or which is beside the program that
 /// `VRAM_EXPORTER_TEST_PROGRAM` names.
 pub(crate) fn tool_program() -> PathBuf {
-    let path = program().with_file_name("vram");
-    assert!(path.is_file(), "{} is missing: build it with `cargo build --package vram`", path.display());
-    // `cargo test --test it` builds the programs of the package of this test alone.
-    if std::env::var_os("VRAM_EXPORTER_TEST_PROGRAM").is_none() {
-        let sources = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("crates/vram/src");
-        let is_newer = newest(&sources) > fs::metadata(&path).unwrap().modified().unwrap();
-        assert!(!is_newer, "{} is older than its sources: run `cargo build --package vram`", path.display());
-    }
-    path
+    static CHECKED: OnceLock<PathBuf> = OnceLock::new();
+    let checked = || {
+        let path = program().with_file_name("vram");
+        assert!(path.is_file(), "{} is missing: build it with `cargo build --package vram`", path.display());
+        // `cargo test --test it` builds the programs of the package of this test alone.
+        if std::env::var_os("VRAM_EXPORTER_TEST_PROGRAM").is_none() {
+            let sources = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("crates/vram/src");
+            let is_newer = newest(&sources) > fs::metadata(&path).unwrap().modified().unwrap();
+            assert!(!is_newer, "{} is older than its sources: run `cargo build --package vram`", path.display());
+        }
+        path
+    };
+    CHECKED.get_or_init(checked).clone()
 }
 
 /// When a file in the folder was last changed.

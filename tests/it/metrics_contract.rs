@@ -12,13 +12,14 @@ use std::process::Command;
 use std::sync::Arc;
 
 use exposition::Series;
+use generated_files::assert_committed;
 use vram_exporter::config::{ApiServer, Config};
 use vram_exporter::faults::{Reason, Source};
 use vram_exporter::internals::metrics_settings;
 use vram_exporter::metrics::{Format, Kind, Unit, families, reference};
 use vram_exporter::snapshot::*;
 
-use crate::golden::{assert_committed, assert_promtool_accepts};
+use crate::golden::assert_promtool_accepts;
 use machine::*;
 use scrape::Scrape;
 

@@ -8,12 +8,13 @@ use std::net::{SocketAddr, TcpListener};
 use std::process::{Command, Stdio};
 
 use exposition::open_metrics::{assert_same, read};
+use generated_files::assert_committed;
 use serde_json::Value;
 use workspace_skips::missing;
 
 use crate::alerts::servers::{PROMETHEUS, Prometheus, is_there};
 use crate::dcgm::Served;
-use crate::golden::{SAMPLED, SCENARIOS, assert_committed, golden, settled};
+use crate::golden::{SAMPLED, SCENARIOS, golden, settled};
 use crate::harness::{Answer, CALM, Exporter, Machine, eventually, eventually_or};
 
 /// What Prometheus 2.42 sends.

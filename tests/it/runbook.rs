@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use generated_files::assert_committed;
 use pulldown_cmark::{CowStr, Event, Options, Parser, Tag, TagEnd, html};
 
 use crate::alerts::shipped;
-use crate::golden::assert_committed;
 use crate::web::Served;
 
 const SOURCE: &str = "docs/runbook.md";

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use generated_files::assert_committed;
 use tempfile::TempDir;
 
 #[test]
@@ -13,9 +14,5 @@ fn the_generated_client_is_that_of_the_protocol() {
     generator = generator.build_server(false).build_transport(false).out_dir(made.path());
     generator.compile_fds(protox::compile(["v1.proto"], [&folder]).unwrap()).unwrap();
     let made = fs::read_to_string(made.path().join("v1.rs")).unwrap();
-    let committed = folder.join("v1.rs");
-    if std::env::var_os("UPDATE_GOLDEN").is_some_and(|value| value == "1") {
-        fs::write(&committed, &made).unwrap();
-    }
-    assert!(fs::read_to_string(&committed).unwrap() == made, "UPDATE_GOLDEN=1 writes {} again", committed.display());
+    assert_committed(&folder.join("v1.rs"), &made);
 }

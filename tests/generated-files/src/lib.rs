@@ -1,5 +1,7 @@
-//! Generates the completion scripts and the manual pages of a program from the description of its command line.
+//! Compares generated text with committed files, and generates the completion scripts and the manual pages of a program from the
+//! description of its command line.
 
+use std::fs;
 use std::path::Path;
 
 use clap::builder::PossibleValuesParser;
@@ -180,17 +182,27 @@ fn shortened(arg: Arg) -> Arg {
     arg.help(help[..end].trim_end_matches('.').to_owned())
 }
 
-/// Compares the files in a folder with what has been generated, or writes them if `UPDATE_GOLDEN` is `1`.
+/// Compares the files in a folder with generated ones, as [`assert_committed`] does.
 ///
 /// # Panics
-/// When a file is stale or cannot be written.
-pub fn compare(folder: &Path, files: Vec<(String, String)>) {
-    for (name, content) in files {
-        let path = folder.join(name);
-        if std::env::var_os("UPDATE_GOLDEN").is_some_and(|value| value == "1") {
-            std::fs::write(&path, &content).expect("the file can be written");
-        }
-        let found = std::fs::read_to_string(&path).unwrap_or_default();
-        assert!(found == content, "{} is stale: run with UPDATE_GOLDEN=1 and look at the change", path.display());
+/// When a file differs or cannot be written.
+pub fn assert_all_committed(folder: &Path, files: &[(String, String)]) {
+    files.iter().for_each(|(name, content)| assert_committed(&folder.join(name), content));
+}
+
+/// Compares with a committed file, or writes the file with `UPDATE_GOLDEN=1`.
+///
+/// # Panics
+/// When the file differs or cannot be written.
+pub fn assert_committed(path: &Path, found: &str) {
+    if std::env::var_os("UPDATE_GOLDEN").is_some_and(|value| value == "1") {
+        fs::create_dir_all(path.parent().expect("a file is in a folder")).expect("the folder can be made");
+        fs::write(path, found).expect("the file can be written");
     }
+    let committed = fs::read_to_string(path).unwrap_or_default();
+    let differ = |(committed, found): &(&str, &str)| committed != found;
+    if let Some((committed, found)) = committed.lines().zip(found.lines()).find(differ) {
+        panic!("{}: expected\n  {committed}\nfound\n  {found}\nUPDATE_GOLDEN=1 writes the file again", path.display());
+    }
+    assert!(committed == found, "{}: another number of lines, or another end", path.display());
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use command_files::{Program, compare};
+use generated_files::{Program, assert_all_committed};
 
 /// The meanings of the exit statuses.
 const STATUSES: [(&str, &str); 4] = [
@@ -22,6 +22,6 @@ fn vram() -> Program {
 #[test]
 fn the_generated_files_are_fresh() {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
-    compare(&package.join("src/completions"), vram().completions());
-    compare(&package.join("../../docs/man"), vram().manual());
+    assert_all_committed(&package.join("src/completions"), &vram().completions());
+    assert_all_committed(&package.join("../../docs/man"), &vram().manual());
 }
