@@ -27,20 +27,25 @@ import sys
 work = sys.argv[1]
 with open(f"{work}/tree") as file:
     built = {tuple(line.split()[:2]) for line in file if line.strip()}
+
+
 def read(name):
     with open(f"{work}/{name}_bin.cdx.json") as file:
         return json.loads(file.read().replace(f"path+file://{work}", "path+file://."))
 
 
+def key(part):
+    return part["name"], part["version"]
+
+
 # The bill of the exporter, with what only the tool is made of: the tool itself, at least.
 bill, tool = read("vram-exporter"), read("crates/vram/vram")
-known = {(part["name"], part["version"]) for part in [bill["metadata"]["component"], *bill["components"]]}
-own = tool["metadata"]["component"]
-added = [part for part in [own, *tool["components"]] if (part["name"], part["version"]) not in known]
+known = {key(part): part["bom-ref"] for part in [bill["metadata"]["component"], *bill["components"]]}
+parts = [tool["metadata"]["component"], *tool["components"]]
+added = [part for part in parts if key(part) not in known]
 bill["components"] += added
 # The same package can have another reference in each bill.
-known = {(part["name"], part["version"]): part["bom-ref"] for part in [bill["metadata"]["component"], *bill["components"]]}
-same = {part["bom-ref"]: known[part["name"], part["version"]] for part in [own, *tool["components"]]}
+same = {part["bom-ref"]: known.get(key(part), part["bom-ref"]) for part in parts}
 references = {part["bom-ref"] for part in added}
 bill["dependencies"] += [
     {"ref": edge["ref"], "dependsOn": sorted(same[ref] for ref in edge.get("dependsOn", []))}

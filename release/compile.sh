@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Compiles a release: OUT/vram-exporter and OUT/vram, both with the demo, and OUT/libnvml_sim.so. The same commit gives the same bytes in any folder and from
-# either architecture's machine: the compiler is pinned, the environment is empty, and no path of the machine is in the files. The files
-# need no glibc newer than the one in versions.sh; this script checks that.
+# Compiles a release: OUT/vram-exporter and OUT/vram, both with the demo, and OUT/libnvml_sim.so. The same commit gives the same bytes in
+# any folder and from either architecture's machine: the compiler is pinned, the environment is empty, and no path of the machine is in
+# the files. The files need no glibc newer than the one in versions.sh; this script checks that.
 # usage: release/compile.sh amd64|arm64 OUT
 # RELEASE_TOOLS is the folder for the tools, CARGO_TARGET_DIR that for what is compiled; both are below target/ by default.
 set -euo pipefail

@@ -26,9 +26,10 @@ mod workloads;
 use std::collections::BTreeMap;
 
 use clap::ArgMatches;
+use text_and_sizes::sizing::boards;
+use vram_exporter::subcommand::{self, FAILURE};
 
-use self::arguments::Arguments;
-use self::arguments::PROGRAM;
+use self::arguments::{Arguments, PROGRAM};
 pub(crate) use self::arguments::{NAME, command};
 use self::devices::Devices;
 use self::freed::{Advised, Freed};
@@ -39,8 +40,6 @@ use self::record::{Action, Advice, VERSION};
 use self::run_key::RunKey;
 use self::span::Span;
 use self::workloads::Enough;
-use text_and_sizes::sizing::boards;
-use vram_exporter::subcommand::{self, FAILURE};
 
 /// The exit status when a workload could be given less, or needs more.
 const CHANGE: u8 = 2;

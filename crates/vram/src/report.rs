@@ -7,11 +7,11 @@ mod arguments;
 mod client;
 
 use clap::ArgMatches;
+use text_and_sizes::text::is_plain;
+use vram_exporter::subcommand::{self, FAILURE};
 
 use self::arguments::{Format, PROGRAM};
 pub(crate) use self::arguments::{NAME, command};
-use text_and_sizes::text::is_plain;
-use vram_exporter::subcommand::{self, FAILURE};
 
 /// The exit status when the exporter has no report about the job or workload.
 const NO_REPORT: u8 = 2;

@@ -42,7 +42,7 @@ impl From<error::Error> for Error {
 /// What is sent to the server.
 #[derive(Debug)]
 pub struct Question<'a> {
-    /// Whom to ask.
+    /// The server.
     pub server: &'a ServerUrl,
     /// The method of the request.
     pub method: Method,
@@ -52,7 +52,7 @@ pub struct Question<'a> {
     pub headers: HeaderMap,
     /// The body of the request; empty for none.
     pub body: Bytes,
-    /// Whom to trust if the URL is `https://`.
+    /// Which certificates to trust, if the URL is `https://`.
     pub tls: Tls,
     /// The longest answer that is read, in bytes.
     pub limit: usize,

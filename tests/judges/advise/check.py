@@ -151,7 +151,7 @@ class Judge:
         self.problems += [f"{name}: {problem}" for problem in problems]
 
     def ask(self, name, flags, requests, head, workloads, count=None):
-        """One answer in JSON; with `count`, that it is about so many workloads. Returns the answer."""
+        """One answer in JSON; with `count`, that it is about this many workloads. Returns the answer."""
         before = len(self.logged())
         done = self.run("--format=json", *(() if any("--time" in flag for flag in flags) else (f"--time={END}",)), *flags)
         asked = len(self.logged()) - before

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::{Arg, ArgMatches, value_parser};
-
-use super::span::Span;
 use vram_exporter::subcommand::Ending;
 use web_client::server_url::ServerUrl;
+
+use super::span::Span;
 
 /// The name of the subcommand.
 pub(crate) const NAME: &str = "advise";

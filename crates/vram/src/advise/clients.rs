@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use text_and_sizes::sizing;
+
 use super::prometheus::Series;
 use super::queries::Answers;
 use super::run_key::RunKey;
-use text_and_sizes::sizing;
 
 /// The framework whose client does not report what the framework took from the driver.
 const TENSORFLOW: &str = "tensorflow";

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use vram_exporter::snapshot::WorkloadKind;
+
 use super::arguments::By;
 use super::history::{History, Run};
 use super::pod_names::without_generated_parts;
 use super::run_key::RunKey;
-use vram_exporter::snapshot::WorkloadKind;
 
 /// What identifies a group. The order is that of the output.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

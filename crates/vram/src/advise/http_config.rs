@@ -12,7 +12,6 @@ use hyper::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use rustls::pki_types::ServerName;
 use serde::Deserialize;
 use serde_saphyr::{MessageFormatter as _, UserMessageFormatter};
-
 use text_and_sizes::text::untrusted;
 use vram_exporter::subcommand::MESSAGE;
 use web_client::regular_file;

@@ -6,9 +6,10 @@ mod table;
 mod words;
 mod yaml;
 
+use text_and_sizes::text::is_plain;
+
 use super::arguments::Format;
 use super::record::Advice;
-use text_and_sizes::text::is_plain;
 
 /// The cells of a workload in the table.
 #[cfg(test)]

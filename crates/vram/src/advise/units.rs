@@ -3,10 +3,11 @@
 //! Invariants: what a scheduler grants is rounded up, so that it is never less than the advice; what a framework may take is
 //! rounded down, so that all its processes, with their memory outside the allocators, never take more than the advice.
 
+use text_and_sizes::sizing::boards;
+
 use super::devices::{Devices, GpuKey, Memory};
 use super::record::{Beyond, Size, Units};
 use super::run_key::RunKey;
-use text_and_sizes::sizing::boards;
 
 const MIB: u64 = 1 << 20;
 /// The memory of a process outside its allocators if no client reports it: a CUDA context on an H200, driver 580.

@@ -5,6 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use text_and_sizes::sizing;
+
 use super::devices::{Devices, Memory};
 use super::groups::{GroupKey, Members};
 use super::history::Run;
@@ -14,7 +16,6 @@ use super::rising;
 use super::run_key::RunKey;
 use super::span::{self, Span};
 use super::units::{self, Given};
-use text_and_sizes::sizing;
 
 /// From this percentage of the driver's peak on, the need that clients report explains how the memory has changed.
 const EXPLAINED: u64 = 90;

@@ -9,11 +9,11 @@ use std::time::Duration;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use hyper::{HeaderMap, Method, StatusCode};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-
-use super::arguments::{Arguments, Format};
 use web_client::regular_file;
 use web_client::server_url::ServerUrl;
 use web_client::{Answer, AskError, Question, Tls};
+
+use super::arguments::{Arguments, Format};
 
 const PATH: &str = "/api/v1/reports";
 /// The longest response that is read, in bytes.

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde_with_macros::skip_serializing_none;
+use text_and_sizes::format::bytes;
+use vram_exporter::snapshot::ProcessId;
 
 use super::facts::Facts;
 use super::names::Owners;
 use super::places::Place;
 use super::reported::{Entry, Key};
-use text_and_sizes::format::bytes;
-use vram_exporter::snapshot::ProcessId;
 
 /// Memory that was reserved and not allocated is worth a note if it is at least this many bytes, and at least one part
 /// in [`SLACK_SHARE`] of what was reserved.

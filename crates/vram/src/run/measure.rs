@@ -7,6 +7,11 @@ use std::time::{Duration, Instant, SystemTime};
 use clap::ArgMatches;
 use nix::sys::signal::Signal;
 use tokio::time::timeout;
+use vram_exporter::attribution;
+use vram_exporter::config::EXIT_USAGE;
+use vram_exporter::demo::SimulatedMachine;
+use vram_exporter::nvml::Library;
+use vram_exporter::subcommand::{FAILURE, refuse, say};
 
 use super::arguments::{self, Arguments, Format, PROGRAM};
 use super::child::{Child, Ended};
@@ -19,11 +24,6 @@ use super::sampler::{LIST_INTERVAL, Sampler};
 use super::signals::{self, Signals};
 use super::socket::Socket;
 use super::text;
-use vram_exporter::attribution;
-use vram_exporter::config::EXIT_USAGE;
-use vram_exporter::demo::SimulatedMachine;
-use vram_exporter::nvml::Library;
-use vram_exporter::subcommand::{FAILURE, refuse, say};
 
 /// How often the descendants of a command that has ended are checked.
 const LOOK: Duration = Duration::from_millis(5);

@@ -13,12 +13,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-
-use super::record::Membership;
 use vram_exporter::attribution::{Attribution, Settings};
 use vram_exporter::config::Config;
 use vram_exporter::faults::Faults;
 use vram_exporter::snapshot::{Owner, ProcessId, Snapshot};
+
+use super::record::Membership;
 
 /// The kernel's `/proc`, which shows the command and its descendants.
 const PROC: &str = "/proc";

@@ -2,11 +2,11 @@
 //! and why, and what happened at the end.
 
 use nix::sys::signal::Signal;
+use text_and_sizes::format;
 
 use super::facts::{Facts, Followed};
 use super::record::{Membership, PlaceRecord};
 use super::sampler::{LIST_INTERVAL, State};
-use text_and_sizes::format;
 
 /// The notes. `labels`: the names of the devices, in the order of their records.
 pub(super) fn of(facts: &Facts, state: &State, labels: &[String]) -> Vec<String> {

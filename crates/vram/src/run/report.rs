@@ -7,6 +7,8 @@ use std::time::UNIX_EPOCH;
 
 use serde::Serialize;
 use serde_with_macros::skip_serializing_none;
+use text_and_sizes::sizing::boards::{self, Size};
+use vram_exporter::snapshot::ProcessId;
 
 use super::allocators::{self, AllocatorUse};
 use super::child::Ended;
@@ -16,8 +18,6 @@ use super::notes;
 use super::places::Place;
 use super::record::{Extreme, Membership, PlaceRecord, ProcessRecord};
 use super::sampler::State;
-use text_and_sizes::sizing::boards::{self, Size};
-use vram_exporter::snapshot::ProcessId;
 
 /// The version of the JSON form. It is incremented when the meaning of a field changes or a field is removed.
 const VERSION: u8 = 1;

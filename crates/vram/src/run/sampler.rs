@@ -12,14 +12,14 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use vram_exporter::nvml::{Device, Discovery, Driver, Error, Library, Severity};
+use vram_exporter::snapshot::allocatable;
 
 use super::lists::Lists;
 use super::names::Names;
 use super::places::{self, Machine};
 use super::record::{Entry, Level, Membership, Pass, Record};
 use super::tree::Tree;
-use vram_exporter::nvml::{Device, Discovery, Driver, Error, Library, Severity};
-use vram_exporter::snapshot::allocatable;
 
 /// The longest time between two reads of all lists.
 pub(super) const LIST_INTERVAL: Duration = Duration::from_millis(100);

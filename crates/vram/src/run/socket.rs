@@ -13,14 +13,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use nix::unistd::mkdtemp;
 use parking_lot::Mutex;
+use vram_exporter::allocator::{Allocator, Listener, Outcomes, Settings, StartTicks};
+use vram_exporter::faults::{Faults, Source};
+use vram_exporter::snapshot::{Feed, Snapshot};
 
 use super::names::Names;
 use super::record::Membership;
 use super::reported::Reported;
 use super::tree::Tree;
-use vram_exporter::allocator::{Allocator, Listener, Outcomes, Settings, StartTicks};
-use vram_exporter::faults::{Faults, Source};
-use vram_exporter::snapshot::{Feed, Snapshot};
 
 /// Starts the Python client in each Python process that has it installed.
 const ARM: &str = "VRAM_EXPORTER_ARM";

@@ -3,10 +3,11 @@
 
 use std::fmt::Write;
 
-use super::allocators::AllocatorUse;
-use super::report::{Board, Gpu, Process, Report};
 use text_and_sizes::format::{bytes, seconds};
 use text_and_sizes::text::printable;
+
+use super::allocators::AllocatorUse;
+use super::report::{Board, Gpu, Process, Report};
 
 /// The maximum number of the command's processes, and of other processes, that are shown for a GPU. The JSON form has
 /// all of them.

@@ -9,9 +9,9 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use procfs::process::{Process, Stat};
+use vram_exporter::snapshot::ProcessId;
 
 use super::record::Membership;
-use vram_exporter::snapshot::ProcessId;
 
 /// How long a result read from `/proc` stays valid. No pid is reused within this time.
 const VALID_FOR: Duration = Duration::from_millis(100);

@@ -2,8 +2,9 @@
 //!
 //! Invariant: no name is a formula for a spreadsheet.
 
-use super::super::record::{Advice, Workload};
 use text_and_sizes::text::is_plain;
+
+use super::super::record::{Advice, Workload};
 
 /// A column: its name, and its value; an unknown value is empty.
 type Column = (&'static str, fn(&Workload) -> String);

@@ -2,9 +2,10 @@
 //!
 //! Invariant: every text is escaped.
 
+use text_and_sizes::text::Escaped;
+
 use super::super::record::{Advice, Workload};
 use super::words;
-use text_and_sizes::text::Escaped;
 
 const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;margin:2em;color:#222;background:#fff}\
 table{border-collapse:collapse;margin:1em 0}th,td{padding:.3em .8em;border-bottom:1px solid #ccc;text-align:left}\

@@ -2,9 +2,10 @@
 //!
 //! Invariant: no name contains anything that a terminal would interpret.
 
+use text_and_sizes::text::printable;
+
 use super::super::record::{Advice, Workload};
 use super::words;
-use text_and_sizes::text::printable;
 
 /// The space between two columns.
 const GAP: &str = "  ";

@@ -2,9 +2,10 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use super::super::record::{Action, Advice, Basis, Reason, Size, Units, Workload};
 use text_and_sizes::format::bytes;
 use text_and_sizes::sizing;
+
+use super::super::record::{Action, Advice, Basis, Reason, Size, Units, Workload};
 
 /// What limits all advice.
 pub(super) const CAVEATS: [&str; 3] = [
