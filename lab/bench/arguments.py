@@ -12,7 +12,7 @@ import subjects
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = ("peers", "calls", "growth")
 BARE, STATIC = "bare", "static"
-SUBJECTS = (subjects.OURS, *subjects.PEERS, BARE, STATIC)
+SUBJECTS = (*subjects.BUILDS, *subjects.PEERS, BARE, STATIC)
 
 
 def static_program(options):
@@ -53,7 +53,8 @@ def parse(described):
     parser.add_argument("--growth-runs", type=int, default=1, metavar="N", help="runs of each point of the growth measurement")
     parser.add_argument("--corner", action="store_true", help="measure only the far corner of the growth measurement")
     parser.add_argument("--only", type=lambda text: names(text, PARTS), default=["peers", "calls"], help=", ".join(PARTS))
-    parser.add_argument("--subjects", type=lambda text: names(text, SUBJECTS), default=list(SUBJECTS), help=", ".join(SUBJECTS))
+    parser.add_argument("--subjects", type=lambda text: names(text, SUBJECTS), default=[subjects.OURS, *subjects.PEERS, BARE, STATIC], help=", ".join(SUBJECTS))
+    parser.add_argument("--before", type=Path, metavar="PATH", help="another build of the exporter, for the subject before")
     parser.add_argument("--nvitop", metavar="PATH", help="nvitop-exporter, or a folder with its Python packages")
     parser.add_argument("--all-smi", metavar="PATH")
     parser.add_argument("--nvidia-gpu-exporter", metavar="PATH")

@@ -55,8 +55,8 @@ def one(name, found, there, options, plan):
     subject, static = found[name], None
     if name == subjects.OURS and options.static:
         static = lambda text: limit.StaticFile(options.static, text, options.out)
-    result = measure.run(subject, there, plan, options.out, options.scraper, static, unscraped=name == subjects.OURS)
-    if name == subjects.OURS:
+    result = measure.run(subject, there, plan, options.out, options.scraper, static, unscraped=name in subjects.BUILDS)
+    if name in subjects.BUILDS:
         result["start_ms"] = [result["start_ms"], *(measure.start_only(subject, there, options.out) for _ in range(plan.starts - 1))]
     return result
 

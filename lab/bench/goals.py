@@ -66,7 +66,7 @@ def spikes(ours, what="spikes of 20 ms caught"):
 def judge(table, simulated, binary_bytes):
     """`table`: for each subject, its figures by name, as report.table returns them."""
     ours, bare, static = (table.get(name, {}) for name in ("ours", "bare", "static"))
-    peers = {name: of for name, of in table.items() if name not in ("ours", "bare", "static")}
+    peers = {name: of for name, of in table.items() if name not in ("ours", "again", "before", "bare", "static")}
     get = ours.get
     if not simulated:
         for cpu in ("cpu", "cpu unscraped"):

@@ -10,7 +10,7 @@ import goals
 from figures import Figure, median, ratio
 from scrapes import KINDS
 
-SUBJECTS = ("ours", "nvitop", "all-smi", "nvidia_gpu_exporter", "bare", "static")
+SUBJECTS = ("ours", "again", "before", "nvitop", "all-smi", "nvidia_gpu_exporter", "bare", "static")
 MIB = 1 / 1024
 # Figure name → its path in the result of a run, and the factor that converts it to the unit shown.
 PLACES = {

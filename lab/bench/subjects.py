@@ -13,6 +13,9 @@ from harness import end, free_port
 
 REQUIRED = ("nvitop", "all-smi")
 OURS, NVITOP, ALL_SMI, NVIDIA_GPU_EXPORTER = "ours", "nvitop", "all-smi", "nvidia_gpu_exporter"
+# The same program once more, as a control, and another build of it.
+AGAIN, BEFORE = "again", "before"
+BUILDS = (OURS, AGAIN, BEFORE)
 PEERS = (NVITOP, ALL_SMI, NVIDIA_GPU_EXPORTER)
 
 
@@ -87,8 +90,19 @@ def version_of(command, environment=None):
 
 
 def ours(options, flags=()):
-    command = [str(options.exporter), "--web.listen-address=127.0.0.1:{address}", "--nvml.library={library}", *flags]
-    return Subject(OURS, command, "gpu_memory_used_bytes", version_of([str(options.exporter), "--version"]))
+    return build(OURS, options.exporter, flags)
+
+
+def build(name, exporter, flags=()):
+    """A build of the exporter."""
+    command = [str(exporter), "--web.listen-address=127.0.0.1:{address}", "--nvml.library={library}", *flags]
+    return Subject(name, command, "gpu_memory_used_bytes", version_of([str(exporter), "--version"]))
+
+
+def before(options):
+    if not options.before:
+        raise Missing("--before names no other build")
+    return build(BEFORE, options.before)
 
 
 def nvitop(options):
@@ -122,7 +136,7 @@ def nvidia_gpu_exporter(options):
     return Subject(NVIDIA_GPU_EXPORTER, command, "nvidia_smi_memory_used_bytes", version, environment, children=True)
 
 
-KINDS = {OURS: ours, NVITOP: nvitop, ALL_SMI: all_smi, NVIDIA_GPU_EXPORTER: nvidia_gpu_exporter}
+KINDS = {OURS: ours, AGAIN: lambda options: build(AGAIN, options.exporter), BEFORE: before, NVITOP: nvitop, ALL_SMI: all_smi, NVIDIA_GPU_EXPORTER: nvidia_gpu_exporter}
 
 
 def all_must():
