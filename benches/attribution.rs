@@ -13,9 +13,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use vram_exporter::attribution::{Attribution, Settings};
-use vram_exporter::faults::Faults;
-use vram_exporter::snapshot::Snapshot;
+use gpu_readings::attribution::{Attribution, Settings};
+use gpu_readings::faults::Faults;
+use gpu_readings::snapshot::Snapshot;
 
 const PROCESSES: usize = 128;
 const ROUNDS: usize = 41;

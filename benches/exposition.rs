@@ -14,14 +14,14 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use vram_exporter::config::Config;
-use vram_exporter::faults::Faults;
-use vram_exporter::internals::metrics_settings;
-use vram_exporter::metrics::{Metrics, Settings};
-use vram_exporter::snapshot::{
+use gpu_readings::faults::Faults;
+use gpu_readings::snapshot::{
     CgroupLocation, Driver, Gpu, GpuMemory, GpuProcesses, GpuState, MemoryFigures, MemoryPart, Owner, Process,
     ProcessKind, ProcessPart, Snapshot, Workload, WorkloadKind, WorkloadUse,
 };
+use vram_exporter::config::Config;
+use vram_exporter::internals::metrics_settings;
+use vram_exporter::metrics::{Metrics, Settings};
 
 const ROUNDS: usize = 41;
 /// The number of GPUs, and of processes on each.

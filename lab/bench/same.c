@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #define SECOND 1000000000ull
-/* src/lanes/schedule.rs and src/lanes/process/list_cache.rs: the rest after a pass, the number of attempts
+/* crates/gpu-readings/src/lanes/schedule.rs and crates/gpu-readings/src/lanes/process/list_cache.rs: the rest after a pass, the number of attempts
  * while memory is changing, and how long it takes until a list that was empty is read again. */
 #define REST 2
 #define LONGEST_REST (50 * SECOND / 1000)
@@ -29,7 +29,7 @@
 #define LIST_ROUNDS 2
 #define SLOW_ROUNDS 15
 
-/* src/nvml/raw.rs. */
+/* crates/gpu-readings/src/nvml/raw.rs. */
 #define HEADROOM 16
 
 typedef int (*list_call)(device, unsigned int *, process *);

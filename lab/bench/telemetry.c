@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* While a GPU is idle, the activity of its processes is requested in every fifth round only (src/lanes/schedule.rs). */
+/* While a GPU is idle, the activity of its processes is requested in every fifth round only (crates/gpu-readings/src/lanes/schedule.rs). */
 #define IDLE_STRIDE 5
 #define SAMPLES 4096
 
@@ -77,7 +77,7 @@ static ull unix_us(void) {
     return (ull)now.tv_sec * 1000000u + (ull)now.tv_nsec / 1000u;
 }
 
-/* The metrics that the exporter requests (src/nvml/gpm.rs). */
+/* The metrics that the exporter requests (crates/gpu-readings/src/nvml/gpm.rs). */
 static const unsigned int METRICS[] = {1, 2, 3, 4, 5, 10, 11, 12, 13, 20, 21, 60, 61, 100, 101};
 #define METRIC_COUNT (sizeof METRICS / sizeof *METRICS)
 static void *samples[MAX_GPUS][2];

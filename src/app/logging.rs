@@ -23,10 +23,13 @@ pub(super) fn start(log: &Log) -> Result<()> {
     Ok(())
 }
 
-/// The filter for `log.level`.
+/// The filter for `log.level`. The crate that reads the GPUs is a part of the exporter, so what is set for the exporter's target
+/// `vram_exporter`, or for a module in it, is also set for that crate, unless the level names the crate itself.
 fn filter(level: &str) -> Result<Targets, ParseError> {
-    let parts: Vec<&str> = level.split(',').map(str::trim).collect();
-    parts.join(",").parse()
+    let parts = level.split(',').map(str::trim);
+    let readings = parts.clone().filter_map(|part| part.strip_prefix("vram_exporter"));
+    let readings = readings.map(|rest| format!("gpu_readings{rest}"));
+    readings.chain(parts.map(str::to_owned)).collect::<Vec<_>>().join(",").parse()
 }
 
 #[cfg(test)]
@@ -40,7 +43,10 @@ mod tests {
     fn the_most_exact_target_decides_before_the_bare_level() {
         let filter = filter("warn, vram_exporter=debug,vram_exporter::lanes=off").unwrap();
         assert!(filter.would_enable("vram_exporter::app", &Level::DEBUG));
-        assert!(!filter.would_enable("vram_exporter::lanes::memory", &Level::ERROR));
+        assert!(!filter.would_enable("gpu_readings::lanes::memory", &Level::ERROR));
+        assert!(filter.would_enable("gpu_readings::faults", &Level::DEBUG));
+        let named = super::filter("gpu_readings=info,vram_exporter=debug").unwrap();
+        assert!(!named.would_enable("gpu_readings::faults", &Level::DEBUG));
         assert!(filter.would_enable("hyper", &Level::WARN) && !filter.would_enable("hyper", &Level::INFO));
         assert!(super::filter("vram_exporter=loud").is_err());
     }

@@ -7,6 +7,10 @@ use std::path::{Path, PathBuf};
 /// What `lib.rs` imports from the crates that this program shares with the tool `vram`. Every module may use it.
 const SHARED: [&str; 7] = ["client", "format", "quantity", "regular_file", "server_url", "sizing", "text"];
 
+/// The folders whose modules have a row in [`ALLOWED`].
+const SRC: &str = "src";
+const READINGS: &str = "crates/gpu-readings/src";
+
 /// Top-level module: the modules that it may import; several rows of a module add up. `allocator` never imports the lanes or
 /// the metrics, because what a process reports must not delay them. `internals` is for tests, benchmarks and fuzz targets
 /// outside `src`, so no module may import it.
@@ -37,7 +41,7 @@ subcommand: config
 peaks:
 supervise:
 unix_socket:
-internals: allocator app attribution kubernetes lanes metrics
+internals: app kubernetes metrics
 ";
 
 #[test]
@@ -47,7 +51,7 @@ fn imports_go_one_way() {
         allowed.entry(module).or_default().extend(others.split_whitespace());
     }
     let mut seen = BTreeSet::new();
-    for file in sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src")) {
+    for file in [SRC, READINGS].iter().flat_map(|src| sources(&root().join(src))) {
         let module = module_of(&file);
         if module == "lib" {
             continue;
@@ -78,9 +82,10 @@ fn imports_go_one_way() {
 }
 
 /// The files of the exporter's package that may switch the `unsafe_code` lint off.
-const UNSAFE_FILES: [&str; 3] = ["src/app/heap.rs", "src/nvml/raw.rs", "src/recorder/history/exit_status.rs"];
-/// The folder whose files inherit the exception of `src/nvml/raw.rs`.
-const UNSAFE_SUBMODULES: &str = "src/nvml/raw/";
+const UNSAFE_FILES: [&str; 3] =
+    ["crates/gpu-readings/src/nvml/raw.rs", "src/app/heap.rs", "src/recorder/history/exit_status.rs"];
+/// The folder whose files inherit the exception of `nvml/raw.rs`.
+const UNSAFE_SUBMODULES: &str = "crates/gpu-readings/src/nvml/raw/";
 /// Where the simulator, whose interface is C, may contain unsafe code.
 const UNSAFE_IN_SIMULATOR: [&str; 4] = [
     "crates/nvml-sim/src/abi.rs",
@@ -106,9 +111,11 @@ const OTHER_PACKAGES: [&str; 8] = [
 #[test]
 fn unsafe_code_is_only_where_it_may_be() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let manifest = fs::read_to_string(root.join("Cargo.toml")).unwrap();
-    let lints = manifest.split("\n[").find(|section| section.starts_with("lints.rust]")).unwrap();
-    assert!(lints.lines().any(|line| line == r#"unsafe_code = "deny""#), "{lints}");
+    for denying in ["Cargo.toml", "crates/gpu-readings/Cargo.toml"] {
+        let manifest = fs::read_to_string(root.join(denying)).unwrap();
+        let lints = manifest.split("\n[").find(|section| section.starts_with("lints.rust]")).unwrap();
+        assert!(lints.lines().any(|line| line == r#"unsafe_code = "deny""#), "{lints}");
+    }
 
     for forbidding in ["crates/pod-resources/Cargo.toml", "crates/web-config/Cargo.toml"] {
         let manifest = fs::read_to_string(root.join(forbidding)).unwrap();
@@ -126,12 +133,14 @@ fn unsafe_code_is_only_where_it_may_be() {
                 assert!(legal, "{path} must not be unsafe");
                 unsafe_in_simulator.insert(path);
             }
-        } else if OTHER_PACKAGES.iter().any(|folder| path.starts_with(folder)) || path.ends_with("build.rs") {
+        } else if OTHER_PACKAGES.iter().any(|folder| path.starts_with(folder)) && !path.starts_with(READINGS)
+            || path.ends_with("build.rs")
+        {
             // The exporter's lint applies neither to other packages nor to build scripts.
             assert!(!has_word(&text, "unsafe"), "{path} must not be unsafe");
         } else if path != "tests/it/architecture.rs" && has_word(&text, "unsafe_code") {
             named.insert(path);
-        } else if path.starts_with("src/") && has_word(&text, "unsafe") {
+        } else if (path.starts_with(SRC) || path.starts_with(READINGS)) && has_word(&text, "unsafe") {
             assert!(path.starts_with(UNSAFE_SUBMODULES), "{path} must not be unsafe");
         }
     }
@@ -159,7 +168,7 @@ const CRATES: [(&str, &[&str]); 4] = [
 fn crates_of_the_workspace_are_used_by_their_modules_alone() {
     for (name, modules) in CRATES {
         let mut seen = BTreeSet::new();
-        for file in sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src")) {
+        for file in [SRC, READINGS].iter().flat_map(|src| sources(&root().join(src))) {
             let text = fs::read_to_string(&file).unwrap();
             if text.contains(&format!("{name}::")) && has_word(&text, name) {
                 seen.insert(module_of(&file));
@@ -181,7 +190,7 @@ fn crates_of_pure_functions_forbid_unsafe_code_and_depend_on_nothing() {
 
 #[test]
 fn nvml_wrapper_types_stay_in_their_module() {
-    for file in sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src")) {
+    for file in [SRC, READINGS].iter().flat_map(|src| sources(&root().join(src))) {
         let text = fs::read_to_string(&file).unwrap();
         assert!(module_of(&file) == "nvml" || !text.contains("nvml_wrapper::"), "{}", file.display());
     }
@@ -203,9 +212,13 @@ fn no_file_of_production_code_is_long() {
     }
 }
 
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
 /// The first part of a file's path under `src`.
 fn module_of(file: &Path) -> String {
-    let inside = file.strip_prefix(Path::new(env!("CARGO_MANIFEST_DIR")).join("src")).unwrap();
+    let inside = [READINGS, SRC].iter().find_map(|src| file.strip_prefix(root().join(src)).ok()).unwrap();
     let first = inside.components().next().unwrap().as_os_str().to_string_lossy().into_owned();
     first.trim_end_matches(".rs").to_owned()
 }

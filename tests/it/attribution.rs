@@ -7,9 +7,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use vram_exporter::attribution::{Attribution, Settings};
-use vram_exporter::faults::{Faults, Reason, Source};
-use vram_exporter::snapshot::{Owner, PodContainer, Pods, Snapshot};
+use gpu_readings::attribution::{Attribution, Settings};
+use gpu_readings::faults::{Faults, Reason, Source};
+use gpu_readings::snapshot::{Owner, PodContainer, Pods, Snapshot};
 
 const BOOT: u64 = 1_700_000_000;
 

@@ -33,8 +33,9 @@ pub(crate) fn tool_program() -> PathBuf {
         assert!(path.is_file(), "{} is missing: build it with `cargo build --package vram`", path.display());
         // `cargo test --test it` builds the programs of the package of this test alone.
         if std::env::var_os("VRAM_EXPORTER_TEST_PROGRAM").is_none() {
-            let sources = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("crates/vram/src");
-            let is_newer = newest(&sources) > fs::metadata(&path).unwrap().modified().unwrap();
+            let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates");
+            let sources = ["vram/src", "gpu-readings/src"].map(|folder| newest(&crates.join(folder)));
+            let is_newer = sources.into_iter().max() > fs::metadata(&path).unwrap().modified().ok();
             assert!(!is_newer, "{} is older than its sources: run `cargo build --package vram`", path.display());
         }
         path

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use crate::harness::{PATIENCE, eventually};
 use crate::web::{Answer, LIMITS, Served, ask, deaf, gunzip, process};
+use gpu_readings::snapshot::*;
 use vram_exporter::http::Limits;
-use vram_exporter::snapshot::*;
 
 // ---- metrics
 // ---------------------------------------------------------------------------------------------------------

@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use gpu_readings::faults::{Faults, Reason, Source};
+use gpu_readings::snapshot::Snapshot;
 use hyper::body::Bytes;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinHandle;
-use vram_exporter::faults::{Faults, Reason, Source};
 use vram_exporter::kubernetes::api::{LIST_AGAIN, Server, Settings, follow};
-use vram_exporter::snapshot::Snapshot;
 
 use crate::api_server::{ApiServer, Authority, Trouble, eventually, pod, status};
 
@@ -57,7 +57,7 @@ impl Watch {
     /// The published names: id → `namespace/pod/container`.
     fn names(&self) -> BTreeMap<String, String> {
         let pods = self.snapshot.pods.load();
-        let name = |(id, of): (&String, &Arc<vram_exporter::snapshot::PodContainer>)| {
+        let name = |(id, of): (&String, &Arc<gpu_readings::snapshot::PodContainer>)| {
             (id.clone(), format!("{}/{}/{}", of.namespace, of.pod, of.container))
         };
         pods.containers.iter().map(name).collect()

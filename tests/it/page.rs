@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::harness::Exporter;
 use crate::web::{Served, process};
-use vram_exporter::snapshot::*;
+use gpu_readings::snapshot::*;
 
 #[test]
 fn the_page_shows_each_gpu_and_the_links() {

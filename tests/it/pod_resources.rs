@@ -11,13 +11,13 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use gpu_readings::faults::{Faults, Reason, Source};
+use gpu_readings::snapshot::{Allocations, DeviceName, Snapshot};
 use prost::Message as _;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tonic::Code;
-use vram_exporter::faults::{Faults, Reason, Source};
 use vram_exporter::kubernetes::kubelet::{Settings, follow};
-use vram_exporter::snapshot::{Allocations, DeviceName, Snapshot};
 
 use crate::kubelet::{
     Allocatable, CdiDevice, ClaimResource, Container, DynamicResource, Kubelet, List, Memory, NumaNode, Pod, Reply,
@@ -120,7 +120,7 @@ fn eventually<T>(what: &str, mut check: impl FnMut() -> Option<T>) -> T {
 
 /// The allocations, one line each.
 fn lines(allocations: &Allocations) -> Vec<String> {
-    let line = |one: &vram_exporter::snapshot::Allocation| {
+    let line = |one: &gpu_readings::snapshot::Allocation| {
         let (holder, device) = (&one.holder, &one.device);
         let share = device.replica.as_deref().map_or(String::new(), |replica| format!(" share {replica}"));
         let name = match &device.device {

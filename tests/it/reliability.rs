@@ -55,27 +55,28 @@ const FAULTS: &str = "tests/it/faults";
 /// The files that may use the wall clock: for the start times and activity of processes, for times in messages and in
 /// pushes, and for files.
 const WALL_CLOCK: [&str; 13] = [
-    "src/attribution/boot.rs",
-    "src/attribution/users/passwd.rs",
-    "src/lanes/process/table.rs",
-    "src/lanes/process/tracked.rs",
-    "src/lanes/supervisor/run.rs",
-    "src/lanes/telemetry/gpu.rs",
-    "src/lanes/telemetry/work_until.rs",
+    "crates/gpu-readings/src/attribution/boot.rs",
+    "crates/gpu-readings/src/attribution/users/passwd.rs",
+    "crates/gpu-readings/src/lanes/process/table.rs",
+    "crates/gpu-readings/src/lanes/process/tracked.rs",
+    "crates/gpu-readings/src/lanes/supervisor/run.rs",
+    "crates/gpu-readings/src/lanes/telemetry/gpu.rs",
+    "crates/gpu-readings/src/lanes/telemetry/work_until.rs",
     "src/otlp/batch.rs",
     "src/otlp/pusher.rs",
     "src/otlp/settings.rs",
-    "src/snapshot/owner.rs",
-    "src/snapshot/process_id.rs",
-    "src/snapshot/pushes.rs",
+    "crates/gpu-readings/src/snapshot/owner.rs",
+    "crates/gpu-readings/src/snapshot/process_id.rs",
+    "crates/gpu-readings/src/snapshot/pushes.rs",
 ];
 
 /// The files that use the wall clock only for the times since which counters count, which OpenMetrics shows.
-const COUNTED_SINCE: [&str; 18] = [
-    "src/lanes/memory/accumulator.rs",
-    "src/lanes/process/over_limit.rs",
-    "src/lanes/telemetry/profiling/scope.rs",
-    "src/lanes/xids.rs",
+const COUNTED_SINCE: [&str; 19] = [
+    "crates/gpu-readings/src/faults.rs",
+    "crates/gpu-readings/src/lanes/memory/accumulator.rs",
+    "crates/gpu-readings/src/lanes/process/over_limit.rs",
+    "crates/gpu-readings/src/lanes/telemetry/profiling/scope.rs",
+    "crates/gpu-readings/src/lanes/xids.rs",
     "src/metrics/build_metrics.rs",
     "src/metrics/exposition.rs",
     "src/metrics/gpu_memory.rs",
@@ -85,11 +86,11 @@ const COUNTED_SINCE: [&str; 18] = [
     "src/metrics/scrape.rs",
     "src/metrics/section.rs",
     "src/metrics/view.rs",
-    "src/snapshot/budget.rs",
-    "src/snapshot/memory.rs",
-    "src/snapshot/profiling.rs",
-    "src/snapshot/recorder.rs",
-    "src/snapshot/telemetry.rs",
+    "crates/gpu-readings/src/snapshot/budget.rs",
+    "crates/gpu-readings/src/snapshot/memory.rs",
+    "crates/gpu-readings/src/snapshot/profiling.rs",
+    "crates/gpu-readings/src/snapshot/recorder.rs",
+    "crates/gpu-readings/src/snapshot/telemetry.rs",
 ];
 
 fn root() -> PathBuf {
@@ -235,7 +236,7 @@ fn a_skipped_test_is_visible_and_counted() {
 
 #[test]
 fn no_rhythm_and_no_age_is_of_the_wall_clock() {
-    let folders = ["src/attribution", "src/lanes", "src/metrics", "src/nvml", "src/otlp", "src/snapshot"];
+    let folders = ["crates/gpu-readings/src", "src/metrics", "src/otlp"];
     let naming: BTreeSet<String> = folders
         .into_iter()
         .flat_map(sources_under)

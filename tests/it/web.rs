@@ -7,15 +7,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use gpu_readings::faults::Faults;
+use gpu_readings::snapshot::*;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use vram_exporter::config::Config;
-use vram_exporter::faults::Faults;
 use vram_exporter::http::{HttpState, Limits, Listener, Server, router};
 use vram_exporter::internals::metrics_settings;
 use vram_exporter::metrics::{Metrics, Settings};
-use vram_exporter::snapshot::*;
 use web_config::Guard;
 
 /// A server on a free loopback port.

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use crate::harness::PATIENCE;
 use crate::web::{Answer, LIMITS, Served, ask, connect_from, process};
-use vram_exporter::faults::{Reason, Source};
+use gpu_readings::faults::{Reason, Source};
+use gpu_readings::snapshot::GpuState;
 use vram_exporter::http::{Limits, Listener};
-use vram_exporter::snapshot::GpuState;
 
 const REQUEST: &[u8] = b"GET /metrics HTTP/1.1\r\nHost: test\r\n\r\n";
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use vram_exporter::snapshot::{XIDS, XidClass, XidGroup};
+use gpu_readings::snapshot::{XIDS, XidClass, XidGroup};
 
 use crate::alerts::shipped;
 

@@ -1,8 +1,8 @@
 //! Any line of the allocator protocol: the values read are those that a strict JSON reader finds in it, and no value
 //! beyond the protocol's limits is accepted.
 
+use gpu_readings::allocator::message::{Message, Report, parse};
 use serde_json::Value;
-use vram_exporter::internals::{Message, Report, parse_allocator_message};
 
 use crate::choices::{Choose, Unstructured, choices};
 
@@ -27,7 +27,7 @@ pub fn allocator(data: &[u8]) -> bool {
         Some(mut u) => arbitrary(&mut u),
         None => data.to_vec(),
     };
-    let Ok(message) = parse_allocator_message(&line) else { return false };
+    let Ok(message) = parse(&line) else { return false };
     let text = line.escape_ascii().to_string();
     let value: Value = match serde_json::from_slice(&line) {
         Ok(value) => value,

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use vram_exporter::snapshot::{
+use gpu_readings::snapshot::{
     AddressingMode, Allocation, Allocations, BudgetSource, CgroupLocation, Device, DeviceName, Driver, Ended, Gpu,
     GpuMemory, GpuProcesses, GpuState, GpuTelemetry, Job, MemoryFigures, MemoryPart, MigDevice, MigMemory, Other,
     Owner, PodContainer, Pods, Process, ProcessKind, ProcessPart, Scheduler, Snapshot, TelemetryPart, Workload,

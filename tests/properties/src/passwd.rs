@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use vram_exporter::internals::parse_passwd;
+use gpu_readings::attribution::parse_passwd;
 
 use crate::choices::{Choose, Unstructured, choices};
 

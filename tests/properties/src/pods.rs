@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use vram_exporter::internals::{ContainerIndex, ContainerName, Pod, PodList, RETENTION, WatchEvent};
 
-use vram_exporter::snapshot::PodContainer;
+use gpu_readings::snapshot::PodContainer;
 
 use self::budgets::Budgets;
 use crate::choices::choices;

@@ -1,8 +1,8 @@
 //! What a process shows of itself in `/proc`: its name comes from its `comm`, program, script or module, and from no
 //! other argument.
 
+use gpu_readings::attribution::record::{Stat, boot_seconds, effective_uid};
 use process_name::{COMMAND_LIMIT, arguments, command, name};
-use vram_exporter::internals::{Stat, boot_seconds, effective_uid};
 
 use crate::choices::{Choose, Unstructured, choices};
 

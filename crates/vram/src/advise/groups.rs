@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use vram_exporter::snapshot::WorkloadKind;
+use gpu_readings::snapshot::WorkloadKind;
 
 use super::arguments::By;
 use super::history::{History, Run};

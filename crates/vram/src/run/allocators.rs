@@ -4,10 +4,10 @@
 
 use std::time::Duration;
 
+use gpu_readings::snapshot::ProcessId;
 use serde::Serialize;
 use serde_with_macros::skip_serializing_none;
 use text_and_sizes::format::bytes;
-use vram_exporter::snapshot::ProcessId;
 
 use super::facts::Facts;
 use super::names::Owners;

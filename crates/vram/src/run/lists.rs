@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use vram_exporter::nvml::{Device, Error, ListKind, ProcessBuffer};
+use gpu_readings::nvml::{Device, Error, ListKind, ProcessBuffer};
 
 /// Reads the lists of one device and remembers which of them need not be read each time.
 #[derive(Debug, Default)]

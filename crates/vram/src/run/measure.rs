@@ -5,12 +5,12 @@ use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
 use clap::ArgMatches;
+use gpu_readings::attribution;
+use gpu_readings::nvml::Library;
 use nix::sys::signal::Signal;
 use tokio::time::timeout;
-use vram_exporter::attribution;
 use vram_exporter::config::EXIT_USAGE;
 use vram_exporter::demo::SimulatedMachine;
-use vram_exporter::nvml::Library;
 use vram_exporter::subcommand::{FAILURE, refuse, say};
 
 use super::arguments::{self, Arguments, Format, PROGRAM};

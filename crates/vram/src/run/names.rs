@@ -12,11 +12,11 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use gpu_readings::attribution::{Attribution, Settings};
+use gpu_readings::faults::Faults;
+use gpu_readings::snapshot::{Owner, ProcessId, Snapshot};
 use parking_lot::Mutex;
-use vram_exporter::attribution::{Attribution, Settings};
 use vram_exporter::config::Config;
-use vram_exporter::faults::Faults;
-use vram_exporter::snapshot::{Owner, ProcessId, Snapshot};
 
 use super::record::Membership;
 

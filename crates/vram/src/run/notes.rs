@@ -146,7 +146,7 @@ mod tests {
     use super::super::record::{Entry, Level, Pass, Record};
     use super::super::reported::Reported;
     use super::*;
-    use vram_exporter::snapshot::ProcessId;
+    use gpu_readings::snapshot::ProcessId;
 
     fn facts(sees_host: Option<bool>) -> Facts {
         Facts {

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use vram_exporter::nvml::{Device, Driver};
-use vram_exporter::snapshot::{Gpu, MigDevice};
+use gpu_readings::nvml::{Device, Driver};
+use gpu_readings::snapshot::{Gpu, MigDevice};
 
 /// A GPU, or a MIG device of a GPU.
 #[derive(Debug, Clone)]

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::time::Duration;
 
-use vram_exporter::snapshot::{NEARLY_FULL, ProcessId};
+use gpu_readings::snapshot::{NEARLY_FULL, ProcessId};
 
 /// The share of the allocatable memory at or above which the time of a GPU is added up.
 const FULL: f64 = NEARLY_FULL[0];

@@ -5,10 +5,10 @@
 
 use std::time::UNIX_EPOCH;
 
+use gpu_readings::snapshot::ProcessId;
 use serde::Serialize;
 use serde_with_macros::skip_serializing_none;
 use text_and_sizes::sizing::boards::{self, Size};
-use vram_exporter::snapshot::ProcessId;
 
 use super::allocators::{self, AllocatorUse};
 use super::child::Ended;

@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use vram_exporter::allocator::Outcome;
-use vram_exporter::snapshot::{FailedAllocation, ProcessId};
+use gpu_readings::allocator::Outcome;
+use gpu_readings::snapshot::{FailedAllocation, ProcessId};
 
 /// The maximum number of entries.
 const MOST: usize = 4096;

@@ -11,9 +11,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use gpu_readings::nvml::{Device, Discovery, Driver, Error, Library, Severity};
+use gpu_readings::snapshot::allocatable;
 use parking_lot::Mutex;
-use vram_exporter::nvml::{Device, Discovery, Driver, Error, Library, Severity};
-use vram_exporter::snapshot::allocatable;
 
 use super::lists::Lists;
 use super::names::Names;

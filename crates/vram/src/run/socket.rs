@@ -11,11 +11,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use gpu_readings::allocator::{Allocator, Listener, Outcomes, Settings, StartTicks};
+use gpu_readings::faults::{Faults, Source};
+use gpu_readings::snapshot::{Feed, Snapshot};
 use nix::unistd::mkdtemp;
 use parking_lot::Mutex;
-use vram_exporter::allocator::{Allocator, Listener, Outcomes, Settings, StartTicks};
-use vram_exporter::faults::{Faults, Source};
-use vram_exporter::snapshot::{Feed, Snapshot};
 
 use super::names::Names;
 use super::record::Membership;

@@ -8,8 +8,8 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use gpu_readings::snapshot::ProcessId;
 use procfs::process::{Process, Stat};
-use vram_exporter::snapshot::ProcessId;
 
 use super::record::Membership;
 

@@ -8,14 +8,15 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use gpu_readings::attribution::{self, Attribution};
+use gpu_readings::faults::Faults;
+use gpu_readings::lanes::ManualLanes;
+use gpu_readings::snapshot::{Feed, GpuProcesses, GpuTelemetry, Lane, Snapshot};
 use tempfile::TempDir;
-use vram_exporter::attribution::{self, Attribution};
 use vram_exporter::config::Config;
 use vram_exporter::demo::SimulatedMachine;
-use vram_exporter::faults::Faults;
-use vram_exporter::internals::{ManualLanes, lanes_settings, metrics_settings};
+use vram_exporter::internals::{lanes_settings, metrics_settings};
 use vram_exporter::metrics::{Format, Metrics};
-use vram_exporter::snapshot::{Feed, GpuProcesses, GpuTelemetry, Lane, Snapshot};
 
 /// How long any wait may take. The limit is generous because under valgrind everything takes fifty times as long.
 const PATIENCE: Duration = Duration::from_secs(120);

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use gpu_readings::snapshot::{BudgetAmount, BudgetPlace, BudgetSource};
 use vram_exporter::internals::{BudgetIndex, Pod, Problem};
-use vram_exporter::snapshot::{BudgetAmount, BudgetPlace, BudgetSource};
 
 /// The index under test, and the pods that exist.
 #[derive(Default)]

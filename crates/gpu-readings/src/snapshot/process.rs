@@ -114,12 +114,10 @@ impl Process {
     pub fn id(&self) -> ProcessId {
         ProcessId { pid: self.pid, start_ticks: self.owner.start_ticks }
     }
-}
 
-#[cfg(test)]
-impl Process {
-    /// A compute process that is running, of whose memory and work nothing is known.
-    pub(crate) fn for_tests(pid: u32, owner: Owner) -> Self {
+    /// For tests: a compute process that is running, of whose memory and work nothing is known.
+    #[doc(hidden)]
+    pub fn for_tests(pid: u32, owner: Owner) -> Self {
         Self {
             pid,
             kind: ProcessKind::Compute,

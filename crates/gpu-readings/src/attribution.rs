@@ -13,10 +13,11 @@ mod environment;
 mod identify;
 mod namespace;
 mod reader;
-pub(crate) mod record;
-pub(crate) mod users;
+pub mod record;
+mod users;
 mod workload;
 
 pub use directory::process;
 pub use identify::{Attribution, Settings};
 pub use namespace::{ForeignProcfs, check as check_procfs, sees_host_processes};
+pub use users::parse_passwd;

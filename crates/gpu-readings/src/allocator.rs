@@ -14,7 +14,7 @@ mod checks;
 mod connection;
 mod credentials;
 mod limits;
-pub(crate) mod message;
+pub mod message;
 mod outcome;
 mod server;
 mod table;

@@ -13,23 +13,23 @@ use std::time::Duration;
 use tokio::net::{UnixListener, UnixStream};
 
 /// The pause after a failed accept, while the system is out of resources.
-pub(crate) const ACCEPT_RETRY_PAUSE: Duration = Duration::from_millis(50);
+pub const ACCEPT_RETRY_PAUSE: Duration = Duration::from_millis(50);
 /// How long to wait for an answer from a process that may be listening on the socket.
 const PROBE: Duration = Duration::from_secs(1);
 
 /// Who may connect: connecting requires write permission on the socket file, whatever the umask of the exporter is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Access {
+pub struct Access {
     /// The permissions of the socket file.
-    pub(crate) mode: u32,
+    pub mode: u32,
     /// The group of the socket file; `None` keeps the group of the exporter.
-    pub(crate) group: Option<u32>,
+    pub group: Option<u32>,
 }
 
 /// A socket file that was created here: its path, and its identity, because another file may be at that path by the
 /// time the socket file is to be removed.
 #[derive(Debug)]
-pub(crate) struct SocketFile {
+pub struct SocketFile {
     path: PathBuf,
     identity: Option<(u64, u64)>,
 }
@@ -39,7 +39,7 @@ pub(crate) struct SocketFile {
 /// # Errors
 /// When the path cannot be bound or the access cannot be set. A socket on which no process is listening any more is
 /// replaced; any other file at the path is left alone and causes an error.
-pub(crate) async fn bind(path: &Path, access: &Access) -> io::Result<(UnixListener, SocketFile)> {
+pub async fn bind(path: &Path, access: &Access) -> io::Result<(UnixListener, SocketFile)> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let only_own = Permissions::from_mode(0o700);
     // A short name, because the path of a socket has at most 107 bytes.

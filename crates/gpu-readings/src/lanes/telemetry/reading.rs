@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn every_family_of_a_reading_is_served() {
-        let reference = include_str!("../../../docs/metrics.md");
+        let reference = include_str!("../../../../../docs/metrics.md");
         for family in all().flat_map(|reading| reading.families) {
             assert!(reference.contains(&format!("| `{family}` |")), "{family}");
         }

@@ -2,7 +2,7 @@
 //!
 //! Invariant: of the environment, which may contain secrets, only this variable's value leaves the function that read it.
 
-use crate::quantity;
+use text_and_sizes::quantity;
 
 /// The variable, whose value is a quantity such as `20Gi`.
 pub(super) const VARIABLE: &str = "VRAM_EXPORTER_GPU_MEMORY_LIMIT";

@@ -17,7 +17,7 @@ const MOST_SLOTS: usize = SLOTS as usize + 2;
 /// At any sampling rate a value is kept for at least one window, and for at most one hundredth of a window longer.
 /// Memory is bounded by the number of slots.
 #[derive(Debug, Clone)]
-pub(crate) struct Peaks {
+pub struct Peaks {
     /// Nanoseconds.
     slot: u64,
     /// Nanoseconds.
@@ -30,19 +30,19 @@ pub(crate) struct Peaks {
 
 impl Peaks {
     /// Creates an instance without values.
-    pub(crate) fn new(window: Duration) -> Self {
+    pub fn new(window: Duration) -> Self {
         let window = nanos(window);
         Self { slot: (window / SLOTS).max(1), window, origin: None, slots: VecDeque::new(), highest: 0 }
     }
 
     /// Creates an instance without values but with room for all slots of a window, so that [`Peaks::see`] never
     /// allocates.
-    pub(crate) fn with_room(window: Duration) -> Self {
+    pub fn with_room(window: Duration) -> Self {
         Self { slots: VecDeque::with_capacity(MOST_SLOTS), ..Self::new(window) }
     }
 
     /// Records a value. `now` must never decrease.
-    pub(crate) fn see(&mut self, value: u64, now: Instant) {
+    pub fn see(&mut self, value: u64, now: Instant) {
         self.highest = self.highest.max(value);
         let slot = self.slot_of(now);
         self.expire(now);
@@ -56,12 +56,12 @@ impl Peaks {
     }
 
     /// Raises the highest value ever to a maximum that was not sampled but is known from the driver's accounting.
-    pub(crate) fn raise(&mut self, value: u64) {
+    pub fn raise(&mut self, value: u64) {
         self.highest = self.highest.max(value);
     }
 
     /// Merges the values of another instance with the same window, keeping the times at which they were recorded.
-    pub(crate) fn absorb(&mut self, other: &Self) {
+    pub fn absorb(&mut self, other: &Self) {
         self.highest = self.highest.max(other.highest);
         let Some(theirs) = other.origin else { return };
         let mine = *self.origin.get_or_insert(theirs);
@@ -84,13 +84,13 @@ impl Peaks {
     }
 
     /// The highest value within the window that ends now; `None` if there is no value in the window.
-    pub(crate) fn within_window(&mut self, now: Instant) -> Option<u64> {
+    pub fn within_window(&mut self, now: Instant) -> Option<u64> {
         self.expire(now);
         self.slots.front().map(|&(_, value)| value)
     }
 
     /// The highest value ever; 0 before the first.
-    pub(crate) fn highest(&self) -> u64 {
+    pub fn highest(&self) -> u64 {
         self.highest
     }
 

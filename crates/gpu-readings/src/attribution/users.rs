@@ -2,13 +2,14 @@
 //!
 //! Invariant: a lookup never waits. A name that is not known yet is absent, and is returned by a later call.
 
-pub(crate) mod passwd;
+mod passwd;
 mod service;
 
 use std::path::PathBuf;
 use std::time::Instant;
 
 use passwd::Passwd;
+pub use passwd::parse as parse_passwd;
 use service::Service;
 
 use crate::faults::Faults;

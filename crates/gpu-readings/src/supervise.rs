@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::task::{JoinError, JoinSet};
 
 /// The pause before the restart of a task that asks a server.
-pub(crate) const PAUSE: Duration = Duration::from_secs(5);
+pub const PAUSE: Duration = Duration::from_secs(5);
 
 /// A task panicked.
 #[derive(Debug, thiserror::Error)]
@@ -19,7 +19,7 @@ struct Panicked {
 
 /// Runs the task that `start` returns. If the task panics, passes what happened to `panicked`. However the task ended, it is
 /// started again after `pause`. The task ends when this future is dropped.
-pub(crate) async fn supervise<F>(start: impl Fn() -> F, panicked: impl Fn(&dyn Error), pause: Duration)
+pub async fn supervise<F>(start: impl Fn() -> F, panicked: impl Fn(&dyn Error), pause: Duration)
 where
     F: Future<Output = ()> + Send + 'static,
 {

@@ -19,7 +19,7 @@ mod bell;
 mod control;
 mod detached;
 mod guarded;
-pub(crate) mod manual;
+mod manual;
 mod memory;
 mod opening;
 mod peaks;
@@ -38,6 +38,7 @@ mod worker;
 mod xids;
 
 pub use control::DriverLease;
+pub use manual::ManualLanes;
 pub use memory::Settings as MemorySettings;
 pub use process::Settings as ProcessSettings;
 pub use running::Lanes;
