@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::device::Device;
-use crate::v1::{AllocatableResourcesResponse, ContainerDevices, ListPodResourcesResponse};
+use crate::messages::{AllocatableResourcesResponse, ContainerDevices, ListPodResourcesResponse};
 
 /// The longest name of a pod, namespace or container that is accepted, in bytes. Kubernetes allows 253.
 const LONGEST_NAME: usize = 256;

@@ -1,6 +1,6 @@
 //! Parts of the crate for the workspace's own tests and fuzz targets. Nothing here is guaranteed to be stable.
 
 pub use crate::answer::{allocatable, allocated};
-pub use crate::v1::{
+pub use crate::messages::{
     AllocatableResourcesResponse, ContainerDevices, ContainerResources, ListPodResourcesResponse, PodResources,
 };

@@ -14,18 +14,20 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
+use prost::Message;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixStream;
 use tokio::sync::watch;
-use tonic::Status;
+use tonic::client::Grpc;
+use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::{Channel, Endpoint};
+use tonic::{Request, Status};
+use tonic_prost::ProstCodec;
 use tower::service_fn;
 
 use crate::answer::{self, Allocation};
 use crate::device::Device;
 use crate::error::{Error, Malformed};
-use crate::v1::pod_resources_lister_client::PodResourcesListerClient;
-use crate::v1::{AllocatableResourcesRequest, ListPodResourcesRequest};
 
 /// The longest answer that is read, in bytes. It leaves 38 KiB for each of 110 pods, and a GPU takes 50 bytes. An
 /// answer full of empty entries takes up to forty times its length in memory, so a longer one could exhaust the
@@ -40,7 +42,7 @@ const LAST_ANSWER: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Kubelet {
     peer: Peer,
-    client: PodResourcesListerClient<Channel>,
+    client: Grpc<Channel>,
     /// Whether tonic requested a second connection, and so did not send the request. Not the same as `ended`: a
     /// server may answer with an error and close the connection.
     unsent: Arc<AtomicBool>,
@@ -73,7 +75,7 @@ impl Kubelet {
                 .await
                 .map_err(|error| Error::handshake(&peer.socket, error))
         });
-        let client = PodResourcesListerClient::new(channel.await?).max_decoding_message_size(LONGEST_ANSWER);
+        let client = Grpc::new(channel.await?).max_decoding_message_size(LONGEST_ANSWER);
         Ok(Self { peer, client, unsent, ended })
     }
 
@@ -83,9 +85,7 @@ impl Kubelet {
     ///
     /// If there is no answer, or the answer cannot be understood in full.
     pub async fn allocated(&mut self) -> Result<Vec<Allocation>, Error> {
-        let request = self.client.list(ListPodResourcesRequest {});
-        let answer = self.peer.ask(&self.unsent, &mut self.ended, request).await?;
-        Ok(answer::allocated(&answer))
+        Ok(answer::allocated(&self.ask("/v1.PodResourcesLister/List").await?))
     }
 
     /// The allocatable devices (`GetAllocatableResources`), allocated ones included, sorted and without duplicates.
@@ -94,42 +94,41 @@ impl Kubelet {
     ///
     /// As for [`Kubelet::allocated`]; [`Error::Refused`] from a kubelet that does not list them.
     pub async fn allocatable(&mut self) -> Result<Vec<Device>, Error> {
-        let request = self.client.get_allocatable_resources(AllocatableResourcesRequest {});
-        let answer = self.peer.ask(&self.unsent, &mut self.ended, request).await?;
-        Ok(answer::allocatable(&answer))
+        Ok(answer::allocatable(&self.ask("/v1.PodResourcesLister/GetAllocatableResources").await?))
     }
-}
 
-impl Peer {
-    async fn ask<T>(
-        &self,
-        unsent: &AtomicBool,
-        ended: &mut watch::Receiver<()>,
-        request: impl Future<Output = Result<tonic::Response<T>, Status>>,
-    ) -> Result<T, Error> {
-        let answer = self.within(async {
-            let mut request = pin!(caught(request));
+    async fn ask<T: Message + Default + 'static>(&mut self, method: &'static str) -> Result<T, Error> {
+        let Self { peer, client, unsent, ended } = self;
+        let answer = peer.within(async {
+            let mut request = pin!(caught(request(client, method)));
             tokio::select! {
                 biased;
                 answer = &mut request => Ok(answer),
                 _ = ended.changed() => {
-                    tokio::time::timeout(LAST_ANSWER, request).await.map_err(|_| Error::lost(&self.socket))
+                    tokio::time::timeout(LAST_ANSWER, request).await.map_err(|_| Error::lost(&peer.socket))
                 }
             }
         });
-        let answer = answer.await?;
-        let Some(answer) = answer else {
-            return Err(Error::Malformed { socket: self.socket.clone(), source: Malformed::Headers });
-        };
-        answer
-            .map(tonic::Response::into_inner)
-            .map_err(|status| Error::asking(&self.socket, status, unsent.load(Ordering::Relaxed)))
+        let headers = || Error::Malformed(peer.socket.clone(), Malformed::Headers);
+        let answer = answer.await?.ok_or_else(headers)?;
+        answer.map_err(|status| Error::asking(&peer.socket, status, unsent.load(Ordering::Relaxed)))
     }
+}
 
+/// Makes a request without content.
+async fn request<T: Message + Default + 'static>(
+    client: &mut Grpc<Channel>,
+    method: &'static str,
+) -> Result<T, Status> {
+    client.ready().await.map_err(|error| Status::unknown(format!("Service was not ready: {error}")))?;
+    let answer = client.unary(Request::new(()), PathAndQuery::from_static(method), ProstCodec::default()).await?;
+    Ok(answer.into_inner())
+}
+
+impl Peer {
     async fn within<T>(&self, step: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-        let limit = self.limit;
-        let late = |_| Error::Late { socket: self.socket.clone(), limit };
-        tokio::time::timeout(limit, step).await.map_err(late)?
+        let late = |_| Error::Late(self.socket.clone(), self.limit);
+        tokio::time::timeout(self.limit, step).await.map_err(late)?
     }
 }
 

@@ -57,10 +57,7 @@ mod answer;
 mod device;
 mod error;
 mod kubelet;
-// Generated from v1.proto; tests/generated.rs generates it again and compares the two.
-#[rustfmt::skip]
-#[allow(missing_docs, unreachable_pub, reason = "generated code")]
-mod v1;
+mod messages;
 
 #[doc(hidden)]
 pub mod internals;

@@ -1,7 +1,7 @@
 //! Input that is cut off, altered, meaningless or too long.
 
 use super::invariants::assert_complete_ids;
-use super::{container, expand, job, locate, nowhere, pod, rows, unit, whole};
+use super::{at, expand, locate, rows, whole};
 
 #[test]
 fn a_cut_text_gives_no_part_of_an_id() {
@@ -18,16 +18,16 @@ fn a_cut_text_gives_no_part_of_an_id() {
 #[test]
 fn without_the_last_newline_only_what_cannot_be_a_part_counts() {
     let read = |text: &str| locate(expand(text).as_bytes(), b"");
-    assert_eq!(read("0::/docker/{A}"), container("{A}"));
-    assert_eq!(read("0::/kubepods/pod{P}/{A}"), pod("{P}", "{A}"));
-    assert_eq!(read("0::/system.slice/ollama.service"), unit("ollama.service"));
-    assert_eq!(read("0::/system.slice/slurmstepd.scope/job_4"), unit("slurmstepd.scope"));
-    assert_eq!(read("0::/system.slice/slurmstepd.scope/job_42/step_1"), job("42"));
-    assert_eq!(read("0::/lxc.payload.build-1"), nowhere());
-    assert_eq!(read("0::/default/worker-1"), nowhere());
+    assert_eq!(read("0::/docker/{A}"), at("Container container={A}"));
+    assert_eq!(read("0::/kubepods/pod{P}/{A}"), at("Pod pod={P} container={A}"));
+    assert_eq!(read("0::/system.slice/ollama.service"), at("Unit unit=ollama.service"));
+    assert_eq!(read("0::/system.slice/slurmstepd.scope/job_4"), at("Unit unit=slurmstepd.scope"));
+    assert_eq!(read("0::/system.slice/slurmstepd.scope/job_42/step_1"), at("SlurmJob job=42"));
+    assert_eq!(read("0::/lxc.payload.build-1"), at("nowhere"));
+    assert_eq!(read("0::/default/worker-1"), at("nowhere"));
     let deep = format!("0::{}/default/worker-1", "/..".repeat(62));
-    assert_eq!(read(&deep), nowhere());
-    assert_eq!(read(&(deep + "\n")), container("worker-1"));
+    assert_eq!(read(&deep), at("nowhere"));
+    assert_eq!(read(&(deep + "\n")), at("Container container=worker-1"));
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn only_lines_of_the_kernels_form_count() {
         "1:name=openrc:/docker/{A}",
         "-1::/docker/{A}",
     ] {
-        assert_eq!(locate(whole(text).as_bytes(), b""), nowhere(), "{text}");
+        assert_eq!(locate(whole(text).as_bytes(), b""), at("nowhere"), "{text}");
     }
 }
 
@@ -68,15 +68,15 @@ fn only_lines_of_the_kernels_form_count() {
 fn long_texts_are_read_without_harm() {
     let long = |part: &str| part.repeat(64 * 1024 / part.len()).into_bytes();
     let path = [b"0::".as_slice(), &long("/a")].concat();
-    assert_eq!(locate(&path, &path), nowhere());
+    assert_eq!(locate(&path, &path), at("nowhere"));
     let nested = [b"0::".as_slice(), &long(&expand("/docker/{A}")), b"\n"].concat();
-    assert_eq!(locate(&nested, b""), container("{A}"));
-    assert_eq!(locate(&nested, &nested), container("{A}"));
+    assert_eq!(locate(&nested, b""), at("Container container={A}"));
+    assert_eq!(locate(&nested, &nested), at("Container container={A}"));
     for part in ["0::/a\n", ":", "/", "\n", "0::/..", "9:memory:/user.slice\n", "0::/lxc"] {
-        assert_eq!(locate(&long(part), &long(part)), nowhere(), "{part}");
+        assert_eq!(locate(&long(part), &long(part)), at("nowhere"), "{part}");
     }
     let lxc = format!("0::/lxc/{}\n", "n".repeat(64 * 1024));
-    assert_eq!(locate(lxc.as_bytes(), b""), nowhere());
+    assert_eq!(locate(lxc.as_bytes(), b""), at("nowhere"));
     let unit = format!("0::/system.slice/{}.service\n", "n".repeat(64 * 1024));
-    assert_eq!(locate(unit.as_bytes(), b""), nowhere());
+    assert_eq!(locate(unit.as_bytes(), b""), at("nowhere"));
 }

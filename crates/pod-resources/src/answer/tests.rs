@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::DeviceName;
-use crate::v1::{ContainerResources, PodResources};
+use crate::messages::{ContainerResources, PodResources};
 
 const GPU: &str = "GPU-b4c0ffee-0123-4567-89ab-0123456789ab";
 
