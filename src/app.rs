@@ -1,6 +1,5 @@
 //! Builds, connects and stops all parts of the exporter. The only module that depends on all the others.
 
-mod allocator_socket;
 mod check;
 mod cluster;
 mod dcgm_fields;
@@ -9,7 +8,6 @@ mod exporter;
 mod heap;
 mod listeners;
 mod log_output;
-mod logging;
 mod once;
 mod resource;
 mod running;
@@ -21,7 +19,7 @@ pub(crate) mod settings;
 mod signals;
 mod web_guard;
 
-pub use check::{CheckError, Checked, check, check_places};
+pub use check::{Checked, check, check_places};
 pub use log_output::say;
 pub use once::{machine, once};
 pub use serve::serve;

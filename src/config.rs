@@ -27,9 +27,10 @@ pub(crate) use command::command;
 pub use command::words;
 pub use load::{Command, load};
 pub use model::{
-    Allocator, ApiServer, Config, Dcgm, DcgmNames, Kubernetes, Log, LogFormat, Memory, Metrics, Nvml, Otlp, OtlpNames,
-    Paths, Process, Recorder, Slurm, Telemetry, Web,
+    Allocator, ApiServer, Config, Dcgm, DcgmNames, Kubernetes, Limits, Log, LogFormat, Memory, Metrics, Nvml, Otlp,
+    OtlpNames, Paths, Process, Recorder, Slurm, Telemetry, Web,
 };
+pub(crate) use problem::nearest;
 pub use problem::{Error, Problem};
 pub use show::reference;
 

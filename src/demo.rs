@@ -17,12 +17,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use anyhow::{Context as _, Result, anyhow};
 use tempfile::TempDir;
 
 pub use allocators::SimulatedAllocators;
 
 use crate::config::Config;
-use crate::nvml::{Library, OpenError};
+use crate::nvml::Library;
 use crate::snapshot::{Allocation, Allocations, Device, DeviceName, PodContainer, Pods};
 
 /// The simulator's library in the demo's folder.
@@ -36,53 +37,15 @@ const RESOURCE: &str = "nvidia.com/gpu";
 /// The temporary folder, and the folder that is writable even if a container's root file system is read-only.
 const TEMPORARY: [&str; 2] = ["/tmp", "/dev/shm"];
 
-/// Why the demo cannot run.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The program was built without the simulator.
-    #[error("--demo: this program has no simulated GPUs; it was built without the feature `demo`")]
-    NotBuiltIn,
-    /// The system cannot load the simulator.
-    #[error("--demo: {why}")]
-    Unsupported {
-        /// What the simulator needs.
-        why: String,
-    },
-    /// No folder for the simulated `/proc`.
-    #[error(
-        "--demo needs a temporary folder for its simulated /proc, and none can be created in {looked}; set TMPDIR to another one"
-    )]
-    NoFolder {
-        /// The folders that were tried.
-        looked: String,
-        /// Why the last of them cannot be used.
-        #[source]
-        cause: std::io::Error,
-    },
-    /// The scenario is invalid.
-    #[error("--demo={scenario} does not describe a machine: {why}")]
-    Scenario {
-        /// The name or path that was given.
-        scenario: String,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// The simulator cannot be opened.
-    #[error("--demo={scenario} cannot be opened")]
-    Open {
-        /// The name or path that was given.
-        scenario: String,
-        /// The error from the simulator.
-        #[source]
-        cause: OpenError,
-    },
-}
+/// Why a program without the simulator refuses the flag.
+#[cfg(not(feature = "demo"))]
+const NOT_BUILT_IN: &str = "--demo: this program has no simulated GPUs; it was built without the feature `demo`";
 
 /// Checks that a scenario describes a machine. Nothing is opened or written.
 ///
 /// # Errors
 /// When the scenario is invalid, the program has no simulator, or the system cannot load it.
-pub fn check(scenario: &str) -> Result<(), Error> {
+pub fn check(scenario: &str) -> Result<()> {
     simulator(scenario).map(drop)
 }
 
@@ -91,7 +54,7 @@ pub fn check(scenario: &str) -> Result<(), Error> {
 /// # Errors
 /// When the program has no simulator.
 #[cfg(feature = "demo")]
-pub fn scenarios() -> Result<Vec<(&'static str, &'static str)>, Error> {
+pub fn scenarios() -> Result<Vec<(&'static str, &'static str)>> {
     Ok(nvml_sim::scenarios().map(|name| (name, nvml_sim::describe(name).unwrap_or_default())).collect())
 }
 
@@ -100,8 +63,8 @@ pub fn scenarios() -> Result<Vec<(&'static str, &'static str)>, Error> {
 /// # Errors
 /// Always, because the program has no simulator.
 #[cfg(not(feature = "demo"))]
-pub fn scenarios() -> Result<Vec<(&'static str, &'static str)>, Error> {
-    Err(Error::NotBuiltIn)
+pub fn scenarios() -> Result<Vec<(&'static str, &'static str)>> {
+    Err(anyhow!(NOT_BUILT_IN))
 }
 
 /// The scenario used if `--demo` has no value.
@@ -159,15 +122,14 @@ pub fn introduction(scenario: &str, page: &str, metrics: &str) -> Vec<String> {
 /// The bytes of the simulator's library, which can be used only by this process. Fails if the scenario is invalid or the
 /// system's loader is too old.
 #[cfg(feature = "demo")]
-fn simulator(scenario: &str) -> Result<Vec<u8>, Error> {
-    let refused = |why| Error::Scenario { scenario: scenario.to_owned(), why };
-    nvml_sim::check(scenario).map_err(refused)?;
-    nvml_sim::image().map_err(|old| Error::Unsupported { why: old.to_string() })
+fn simulator(scenario: &str) -> Result<Vec<u8>> {
+    nvml_sim::check(scenario).map_err(|why| anyhow!("--demo={scenario} does not describe a machine: {why}"))?;
+    nvml_sim::image().map_err(|old| anyhow!("--demo: {old}"))
 }
 
 #[cfg(not(feature = "demo"))]
-fn simulator(_: &str) -> Result<Vec<u8>, Error> {
-    Err(Error::NotBuiltIn)
+fn simulator(_: &str) -> Result<Vec<u8>> {
+    Err(anyhow!(NOT_BUILT_IN))
 }
 
 /// A simulated machine. When it is dropped, its folder, which contains its `/proc`, is removed.
@@ -256,7 +218,7 @@ fn places() -> Vec<PathBuf> {
 /// Creates a folder with the simulator's library in the first of the places that can be written to. Nothing in it is
 /// executed, so the place may be mounted `noexec`. No other user may enter it, because the library loaded from it is
 /// trusted.
-fn folder(places: &[PathBuf], library: &[u8]) -> Result<TempDir, Error> {
+fn folder(places: &[PathBuf], library: &[u8]) -> Result<TempDir> {
     let mut failed = None;
     for place in places {
         let mut builder = tempfile::Builder::new();
@@ -271,7 +233,13 @@ fn folder(places: &[PathBuf], library: &[u8]) -> Result<TempDir, Error> {
         }
     }
     let looked = places.iter().map(|place| place.display().to_string()).collect::<Vec<_>>().join(" or ");
-    Err(Error::NoFolder { looked, cause: failed.unwrap_or_else(|| std::io::ErrorKind::NotFound.into()) })
+    let cause = failed.unwrap_or_else(|| std::io::ErrorKind::NotFound.into());
+    Err(cause).with_context(|| {
+        format!(
+            "--demo needs a temporary folder for its simulated /proc, and none can be created in {looked}; set TMPDIR to \
+             another one"
+        )
+    })
 }
 
 impl SimulatedMachine {
@@ -279,13 +247,12 @@ impl SimulatedMachine {
     ///
     /// # Errors
     /// When the scenario is invalid, no temporary folder can be created, or the simulator cannot be opened.
-    pub fn prepare(scenario: &str) -> Result<Self, Error> {
+    pub fn prepare(scenario: &str) -> Result<Self> {
         let folder = folder(&places(), &simulator(scenario)?)?;
         let mut machine = Self { scenario: scenario.into(), folder, cluster: None };
         // Opened once here: unlike a driver, which may appear later, a simulator that cannot be opened now cannot be
         // opened later either.
-        let opened = machine.library().open();
-        let _open = opened.map_err(|cause| Error::Open { scenario: scenario.to_owned(), cause })?;
+        let _open = machine.library().open().with_context(|| format!("--demo={scenario} cannot be opened"))?;
         let containers = std::fs::read_to_string(machine.procfs().join(CONTAINERS));
         machine.cluster = containers.ok().and_then(|text| SimulatedCluster::read(&text));
         Ok(machine)

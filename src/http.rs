@@ -14,9 +14,7 @@ mod api;
 mod assets;
 mod connection;
 mod health;
-mod html;
 mod landing;
-mod limits;
 mod listener;
 mod long;
 mod origin;
@@ -29,8 +27,9 @@ mod shares;
 mod state;
 mod stream;
 
-pub use limits::Limits;
 pub use listener::Listener;
 pub use router::{dcgm_router, health_router, router};
 pub use server::Server;
 pub use state::{ALIVE_WITHIN, HttpState};
+
+pub use crate::config::Limits;

@@ -1,7 +1,7 @@
 //! The binary: calls [`vram_exporter::command_line`] for a subcommand; otherwise reads the configuration and calls
 //! [`vram_exporter::app`]. If the configuration is invalid, it exits with code 64 before anything is bound or opened.
 
-use std::error::Error;
+use std::fmt::Display;
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -49,7 +49,7 @@ fn ended(answer: anyhow::Result<()>) -> ExitCode {
     }
 }
 
-fn refuse(error: &impl Error) -> ExitCode {
+fn refuse(error: &impl Display) -> ExitCode {
     app::say(&error.to_string());
     ExitCode::from(config::EXIT_USAGE)
 }

@@ -6,7 +6,6 @@
 //! then dropped. Redirects are not followed, what a response may contain is bounded, and headers are never shown.
 
 mod batch;
-mod check;
 mod client;
 mod conventions;
 mod encoding;
@@ -20,7 +19,7 @@ mod pusher;
 mod resource;
 mod settings;
 
-pub use check::check;
+pub use client::check;
 pub use error::Error;
 pub use pusher::Pusher;
-pub use settings::{Names, Settings};
+pub use settings::Settings;

@@ -25,13 +25,11 @@ mod ledger;
 pub use disk::report_file::ReportFileSettings;
 pub use disk::store::StoreSettings;
 pub use handle::{History, PERIOD, Recorder, Settings};
-pub use history::answers::{HistoryHead, HistoryQuery, HistorySeries, MigIdentity, SeriesKind};
-pub use history::chart::{Chart, ChartPoint};
-pub use history::event::{Event, EventKind, Failure, ProcessRef};
-pub use history::exit_status::Exit;
-pub use history::incident::{Between, Growth, Holder, Incident, IncidentGpu, IncidentMig, Kind, Peak, VERSION};
-pub use history::peak::{PeakHolder, RecordedPeak};
-pub use history::visits::{Visit, Visits};
+pub use history::{
+    Between, Chart, ChartPoint, Event, EventKind, Exit, Failure, Growth, HistoryHead, HistoryQuery, HistorySeries,
+    Holder, Incident, IncidentGpu, IncidentMig, Kind, MigIdentity, Peak, PeakHolder, ProcessRef, RecordedPeak,
+    SeriesKind, VERSION, Visit, Visits,
+};
 pub use incidents::text::text;
 pub use incidents::trace::write_chrome_trace;
 pub use jobs::{DeviceReport, ExitCount, JobReport, ReportSettings, State, text as report_text};

@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use anyhow::{Error, anyhow};
 use folder::{MOST_JOBS, Reading};
 
 use crate::blocking_read::BlockingRead;
@@ -21,28 +22,10 @@ use crate::snapshot::{JOBS_EVERY, JobAllocations, Snapshot};
 /// How long a reading may take.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What to follow.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settings {
-    /// The folder with one file for each job (docs/deploy/slurm.md).
-    pub folder: PathBuf,
-}
-
-/// The folder, or a file in it, cannot be used.
-#[derive(Debug, thiserror::Error)]
-enum Error {
-    #[error("the allocations of Slurm's jobs in {} cannot be read", folder.display())]
-    Unreadable { folder: PathBuf, source: io::Error },
-    #[error("{} is not a list of devices, so nothing is allocated to this job", file.display())]
-    Malformed { file: PathBuf },
-    #[error("{} has more than {MOST_JOBS} files: the others are not read", folder.display())]
-    TooMany { folder: PathBuf },
-}
-
-/// Follows the allocations for ever.
-pub async fn follow(settings: Settings, snapshot: Arc<Snapshot>, faults: Arc<Faults>) {
+/// Follows the allocations in a folder with one file for each job (docs/deploy/slurm.md) for ever.
+pub async fn follow(folder: PathBuf, snapshot: Arc<Snapshot>, faults: Arc<Faults>) {
     let mut follower = Follower {
-        folder: settings.folder,
+        folder,
         reads: BlockingRead::default(),
         snapshot,
         faults,
@@ -73,18 +56,24 @@ impl Follower {
         let at = Instant::now();
         match self.reads.take(TIMEOUT, move || folder::read(&folder)).await.and_then(|reading| reading) {
             Ok(reading) => self.publish(reading, at),
-            Err(source) => {
-                self.raise(Reason::Unreadable, &Error::Unreadable { folder: self.folder.clone(), source });
+            Err(cause) => {
+                let folder = self.folder.display();
+                let unread = format!("the allocations of Slurm's jobs in {folder} cannot be read");
+                self.raise(Reason::Unreadable, &Error::new(cause).context(unread));
             }
         }
     }
 
     fn publish(&mut self, reading: Reading, at: Instant) {
         for file in reading.rejected.difference(&self.rejected) {
-            self.raise(Reason::Malformed, &Error::Malformed { file: file.clone() });
+            let file = file.display();
+            let why = anyhow!("{file} is not a list of devices, so nothing is allocated to this job");
+            self.raise(Reason::Malformed, &why);
         }
         if reading.too_many && !self.too_many {
-            self.raise(Reason::Malformed, &Error::TooMany { folder: self.folder.clone() });
+            let folder = self.folder.display();
+            let why = anyhow!("{folder} has more than {MOST_JOBS} files: the others are not read");
+            self.raise(Reason::Malformed, &why);
         }
         (self.rejected, self.too_many) = (reading.rejected, reading.too_many);
         let known = self.snapshot.jobs.load();
@@ -94,6 +83,6 @@ impl Follower {
     }
 
     fn raise(&self, reason: Reason, error: &Error) {
-        self.faults.raise(Source::Slurm, reason, None, error);
+        self.faults.raise(Source::Slurm, reason, None, &**error);
     }
 }

@@ -2,42 +2,13 @@
 
 mod places;
 
+use anyhow::Result;
 use web_config::Guard;
 
+use super::selection;
 use crate::config::Config;
-use crate::dcgm;
 use crate::demo;
 use crate::otlp;
-
-use super::selection::{self, SelectionError};
-
-/// A file or a family that the configuration names is invalid.
-#[derive(Debug, thiserror::Error)]
-pub enum CheckError {
-    /// The web-config file, or a file that it names.
-    #[error(transparent)]
-    WebConfig(#[from] web_config::Error),
-    /// The scenario of the demo.
-    #[error(transparent)]
-    Demo(#[from] demo::Error),
-    /// The list of fields for dcgm-exporter's families.
-    #[error(transparent)]
-    Collectors(#[from] dcgm::Error),
-    /// The headers, the certificates or the attributes for the OTLP receiver.
-    #[error(transparent)]
-    Otlp(#[from] otlp::Error),
-    /// The patterns that choose the families.
-    #[error(transparent)]
-    Families(#[from] SelectionError),
-    /// Something else is where a key needs a folder.
-    #[error("{key}: {path} is not a folder; name an existing folder that the exporter may write to")]
-    NoFolder {
-        /// The key.
-        key: &'static str,
-        /// The path, with its special characters escaped.
-        path: String,
-    },
-}
 
 /// What was found out about a configuration that is valid.
 #[derive(Debug, Default)]
@@ -53,7 +24,7 @@ pub struct Checked {
 ///
 /// # Errors
 /// When one of them is invalid.
-pub fn check(config: &Config) -> Result<Checked, CheckError> {
+pub fn check(config: &Config) -> Result<Checked> {
     config.demo.as_deref().map(demo::check).transpose()?;
     let warnings = super::dcgm_fields::warnings(config)?;
     selection::check(config)?;
@@ -68,7 +39,7 @@ pub fn check(config: &Config) -> Result<Checked, CheckError> {
 ///
 /// # Errors
 /// As [`check`], and when something else is in the place of a folder.
-pub fn check_places(config: &Config) -> Result<Checked, CheckError> {
+pub fn check_places(config: &Config) -> Result<Checked> {
     let mut checked = check(config)?;
     checked.warnings.extend(places::check(config)?);
     Ok(checked)

@@ -26,7 +26,7 @@ const REPORTS: Duration = Duration::from_millis(200);
 pub(super) fn follow(config: &Config, snapshot: &Arc<Snapshot>, faults: &Arc<Faults>) -> JoinSet<()> {
     let mut followers = JoinSet::new();
     let all = &mut followers;
-    start(all, Source::Slurm, settings::slurm(config), slurm::follow, snapshot, faults);
+    start(all, Source::Slurm, config.slurm.allocations.clone(), slurm::follow, snapshot, faults);
     start(all, Source::KubernetesApi, settings::api_server(config), api::follow, snapshot, faults);
     start(all, Source::PodResources, settings::kubelet(config), kubelet::follow, snapshot, faults);
     followers

@@ -1,7 +1,9 @@
 //! What a list of the fields of dcgm-exporter would not serve, and why.
 
+use anyhow::Result;
+
 use crate::config::Config;
-use crate::dcgm::{self, Collectors};
+use crate::dcgm::Collectors;
 
 /// How many names of fields are logged.
 const NAMED: usize = 50;
@@ -18,7 +20,7 @@ pub(super) fn log(config: &Config, list: &Collectors) {
 ///
 /// # Errors
 /// When the collectors file is refused.
-pub(super) fn warnings(config: &Config) -> Result<Vec<String>, dcgm::Error> {
+pub(super) fn warnings(config: &Config) -> Result<Vec<String>> {
     let list = config.dcgm.collectors_file.as_deref().map(Collectors::from_file).transpose()?;
     Ok(list.map(|list| warnings_about(config, &list)).unwrap_or_default())
 }

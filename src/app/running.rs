@@ -60,7 +60,7 @@ impl Running {
         beside.spawn(service::keep_alive(move || living.unhealthy()));
         beside.spawn(guard.clone().watch());
 
-        let limits = settings::limits(&exporter.config.web);
+        let limits = exporter.config.web.limits.clone();
         // Probes have neither a certificate nor a password. Their connections are counted apart, so that other clients
         // cannot take them.
         let open = Arc::new(Guard::open(None, |_| ())?);
@@ -104,15 +104,13 @@ impl Running {
 
 /// What the web server shows.
 fn state(exporter: &Exporter) -> HttpState {
-    let config = &exporter.config;
-    HttpState::new(
-        exporter.metrics.clone(),
-        exporter.snapshot.clone(),
-        exporter.faults.clone(),
-        &config.web.telemetry_path,
-    )
-    .with_recorder(exporter.recorder.clone())
-    .with_page(settings::host(config), config.demo.as_deref().map(demo::sights).unwrap_or_default())
+    let Exporter { config, metrics, snapshot, faults, .. } = exporter;
+    HttpState {
+        recorder: exporter.recorder.clone(),
+        host: settings::host(config),
+        sights: config.demo.as_deref().map(demo::sights).unwrap_or_default(),
+        ..HttpState::new(metrics.clone(), snapshot.clone(), faults.clone(), &config.web.telemetry_path)
+    }
 }
 
 /// Serves on every listener until a signal ends the exporter.

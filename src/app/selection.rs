@@ -1,23 +1,17 @@
 //! Checks that each pattern of `metrics.include` and `metrics.exclude` matches a family.
 
+use anyhow::{Result, bail};
 use glob::Pattern;
 
-use crate::config::Config;
-use crate::dcgm;
-use crate::metrics;
-
 use super::settings;
-
-/// Patterns that match no family, one line each.
-#[derive(Debug, thiserror::Error)]
-#[error("{}", .0.join("\n"))]
-pub struct Unmatched(Vec<String>);
+use crate::config::{self, Config};
+use crate::metrics;
 
 /// Checks the patterns against the exporter's own families and, if `dcgm.listen-address` is set, those that it serves.
 ///
 /// # Errors
-/// When a pattern matches no family.
-pub(super) fn check(config: &Config) -> Result<(), SelectionError> {
+/// When a pattern matches no family: one line for each of them. When the list of dcgm-exporter's fields is refused.
+pub(super) fn check(config: &Config) -> Result<()> {
     let lists = [("metrics.include", &config.metrics.include), ("metrics.exclude", &config.metrics.exclude)];
     if lists.iter().all(|(_, list)| list.is_empty()) {
         return Ok(());
@@ -26,29 +20,19 @@ pub(super) fn check(config: &Config) -> Result<(), SelectionError> {
     if let Some(dcgm) = settings::dcgm(config)? {
         known.extend(dcgm.collectors.families().map(str::to_owned));
     }
+    let matches_any =
+        |text: &str| Pattern::new(text).is_ok_and(|pattern| known.iter().any(|name| pattern.matches(name)));
     let mut unmatched = Vec::new();
     for (key, list) in lists {
-        for text in list.iter().filter(|text| !matches_any(text, &known)) {
+        for text in list.iter().filter(|text| !matches_any(text)) {
             let hint = nearest(text, &known).map(|near| format!("; did you mean \"{near}\"?")).unwrap_or_default();
             unmatched.push(format!("{key} = \"{text}\": matches no family that is served (docs/metrics.md){hint}"));
         }
     }
-    if unmatched.is_empty() { Ok(()) } else { Err(Unmatched(unmatched).into()) }
-}
-
-/// Why the patterns cannot be checked, or what is wrong with them.
-#[derive(Debug, thiserror::Error)]
-pub enum SelectionError {
-    /// Patterns match no family.
-    #[error(transparent)]
-    Unmatched(#[from] Unmatched),
-    /// The list of fields for dcgm-exporter's families is refused.
-    #[error(transparent)]
-    Collectors(#[from] dcgm::Error),
-}
-
-fn matches_any(text: &str, known: &[String]) -> bool {
-    Pattern::new(text).is_ok_and(|pattern| known.iter().any(|name| pattern.matches(name)))
+    if !unmatched.is_empty() {
+        bail!(unmatched.join("\n"));
+    }
+    Ok(())
 }
 
 /// The name most similar to the pattern, or the beginning of a name, up to an underscore, followed by an asterisk.
@@ -56,12 +40,7 @@ fn nearest(text: &str, known: &[String]) -> Option<String> {
     let beginnings =
         known.iter().flat_map(|name| name.match_indices('_').map(move |(at, _)| format!("{}*", &name[..=at])));
     let candidates: Vec<String> = if text.contains('*') { beginnings.collect() } else { known.to_vec() };
-    candidates
-        .into_iter()
-        .map(|candidate| (strsim::osa_distance(text, &candidate), candidate))
-        .filter(|(distance, candidate)| *distance <= (candidate.len() / 3).max(2))
-        .min()
-        .map(|(_, candidate)| candidate)
+    config::nearest(text, candidates.into_iter())
 }
 
 #[cfg(test)]

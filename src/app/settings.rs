@@ -3,17 +3,16 @@
 use std::time::{Duration, SystemTime};
 
 use super::{descriptors, resource};
-use crate::config::{ApiServer, Config, DcgmNames, OtlpNames, Recorder, Web};
-use crate::dcgm::{self, Collectors, Naming};
+use crate::config::{ApiServer, Config, Recorder};
+use crate::dcgm::{self, Collectors};
 use crate::faults::Source;
-use crate::http::Limits;
 use crate::kubernetes::{api, kubelet};
 use crate::lanes::{self, MemorySettings, ProcessSettings, TelemetrySettings};
 use crate::nvml::Library;
-use crate::otlp::{self, Names};
+use crate::otlp;
 use crate::recorder::{self, ReportFileSettings, ReportSettings, StoreSettings};
 use crate::snapshot::Feed;
-use crate::{allocator, attribution, metrics, slurm};
+use crate::{allocator, attribution, metrics};
 
 /// The settings of the lanes, with the library to open.
 pub fn lanes(config: &Config, library: Library) -> lanes::Settings {
@@ -166,11 +165,6 @@ pub(super) fn kubelet(config: &Config) -> Option<kubelet::Settings> {
     Some(kubelet::Settings { socket, interval: of.pod_resources_interval, timeout: of.timeout })
 }
 
-/// The settings of the follower of Slurm's allocations; `None` without their folder.
-pub(super) fn slurm(config: &Config) -> Option<slurm::Settings> {
-    config.slurm.allocations.clone().map(|folder| slurm::Settings { folder })
-}
-
 /// The settings of the pushes over OTLP; `None` if nothing is pushed.
 ///
 /// # Errors
@@ -185,11 +179,7 @@ pub(super) fn otlp(config: &Config) -> Result<Option<otlp::Settings>, otlp::Erro
         headers_file: config.otlp.headers_file.clone(),
         headers: resource::variable("OTEL_EXPORTER_OTLP_HEADERS")?,
         ca_file: config.otlp.ca_file.clone(),
-        names: match config.otlp.names {
-            OtlpNames::Both => Names::Both,
-            OtlpNames::Scrape => Names::Scrape,
-            OtlpNames::SemanticConventions => Names::SemanticConventions,
-        },
+        names: config.otlp.names,
         resource: resource::attributes(host(config), config.kubernetes.node_name.clone()),
         resource_attributes: resource::variable("OTEL_RESOURCE_ATTRIBUTES")?,
         service_name: resource::variable("OTEL_SERVICE_NAME")?,
@@ -201,34 +191,15 @@ pub(super) fn otlp(config: &Config) -> Result<Option<otlp::Settings>, otlp::Erro
 ///
 /// # Errors
 /// When the collectors file is refused.
-pub(super) fn dcgm(config: &Config) -> Result<Option<dcgm::Settings>, dcgm::Error> {
+pub(super) fn dcgm(config: &Config) -> anyhow::Result<Option<dcgm::Settings>> {
     if config.dcgm.listen_addresses.is_empty() {
         return Ok(None);
     }
-    let naming = naming(config.dcgm.names);
+    let naming = config.dcgm.names;
     let collectors = match &config.dcgm.collectors_file {
         Some(path) => Collectors::from_file(path)?,
         None => Collectors::by_default(naming),
     };
     let hostname = host(config);
     Ok(Some(dcgm::Settings { naming, collectors, virtual_gpus: config.dcgm.virtual_gpus, hostname }))
-}
-
-fn naming(names: DcgmNames) -> Naming {
-    match names {
-        DcgmNames::Exporter48 => Naming::Exporter48,
-        DcgmNames::ExporterMain => Naming::ExporterMain,
-        DcgmNames::Dcgm46 => Naming::Dcgm46,
-    }
-}
-
-/// The limits of the web server.
-pub(super) fn limits(web: &Web) -> Limits {
-    Limits {
-        max_requests: web.max_requests,
-        max_connections: web.max_connections,
-        read_timeout: web.read_timeout,
-        write_timeout: web.write_timeout,
-        idle_timeout: web.idle_timeout,
-    }
 }

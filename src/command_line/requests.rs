@@ -35,7 +35,7 @@ fn answer(matches: &ArgMatches) -> u8 {
 }
 
 /// One line for each scenario: its name and a sentence.
-fn scenarios() -> Result<String, demo::Error> {
+fn scenarios() -> anyhow::Result<String> {
     let all = demo::scenarios()?;
     let width = all.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     Ok(all.iter().map(|(name, sentence)| format!("{name:width$}  {sentence}\n")).collect())

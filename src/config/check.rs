@@ -22,7 +22,8 @@ const OVERRULED_BY_DEMO: [(&str, &str); 4] = [
 /// The combinations that are not allowed. Keys that are already known to be wrong are left out, because their effective
 /// value is not the one that the user gave.
 pub(super) fn fit(config: &Config, effective: &Layer, problems: &[Problem]) -> Vec<Problem> {
-    let bad = |key: &str| problems.iter().any(|problem| problem.bad_key() == Some(key));
+    let bad =
+        |key: &str| problems.iter().any(|problem| matches!(problem, Problem::Value { key: bad, .. } if *bad == key));
     let mut found = Vec::new();
     let mut require = |key: &'static str, other: &str, fits: bool, must_be: String| {
         if !fits && !bad(key) && !bad(other) {
@@ -44,7 +45,7 @@ pub(super) fn fit(config: &Config, effective: &Layer, problems: &[Problem]) -> V
     let fits = telemetry.slow_interval >= telemetry.interval;
     require("telemetry.slow-interval", "telemetry.interval", fits, must_be);
 
-    let (requests, connections) = (config.web.max_requests, config.web.max_connections);
+    let (requests, connections) = (config.web.limits.max_requests, config.web.limits.max_connections);
     let must_be = format!("at least web.max-requests = {requests}");
     require("web.max-connections", "web.max-requests", requests <= connections, must_be);
 

@@ -2,8 +2,6 @@
 //! cause an error but neither a panic nor a hang.
 
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 
 use ::config::{FileFormat, Format, Map, Value, ValueKind};
@@ -13,9 +11,10 @@ use super::layers::Layer;
 use super::problem::{MESSAGE, Problem, preview};
 use super::setting::Kind;
 use super::yaml;
+use crate::regular_file;
 use crate::text::{printable, untrusted};
 
-/// The largest file that is read.
+/// The largest file that is read, in bytes.
 const MAX_BYTES: u64 = 1024 * 1024;
 
 /// Reads the settings from a file. An unreadable file results in an empty layer and a problem.
@@ -46,17 +45,7 @@ fn toml(origin: &String, text: &str) -> Result<Map<String, Value>, String> {
 }
 
 fn text(path: &Path) -> Result<String, String> {
-    let unreadable = |error: std::io::Error| format!("cannot be read: {error}");
-    // Checked before it is opened, because opening a FIFO would wait for its writer.
-    if !std::fs::metadata(path).map_err(unreadable)?.is_file() {
-        return Err("is not a regular file".to_owned());
-    }
-    let mut bytes = Vec::new();
-    let file = File::open(path).map_err(unreadable)?;
-    file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;
-    if bytes.len() as u64 > MAX_BYTES {
-        return Err("is larger than 1 MiB, the limit for a configuration file".to_owned());
-    }
+    let bytes = regular_file::read(path, MAX_BYTES).map_err(|error| format!("cannot be read: {error}"))?;
     String::from_utf8(bytes).map_err(|error| format!("is not UTF-8 text (byte {})", error.utf8_error().valid_up_to()))
 }
 
@@ -126,13 +115,13 @@ fn shown(kind: &Kind, value: &ValueKind) -> String {
         ValueKind::String(text) => kind.shown(text),
         ValueKind::Table(_) => "a table".to_owned(),
         ValueKind::Array(list) => {
-            let some: Vec<String> = list.iter().take(4).map(|entry| shown_in_list(kind, &entry.kind)).collect();
+            let entry = |entry: &Value| match &entry.kind {
+                ValueKind::Array(_) => "a list".to_owned(),
+                value => shown(kind, value),
+            };
+            let some: Vec<String> = list.iter().take(4).map(entry).collect();
             format!("[{}{}]", some.join(", "), if list.len() > 4 { ", …" } else { "" })
         }
         scalar => scalar.to_string(),
     }
-}
-
-fn shown_in_list(kind: &Kind, value: &ValueKind) -> String {
-    if matches!(value, ValueKind::Array(_)) { "a list".to_owned() } else { shown(kind, value) }
 }

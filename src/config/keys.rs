@@ -1,8 +1,6 @@
 //! The one table of keys. Flags, environment variables, file keys, defaults, help, the printed configuration, the
 //! fields of [`Config`](super::Config) and the documentation all come from it.
 
-mod dcgm;
-mod metrics;
 mod otlp;
 mod web;
 
@@ -10,26 +8,59 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use dcgm::DCGM;
-use metrics::METRICS;
 use otlp::OTLP;
 use web::WEB;
 
-use super::address::ListenAddress;
 pub use super::key::{Key, SECTIONS};
-use super::model::{ApiServer, LogFormat};
-use super::setting::{Field, Kind, Word};
+use super::model::{DcgmNames, LogFormat};
+use super::setting::{Field, Kind};
 
 /// The key that the user may have meant when giving only a port.
 pub(super) const LISTEN_ADDRESS: &str = "web.listen-address";
 
 /// Every key, by section.
 pub fn keys() -> impl Iterator<Item = &'static Key> + Clone {
-    WEB.iter().chain(METRICS).chain(DCGM).chain(OTLP).chain(OTHERS)
+    WEB.iter().chain(OTLP).chain(OTHERS)
 }
 
 /// The keys of all other sections.
 const OTHERS: &[Key] = &[
+    Key::new("metrics.include", None, Kind::Globs(|c| &mut c.metrics.include)).help(
+        "Serve only the families with these names, and no others (docs/configuration.md#choosing-families). A name may \
+         contain * (any characters), ? (one character) and [ab] (one of these). Give several names as a list in a file, \
+         a repeated flag, or comma-separated text. Not set: all families.",
+    ),
+    Key::new("metrics.exclude", None, Kind::Globs(|c| &mut c.metrics.exclude)).help(
+        "Leave out the families with these names, written as in metrics.include. A family that both keys name is left \
+         out.",
+    ),
+    Key::new("dcgm.listen-address", None, Kind::Addresses(|c| &mut c.dcgm.listen_addresses)).help(
+        "Additional address that serves /metrics with the families of dcgm-exporter, such as \":9400\" \
+         (docs/from-dcgm.md), with the same web.config-file and limits as web.listen-address. Not set: no additional \
+         address.",
+    ),
+    Key::new(
+        "dcgm.names",
+        Some("exporter-4.8"),
+        Kind::Choice(&[
+            ("exporter-4.8", |c| c.dcgm.names = DcgmNames::Exporter48),
+            ("exporter-main", |c| c.dcgm.names = DcgmNames::ExporterMain),
+            ("dcgm-4.6", |c| c.dcgm.names = DcgmNames::Dcgm46),
+        ]),
+    )
+    .help(
+        "Names of families and labels. exporter-4.8: those of dcgm-exporter 4.5 to 4.8, with the label Hostname. \
+         exporter-main: those of its main branch, with the label hostname. dcgm-4.6: the fields as DCGM 4.6 renamed \
+         them, with the label hostname.",
+    ),
+    Key::path("dcgm.collectors-file", "FILE", |c| &mut c.dcgm.collectors_file).help(
+        "A CSV file of dcgm-exporter that lists the fields to serve, with their types and help texts. The names of the \
+         families are those in the file. Not set: the fields that dcgm-exporter serves by default.",
+    ),
+    Key::switch("dcgm.virtual-gpus", "false", |c| &mut c.dcgm.virtual_gpus).help(
+        "Serve one series for each container that shares a GPU (time-slicing, MPS), like KUBERNETES_VIRTUAL_GPUS of \
+         dcgm-exporter. The used memory and the utilization of a container are those of its own processes.",
+    ),
     Key::path("nvml.library", "FILE", |c| &mut c.nvml.library)
         .help("The driver's library, libnvidia-ml.so.1. Not set: it is searched for where drivers install it."),
     Key::duration("nvml.call-timeout", "2s", millis(10)..=secs(60), |c| &mut c.nvml.call_timeout)
@@ -38,15 +69,15 @@ const OTHERS: &[Key] = &[
         "How long the driver stays closed after SIGUSR1, so that it can be replaced. A second SIGUSR1 opens it at \
          once.",
     ),
-    Key::folder("path.procfs", "/proc", |c| &mut c.path.procfs).help(
+    Key::new("path.procfs", Some("/proc"), Kind::Folder(|c| &mut c.path.procfs)).help(
         "Where procfs is mounted. It must be that of the exporter's own pid namespace: the host's procfs needs the \
          host's pid namespace.",
     ),
     Key::path("path.passwd", "FILE", |c| &mut c.path.passwd)
         .help("A passwd file to read user names from. Not set: the system's name service is queried."),
-    Key::hertz("memory.rate", "100", 1.0..=1000.0, |c| &mut c.memory.rate)
+    Key::new("memory.rate", Some("100"), Kind::Hertz(1.0..=1000.0, |c| &mut c.memory.rate))
         .help("Samples of GPU memory per second. A peak shorter than the time between two samples can be missed."),
-    Key::hertz("memory.idle-rate", "1", 0.1..=1000.0, |c| &mut c.memory.idle_rate)
+    Key::new("memory.idle-rate", Some("1"), Kind::Hertz(0.1..=1000.0, |c| &mut c.memory.idle_rate))
         .help("Samples per second while no process uses any GPU; at most memory.rate."),
     Key::duration("memory.peak-window", "60s", secs(1)..=secs(3600), |c| &mut c.memory.peak_window).help(
         "Length of the sliding window of the window peaks. Choose at least the scrape interval, or peaks are lost.",
@@ -81,9 +112,9 @@ const OTHERS: &[Key] = &[
     Key::duration("profiling.interval", "10s", millis(500)..=secs(60), |c| &mut c.profiling.interval).help(
         "Interval between two samples of the profiling counters. Below the minimum, the values would be too low.",
     ),
-    Key::node_name("kubernetes.node-name", |c| &mut c.kubernetes.node_name)
+    Key::new("kubernetes.node-name", None, Kind::NodeName(|c| &mut c.kubernetes.node_name))
         .help("This node's name in the cluster, as in spec.nodeName of its pods. Required with kubernetes.api-server."),
-    Key::api_server("kubernetes.api-server", |c| &mut c.kubernetes.api_server).help(
+    Key::new("kubernetes.api-server", None, Kind::ApiServer(|c| &mut c.kubernetes.api_server)).help(
         "The API server to query for the names of pods: \"in-cluster\" (the service account of the exporter's pod) or \
          a URL such as \"https://10.0.0.1:6443\". Only the pods of this node are requested. Not set: no API server is \
          queried.",
@@ -111,11 +142,11 @@ const OTHERS: &[Key] = &[
         "A Unix socket on which processes report statistics of their memory allocators (docs/allocators.md). \
          The Python client looks for /run/vram-exporter/allocator.sock. Not set: no socket.",
     ),
-    Key::mode("allocator.socket-mode", "0666", |c| &mut c.allocator.socket_mode).help(
+    Key::new("allocator.socket-mode", Some("0666"), Kind::Mode(|c| &mut c.allocator.socket_mode)).help(
         "Permissions of allocator.socket. By default every user of the machine may connect: the kernel reports which \
          process connects, and a process can report about itself only.",
     ),
-    Key::group("allocator.socket-group", |c| &mut c.allocator.socket_group).help(
+    Key::new("allocator.socket-group", None, Kind::Group(|c| &mut c.allocator.socket_group)).help(
         "Group of allocator.socket, as a name or a number; for use with a mode such as 0660. Not set: the exporter's \
          own group.",
     ),
@@ -148,14 +179,14 @@ const OTHERS: &[Key] = &[
         "How long after its last process a workload is expected to return to the GPUs, and its report is not final. \
          For systemd units and users, five times as long.",
     ),
-    Key::log_filter("log.level", "info", |c| &mut c.log.level).help(
+    Key::new("log.level", Some("info"), Kind::LogFilter(|c| &mut c.log.level)).help(
         "Level of the log on standard error: error, warn, info, debug, trace or off, or levels by target such as \
          \"info,vram_exporter=debug\".",
     ),
-    Key::choice(
+    Key::new(
         "log.format",
-        "logfmt",
-        &[("logfmt", |c| c.log.format = LogFormat::Logfmt), ("json", |c| c.log.format = LogFormat::Json)],
+        Some("logfmt"),
+        Kind::Choice(&[("logfmt", |c| c.log.format = LogFormat::Logfmt), ("json", |c| c.log.format = LogFormat::Json)]),
     )
     .help("Format of a log line: key=value pairs, or one JSON object per line."),
 ];
@@ -168,31 +199,11 @@ const fn secs(count: u64) -> Duration {
     Duration::from_secs(count)
 }
 
-/// A constructor for each kind of value. It takes the key's name, its default, and the field of the configuration. The
-/// kind fixes the type of the field. Only a key whose field can be empty may be without a default.
+/// A constructor for each kind of value that many keys have. It takes the key's name, its default, and the field of the
+/// configuration.
 impl Key {
-    const fn addresses(name: &'static str, default: Option<&'static str>, field: Field<Vec<ListenAddress>>) -> Self {
-        Self::new(name, default, Kind::Addresses(field))
-    }
-
-    const fn globs(name: &'static str, field: Field<Vec<String>>) -> Self {
-        Self::new(name, None, Kind::Globs(field))
-    }
-
-    const fn hosts(name: &'static str, field: Field<Vec<String>>) -> Self {
-        Self::new(name, None, Kind::Hosts(field))
-    }
-
-    const fn url_path(name: &'static str, default: &'static str, field: Field<String>) -> Self {
-        Self::new(name, Some(default), Kind::UrlPath(field))
-    }
-
     const fn path(name: &'static str, value_name: &'static str, field: Field<Option<PathBuf>>) -> Self {
         Self::new(name, None, Kind::Path(value_name, field))
-    }
-
-    const fn folder(name: &'static str, default: &'static str, field: Field<PathBuf>) -> Self {
-        Self::new(name, Some(default), Kind::Folder(field))
     }
 
     const fn duration(
@@ -202,10 +213,6 @@ impl Key {
         field: Field<Duration>,
     ) -> Self {
         Self::new(name, Some(default), Kind::Duration(allowed, field))
-    }
-
-    const fn hertz(name: &'static str, default: &'static str, allowed: RangeInclusive<f64>, field: Field<f64>) -> Self {
-        Self::new(name, Some(default), Kind::Hertz(allowed, field))
     }
 
     const fn count(
@@ -219,34 +226,6 @@ impl Key {
 
     const fn switch(name: &'static str, default: &'static str, field: Field<bool>) -> Self {
         Self::new(name, Some(default), Kind::Switch(field))
-    }
-
-    const fn choice(name: &'static str, default: &'static str, words: &'static [Word]) -> Self {
-        Self::new(name, Some(default), Kind::Choice(words))
-    }
-
-    const fn log_filter(name: &'static str, default: &'static str, field: Field<String>) -> Self {
-        Self::new(name, Some(default), Kind::LogFilter(field))
-    }
-
-    const fn node_name(name: &'static str, field: Field<Option<String>>) -> Self {
-        Self::new(name, None, Kind::NodeName(field))
-    }
-
-    const fn api_server(name: &'static str, field: Field<Option<ApiServer>>) -> Self {
-        Self::new(name, None, Kind::ApiServer(field))
-    }
-
-    const fn otlp_endpoint(name: &'static str, field: Field<Option<String>>) -> Self {
-        Self::new(name, None, Kind::OtlpEndpoint(field))
-    }
-
-    const fn mode(name: &'static str, default: &'static str, field: Field<u32>) -> Self {
-        Self::new(name, Some(default), Kind::Mode(field))
-    }
-
-    const fn group(name: &'static str, field: Field<Option<String>>) -> Self {
-        Self::new(name, None, Kind::Group(field))
     }
 }
 
@@ -262,6 +241,9 @@ mod tests {
             assert!(!leaf.contains('.') && !key.help.is_empty() && key.help.ends_with('.'), "{}", key.name);
             assert!(keys().take(index).all(|other| other.variable() != key.variable()), "{} is there twice", key.name);
             assert_eq!(key.default.is_none(), key.default_setting().is_none(), "{}", key.name);
+            let is_set = matches!(key.kind, Kind::UrlPath(_) | Kind::Folder(_) | Kind::Mode(_) | Kind::LogFilter(_));
+            let is_set = is_set || matches!(key.kind, Kind::Hertz(..) | Kind::Choice(_));
+            assert!(key.default.is_some() || !is_set, "{} has no default, and its field cannot be empty", key.name);
         }
         for (section, _) in SECTIONS {
             assert!(keys().any(|key| key.parts().0 == *section), "{section} has no key");

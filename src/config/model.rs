@@ -1,12 +1,9 @@
 //! The checked configuration.
 
-mod otlp;
-
 use std::path::PathBuf;
 use std::time::Duration;
 
 use super::address::ListenAddress;
-pub use otlp::{Otlp, OtlpNames};
 
 /// The checked configuration. It does not change while the exporter runs.
 #[derive(Debug, Clone, PartialEq)]
@@ -88,15 +85,24 @@ pub struct Web {
     pub openmetrics_created: bool,
     /// `web.allowed-hosts`: the names that requests may address, in lower case; none allows any.
     pub allowed_hosts: Vec<String>,
-    /// `web.max-requests`: how many requests are answered at the same time.
+    /// What clients may use of it.
+    pub limits: Limits,
+}
+
+/// The limits of the web server, for all of its listeners together.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Limits {
+    /// `web.max-requests`: how many requests are answered at the same time, from the first byte of the request until the
+    /// last byte of the response has been sent. Health probes are not counted.
     pub max_requests: usize,
     /// `web.max-connections`: how many connections are open at the same time.
     pub max_connections: usize,
-    /// `web.read-timeout`
+    /// `web.read-timeout`: how long a client may take from connecting, or from a request's first byte, to the request's
+    /// last header.
     pub read_timeout: Duration,
-    /// `web.write-timeout`
+    /// `web.write-timeout`: how long sending a response may take.
     pub write_timeout: Duration,
-    /// `web.idle-timeout`
+    /// `web.idle-timeout`: how long a connection may be idle between two requests.
     pub idle_timeout: Duration,
 }
 
@@ -286,4 +292,36 @@ pub enum LogFormat {
     Logfmt,
     /// One JSON object per line.
     Json,
+}
+
+/// The pushes to an OTLP receiver.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Otlp {
+    /// `otlp.endpoint`: the URL of an OTLP/HTTP receiver; `None`: nothing is pushed.
+    pub endpoint: Option<String>,
+    /// `otlp.interval`: at most `memory.peak-window`.
+    pub interval: Duration,
+    /// `otlp.timeout`
+    pub timeout: Duration,
+    /// `otlp.compression`: whether the requests are compressed.
+    pub gzip: bool,
+    /// `otlp.headers-file`: headers of the requests, which may contain secrets.
+    pub headers_file: Option<PathBuf>,
+    /// `otlp.ca-file`: the certificates to trust instead of the system's.
+    pub ca_file: Option<PathBuf>,
+    /// `otlp.names`
+    pub names: OtlpNames,
+}
+
+/// The names of the metrics that are pushed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OtlpNames {
+    /// `scrape`: the names of a scrape, which the shipped rules and dashboards use.
+    #[default]
+    Scrape,
+    /// `semantic-conventions`: those of OpenTelemetry's semantic conventions where they have one, and otherwise those of
+    /// a scrape.
+    SemanticConventions,
+    /// `both`: the names of a scrape, and those of the conventions where they have one.
+    Both,
 }

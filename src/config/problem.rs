@@ -96,20 +96,13 @@ impl fmt::Display for Error {
     }
 }
 
-impl Problem {
-    /// The key whose value is invalid on its own.
-    pub(super) fn bad_key(&self) -> Option<&'static str> {
-        if let Self::Value { key, .. } = self { Some(key) } else { None }
-    }
-}
-
 /// Untrusted text for a message: quoted, escaped and shortened.
 pub(super) fn preview(text: &str) -> String {
     text::quoted(text, PREVIEW)
 }
 
 /// The candidate most similar to `name`; `None` if none is similar.
-pub(super) fn nearest(name: &str, candidates: impl Iterator<Item = String>) -> Option<String> {
+pub(crate) fn nearest(name: &str, candidates: impl Iterator<Item = String>) -> Option<String> {
     if name.chars().count() > PREVIEW {
         return None;
     }

@@ -1,7 +1,7 @@
 //! The output of `--print-config`, and the reference in `docs/configuration.md`. Both come from the table of keys, and
 //! the printed configuration can be read back as a file.
 
-use std::fmt::Write;
+use std::fmt::Write as _;
 
 use super::command::EXTRAS;
 use super::environment::CONFIG_FILE;
@@ -13,15 +13,16 @@ use super::setting::Kind;
 pub(super) fn toml(effective: &Layer) -> String {
     let mut out = String::from("# The configuration of vram-exporter.\n");
     for (section, title) in SECTIONS {
-        push(&mut out, format_args!("\n# {title}\n[{section}]\n"));
+        // Writing into a String cannot fail.
+        let _ = writeln!(out, "\n# {title}\n[{section}]");
         for key in keys().filter(|key| key.parts().0 == *section) {
             out.push('\n');
             for line in wrap(&key.full_help(), 110) {
-                push(&mut out, format_args!("# {line}\n"));
+                let _ = writeln!(out, "# {line}");
             }
             let (value, origin) = effective.get(key.name);
-            push(&mut out, format_args!("# Default: {}. Set by: {origin}.\n", key.default.unwrap_or("not set")));
-            push(&mut out, format_args!("{}\n", assignment(key, value)));
+            let _ = writeln!(out, "# Default: {}. Set by: {origin}.", key.default.unwrap_or("not set"));
+            let _ = writeln!(out, "{}", assignment(key, value));
         }
     }
     out
@@ -60,13 +61,13 @@ pub fn reference() -> String {
          the origin of each value; its output is a valid configuration file.\n",
     );
     for (section, title) in SECTIONS {
-        push(&mut out, format_args!("\n## {title}: `{section}`\n\n"));
+        let _ = writeln!(out, "\n## {title}: `{section}`\n");
         out.push_str("| key | default | value | meaning |\n|---|---|---|---|\n");
         for key in keys().filter(|key| key.parts().0 == *section) {
             let default = key.default.map_or("not set".to_owned(), |text| format!("`{text}`"));
             let (allowed, help) = (key.kind.allowed(), key.help);
             let names = format!("`{}`<br>`{}`", key.name, key.variable());
-            push(&mut out, format_args!("| {names} | {default} | {allowed} | {help} |\n"));
+            let _ = writeln!(out, "| {names} | {default} | {allowed} | {help} |");
         }
     }
     out.push_str("\n## Other flags\n\n| flag | meaning |\n|---|---|\n");
@@ -77,14 +78,10 @@ pub fn reference() -> String {
             (_, None) => String::new(),
         };
         let help = help.replace(&format!("[env: {CONFIG_FILE}]"), &format!("Also `{CONFIG_FILE}`."));
-        push(&mut out, format_args!("| `--{name}{value}` | {help} |\n"));
+        let _ = writeln!(out, "| `--{name}{value}` | {help} |");
     }
-    push(&mut out, format_args!("\n## The defaults as a file\n\n```toml\n{}```\n", toml(&Layer::defaults())));
+    let _ = writeln!(out, "\n## The defaults as a file\n\n```toml\n{}```", toml(&Layer::defaults()));
     out
-}
-
-fn push(out: &mut String, text: std::fmt::Arguments<'_>) {
-    out.write_fmt(text).expect("writing to a String does not fail");
 }
 
 fn wrap(text: &str, width: usize) -> Vec<String> {

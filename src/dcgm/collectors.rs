@@ -4,12 +4,14 @@
 //! no name is in a list twice.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, Read as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use super::fields::{self, Field, LABEL, Naming, Read};
+use anyhow::anyhow;
+
+use super::fields::{self, Field, LABEL, Read};
+use crate::config::DcgmNames;
 use crate::metrics::Kind;
+use crate::regular_file;
 use crate::text::quoted;
 
 /// The longest file that is read, in bytes.
@@ -21,27 +23,6 @@ const PREVIEW: usize = 40;
 /// What the value of an entry may be.
 const TYPES: [(&str, Option<Kind>); 3] =
     [("gauge", Some(Kind::Gauge)), ("counter", Some(Kind::Counter)), ("label", None)];
-
-/// Why a collectors file cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// It cannot be read.
-    #[error("dcgm.collectors-file: {} cannot be read ({cause}); name a readable CSV file, or unset the key to serve the default fields", path.display())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        cause: io::Error,
-    },
-    /// A line is invalid.
-    #[error("dcgm.collectors-file: {}, {problem}", path.display())]
-    Invalid {
-        /// The file.
-        path: PathBuf,
-        /// The line, and what is wrong with it.
-        problem: Problem,
-    },
-}
 
 /// What is wrong with a line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -76,7 +57,7 @@ pub struct Collectors {
 
 impl Collectors {
     /// The fields that dcgm-exporter serves by default, with the names of a naming.
-    pub fn by_default(naming: Naming) -> Self {
+    pub fn by_default(naming: DcgmNames) -> Self {
         let numbers = fields::listed().map(|(field, kind, help)| Column {
             name: naming.of(field).to_owned(),
             kind: Some(kind),
@@ -96,11 +77,13 @@ impl Collectors {
     ///
     /// # Errors
     /// When the file cannot be read, is longer than [`LONGEST_FILE`], or has an invalid line.
-    pub fn from_file(path: &Path) -> Result<Self, Error> {
-        let unreadable = |cause| Error::Unreadable { path: path.to_owned(), cause };
-        let text = read(path).map_err(unreadable)?;
-        let invalid = |problem| Error::Invalid { path: path.to_owned(), problem };
-        parse(&text).map_err(invalid)
+    pub fn from_file(path: &Path) -> anyhow::Result<Self> {
+        let (key, file) = ("dcgm.collectors-file", path.display());
+        let text = regular_file::read(path, LONGEST_FILE).map_err(|cause| {
+            let advice = "name a readable CSV file, or unset the key to serve the default fields";
+            anyhow!("{key}: {file} cannot be read ({cause}); {advice}")
+        })?;
+        parse(&text).map_err(|problem| anyhow!("{key}: {file}, {problem}"))
     }
 
     /// The names that are not served, each with the reason, in the order of the file.
@@ -127,19 +110,6 @@ impl Collectors {
     pub fn is_empty(&self) -> bool {
         self.columns.iter().all(|column| column.kind.is_none())
     }
-}
-
-fn read(path: &Path) -> io::Result<Vec<u8>> {
-    // Opening a pipe would wait for its writer.
-    if !std::fs::metadata(path)?.is_file() {
-        return Err(io::Error::other("it is not a file"));
-    }
-    let mut text = Vec::new();
-    File::open(path)?.take(LONGEST_FILE + 1).read_to_end(&mut text)?;
-    if text.len() as u64 > LONGEST_FILE {
-        return Err(io::Error::other("it is longer than 1 MiB"));
-    }
-    Ok(text)
 }
 
 /// Reads a list: one field a line with its name, its type and its help, separated by commas. A line that begins with `#`

@@ -4,8 +4,9 @@
 //! GPU itself has only the fields that the snapshot does not hold for an instance.
 
 use super::collectors::Column;
-use super::fields::{Field, Level, Naming, Read, Reading, Share, mib, percent};
+use super::fields::{Field, Level, Read, Reading, Share, mib, percent};
 use super::holders::{self, Holder, Use};
+use crate::config::DcgmNames;
 use crate::metrics::{GpuView, Labels, Parts, Settings};
 use crate::snapshot::MigDevice;
 
@@ -15,7 +16,7 @@ pub(super) struct Format<'f> {
     /// When a value is too old, and which processes the exporter sees.
     pub(super) metrics: &'f Settings,
     /// The names of labels.
-    pub(super) naming: Naming,
+    pub(super) naming: DcgmNames,
     /// The machine's name.
     pub(super) hostname: Option<&'f str>,
     /// The fields that are served, of which some are labels.

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicUsize;
 
 use super::collectors::Collectors;
 use super::devices::{self, Format};
-use super::fields::Naming;
+use crate::config::DcgmNames;
 use crate::metrics::{self, Exposition, Parts, Scrape, Scraped};
 use crate::snapshot::Snapshot;
 
@@ -15,7 +15,7 @@ use crate::snapshot::Snapshot;
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The names of labels.
-    pub naming: Naming,
+    pub naming: DcgmNames,
     /// The fields to serve.
     pub collectors: Collectors,
     /// Whether each container that shares a GPU has series of its own.

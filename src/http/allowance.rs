@@ -6,7 +6,7 @@ use super::origin::Origin;
 use super::pool::ConnectionPool;
 use super::shares::{Load, Share};
 
-/// How a request was admitted. The handlers find it in the request's extensions.
+/// How a request was admitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Admission {
     /// The guard requires neither a password nor a certificate.
@@ -20,11 +20,12 @@ pub(super) enum Admission {
 pub(super) struct Allowance {
     pool: Arc<ConnectionPool>,
     origin: Origin,
+    pub(super) admission: Admission,
 }
 
 impl Allowance {
-    pub(super) fn new(pool: Arc<ConnectionPool>, origin: Origin) -> Self {
-        Self { pool, origin }
+    pub(super) fn new(pool: Arc<ConnectionPool>, origin: Origin, admission: Admission) -> Self {
+        Self { pool, origin, admission }
     }
 
     /// A writer for a long response whose source keeps `bytes` bytes in use; `None` if there is none in time.

@@ -299,11 +299,11 @@ fn write_reports(reports: &[Arc<JobReport>], out: &mut Chunks) -> io::Result<()>
 /// incidents.
 async fn request_incident(
     State(state): State<Arc<HttpState>>,
-    Extension(admission): Extension<Admission>,
+    Extension(allowance): Extension<Allowance>,
     headers: HeaderMap,
 ) -> Answer {
     let recorder = recorder(&state)?;
-    if admission == Admission::Open {
+    if allowance.admission == Admission::Open {
         let why = "only a client that has to authenticate can request an incident: configure users or client certificates \
                    in web.config-file";
         return Err(Problem(StatusCode::FORBIDDEN, why.to_owned()));

@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::connection::{Connection, Stage};
-use super::limits::Limits;
 use super::origin::Origin;
 use super::shares::{Load, Share, Shares};
+use crate::config::Limits;
 
 /// The bytes of memory that all responses in progress may use together, unless a test sets another limit.
 pub(super) const MAX_BYTES: usize = 32 << 20;
@@ -177,7 +177,8 @@ impl ConnectionPool {
 
     /// The earliest time at which a stage that begins now can become overdue.
     pub(super) fn earliest_deadline(&self, now: Instant) -> Instant {
-        now + self.limits.shortest_timeout()
+        let Limits { read_timeout, write_timeout, idle_timeout, .. } = self.limits;
+        now + read_timeout.min(write_timeout).min(idle_timeout)
     }
 }
 

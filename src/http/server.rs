@@ -33,13 +33,13 @@ use web_config::{Guard, Refusal};
 use super::allowance::{Admission, Allowance};
 use super::connection::Connection;
 use super::health::is_probe;
-use super::limits::Limits;
 use super::listener::Listener;
 use super::origin::Origin;
 use super::pool::{ConnectionPool, RESPONSE};
 use super::request::{MAX_HEAD_BYTES, has_body, head_bytes, host_problem, is_for};
 use super::response::{overloaded, refused, text, whole};
 use super::stream::{Stream, TrackedBody, TrackedStream};
+use crate::config::Limits;
 use crate::faults::{Faults, Reason, Source};
 use crate::unix_socket::ACCEPT_RETRY_PAUSE;
 
@@ -58,7 +58,7 @@ enum Transport {
 }
 
 /// A web server: any number of listeners for the same pages, within the same limits.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Server {
     router: Router,
     guard: Arc<Guard>,
@@ -76,25 +76,19 @@ impl Server {
 
     /// The same server for requests that address one of these names, in lower case and without ports. None: any name.
     pub fn for_hosts(self: &Arc<Self>, hosts: Vec<String>) -> Arc<Self> {
-        Arc::new(Self { hosts: hosts.into(), ..self.parts() })
+        Arc::new(Self { hosts: hosts.into(), ..(**self).clone() })
     }
 
     /// A server for another router, with the same guard and names, and within the same limits: both together have no more
     /// connections and responses in progress than one alone may have.
     pub fn beside(self: &Arc<Self>, router: Router) -> Arc<Self> {
-        Arc::new(Self { router, ..self.parts() })
+        Arc::new(Self { router, ..(**self).clone() })
     }
 
     /// How many responses are in progress. For tests.
     #[doc(hidden)]
     pub fn responses(&self) -> usize {
         self.pool.responses()
-    }
-
-    fn parts(&self) -> Self {
-        let Self { router, guard, pool, faults, hosts } = self;
-        let (router, guard, pool) = (router.clone(), guard.clone(), pool.clone());
-        Self { router, guard, pool, faults: faults.clone(), hosts: hosts.clone() }
     }
 
     /// Serves until `shutdown` is ready, then gives the responses in progress a short time to finish.
@@ -288,8 +282,7 @@ impl Server {
         };
         connection.hold(share);
         let admission = if self.guard.demands_credentials() { Admission::Authenticated } else { Admission::Open };
-        let allowance = Allowance::new(self.pool.clone(), origin);
-        request.extensions_mut().insert(admission);
+        let allowance = Allowance::new(self.pool.clone(), origin, admission);
         request.extensions_mut().insert(allowance.clone());
         // Rendering takes milliseconds: a client that sends requests without a pause waits
         // behind the others each time.

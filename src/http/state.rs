@@ -43,16 +43,6 @@ impl HttpState {
         Self { metrics, snapshot, faults, telemetry_path, started, alive_within, recorder, host, sights }
     }
 
-    /// The state with a recorder.
-    pub fn with_recorder(self, recorder: Option<Arc<Recorder>>) -> Self {
-        Self { recorder, ..self }
-    }
-
-    /// The state with the machine's name, and with what a demo shows.
-    pub fn with_page(self, host: Option<String>, sights: Vec<&'static str>) -> Self {
-        Self { host, sights, ..self }
-    }
-
     /// Why the exporter is not alive, as `/healthz` reports it; `None` while it is.
     pub fn unhealthy(&self) -> Option<String> {
         health::unhealthy(&self.snapshot.vitals, self.started.elapsed(), self.alive_within)

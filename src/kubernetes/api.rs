@@ -17,8 +17,43 @@ mod follower;
 pub(crate) mod list_watch;
 mod pause;
 pub(crate) mod pod;
-mod settings;
-mod token;
+
+use std::path::PathBuf;
+use std::time::Duration;
 
 pub use follower::follow;
-pub use settings::{LIST_AGAIN, Server, Settings};
+
+/// The default of [`Settings::list_again`]. A watch gives no indication that it has lost events. After the server's
+/// store is restored from a backup, versions count up from a lower number, and a watch that starts at a higher one is
+/// silent until that number is reached. A list does not depend on versions.
+pub const LIST_AGAIN: Duration = Duration::from_secs(600);
+
+/// What to follow.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// Where the API server is.
+    pub server: Server,
+    /// This node's name: only its pods are requested.
+    pub node: String,
+    /// The time limit for a response to begin, including connecting, and also for receiving a whole list.
+    pub timeout: Duration,
+    /// The time after which all pods are listed again, minus a random part of up to half. Default: [`LIST_AGAIN`].
+    pub list_again: Duration,
+}
+
+/// Where the API server is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Server {
+    /// As given by the service account of the exporter's own pod.
+    InCluster,
+    /// At a configured address.
+    At {
+        /// `https://host:port`, or `http://` for a proxy on this machine.
+        url: String,
+        /// A file with a bearer token, read again for every request.
+        token_file: Option<PathBuf>,
+        /// A PEM file with the certificates to trust instead of the system's. If it is `None`, the system's
+        /// certificates are trusted; if the system has none, no server is trusted.
+        ca_file: Option<PathBuf>,
+    },
+}

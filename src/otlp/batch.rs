@@ -20,7 +20,7 @@ use super::encoding::{Writer, attribute};
 use super::gpus::Gpus;
 use super::ledger::Ledger;
 use super::origin::Origin;
-use super::settings::Names;
+use crate::config::OtlpNames;
 use crate::metrics::{Family, Metrics, Parts, PointSink, pairs};
 
 /// A push that is ready to be sent.
@@ -31,7 +31,7 @@ pub(super) struct Batch {
 
 /// What a collection needs to know.
 pub(super) struct Order<'a> {
-    pub(super) names: Names,
+    pub(super) names: OtlpNames,
     pub(super) gzip: bool,
     pub(super) resource: &'a Resource,
     pub(super) time: SystemTime,
@@ -56,7 +56,7 @@ pub(super) fn nanos(time: SystemTime) -> u64 {
 
 struct Collector<'a> {
     time: u64,
-    names: Names,
+    names: OtlpNames,
     gpus: Gpus,
     ledger: &'a mut Ledger,
     writer: Writer,
@@ -192,8 +192,8 @@ impl<'a> Collector<'a> {
 
     fn add(&mut self, labels: &str, value: f64, since: Option<u64>) {
         let Some((family, rule)) = self.family else { return };
-        let named = rule.filter(|_| self.names != Names::Scrape);
-        if named.is_none() || self.names == Names::Both {
+        let named = rule.filter(|_| self.names != OtlpNames::Scrape);
+        if named.is_none() || self.names == OtlpNames::Both {
             let point = self.seen(Origin::Family(family), labels, value, since);
             self.numbers.push(point);
         }

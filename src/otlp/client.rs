@@ -12,8 +12,8 @@ use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceResp
 use prost::Message;
 
 use super::error::Error;
-use super::headers;
 use super::settings::Settings;
+use super::{headers, resource};
 use crate::client::{self, Body, Connection, Secrets, Tls, retry_after, whole};
 use crate::server_url::ServerUrl;
 
@@ -66,6 +66,16 @@ impl Access {
 pub(super) fn url(endpoint: &str) -> Result<ServerUrl, Error> {
     let url = ServerUrl::parse(endpoint, "http://localhost:4318", "otlp.headers-file").map_err(Error::Url)?;
     url.below(PATH).map_err(|error| Error::Url(format!("is not a URL: {error}")))
+}
+
+/// Checks the endpoint, the headers, the certificates and the attributes. Nothing is sent.
+///
+/// # Errors
+/// When one of them cannot be used.
+pub fn check(settings: &Settings) -> Result<(), Error> {
+    url(&settings.endpoint)?;
+    resource::read(settings, false)?;
+    Access::read(settings).map(drop)
 }
 
 /// How many of the points were rejected according to the receiver, whose number may be any.

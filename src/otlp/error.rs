@@ -3,8 +3,6 @@
 use std::error::Error as StdError;
 use std::time::Duration;
 
-use hyper::StatusCode;
-
 use crate::client;
 use crate::faults::Reason;
 
@@ -164,13 +162,7 @@ impl Error {
 }
 
 fn is_retryable(code: u16) -> bool {
-    let retryable = [
-        StatusCode::TOO_MANY_REQUESTS,
-        StatusCode::BAD_GATEWAY,
-        StatusCode::SERVICE_UNAVAILABLE,
-        StatusCode::GATEWAY_TIMEOUT,
-    ];
-    retryable.iter().any(|status| status.as_u16() == code)
+    matches!(code, 429 | 502 | 503 | 504)
 }
 
 #[cfg(test)]

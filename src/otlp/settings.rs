@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
+use crate::config::OtlpNames;
+
 /// Where and how to push.
 #[derive(Clone)]
 pub struct Settings {
@@ -21,7 +23,7 @@ pub struct Settings {
     /// A PEM file with the certificates to trust instead of the system's.
     pub ca_file: Option<PathBuf>,
     /// Which names the metrics have.
-    pub names: Names,
+    pub names: OtlpNames,
     /// The attributes that are known about the exporter and its machine.
     pub resource: Vec<(&'static str, String)>,
     /// The value of `OTEL_RESOURCE_ATTRIBUTES`: attributes in addition to `resource`, which it overrides.
@@ -30,17 +32,6 @@ pub struct Settings {
     pub service_name: Option<String>,
     /// When the exporter began to count.
     pub started: SystemTime,
-}
-
-/// Which names the metrics have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Names {
-    /// Those of a scrape, and those of the semantic conventions where they name the value.
-    Both,
-    /// Those of a scrape.
-    Scrape,
-    /// Those of the semantic conventions where they name the value, and otherwise those of a scrape.
-    SemanticConventions,
 }
 
 #[cfg(test)]
@@ -55,7 +46,7 @@ impl Settings {
             headers_file: None,
             headers: None,
             ca_file: None,
-            names: Names::Both,
+            names: OtlpNames::Both,
             resource: Vec::new(),
             resource_attributes: None,
             service_name: None,

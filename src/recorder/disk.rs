@@ -14,6 +14,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 
+use anyhow::{Error, anyhow};
+
 use crate::faults::{Faults, Reason, Source};
 
 /// Something that is written.
@@ -37,34 +39,10 @@ pub(super) struct DiskWriter<T> {
     thread: JoinHandle<()>,
 }
 
-/// Why something was not written.
-#[derive(Debug, thiserror::Error)]
-enum Lost {
-    #[error("the {title} could not be written to {}; check {key} and its free space", folder.display())]
-    Unwritten {
-        title: String,
-        folder: PathBuf,
-        key: &'static str,
-        #[source]
-        cause: io::Error,
-    },
-    #[error("the {title} was not written: {waiting} others are waiting for the disk")]
-    Slow { title: String, waiting: usize },
-}
-
-/// What earlier runs wrote is missing.
-#[derive(Debug, thiserror::Error)]
-#[error("the {title} of earlier runs in {} could not be read", folder.display())]
-struct Unread<'a> {
-    title: &'static str,
-    folder: &'a Path,
-    #[source]
-    cause: io::Error,
-}
-
 /// Counts that what earlier runs wrote to a folder cannot be read. Returns nothing of it. `title` says what it is.
 pub(super) fn unread<E>(title: &'static str, folder: &Path, cause: io::Error, faults: &Faults) -> Vec<E> {
-    faults.raise(Source::Recorder, Reason::Unreadable, None, &Unread { title, folder, cause });
+    let unread = format!("the {title} of earlier runs in {} could not be read", folder.display());
+    faults.raise(Source::Recorder, Reason::Unreadable, None, &*Error::new(cause).context(unread));
     Vec::new()
 }
 
@@ -83,8 +61,9 @@ impl<T: Writable> DiskWriter<T> {
         let work = move || {
             while let Ok(item) = waiting.recv() {
                 if let Err(cause) = write(&item) {
-                    let lost = Lost::Unwritten { title: item.title(), folder: folder.clone(), key: T::KEY, cause };
-                    counted.raise(Source::Recorder, Reason::Unwritable, None, &lost);
+                    let (title, folder, key) = (item.title(), folder.display(), T::KEY);
+                    let lost = format!("the {title} could not be written to {folder}; check {key} and its free space");
+                    counted.raise(Source::Recorder, Reason::Unwritable, None, &*Error::new(cause).context(lost));
                 }
             }
         };
@@ -95,8 +74,9 @@ impl<T: Writable> DiskWriter<T> {
     /// Passes an item to the thread. Never waits: if too many are waiting, this one is lost.
     pub(super) fn write(&self, item: &Arc<T>) {
         if let Err(TrySendError::Full(item) | TrySendError::Disconnected(item)) = self.queue.try_send(item.clone()) {
-            let lost = Lost::Slow { title: item.title(), waiting: T::WAITING };
-            self.faults.raise(Source::Recorder, Reason::Overloaded, None, &lost);
+            let (title, waiting) = (item.title(), T::WAITING);
+            let lost = anyhow!("the {title} was not written: {waiting} others are waiting for the disk");
+            self.faults.raise(Source::Recorder, Reason::Overloaded, None, &*lost);
         }
     }
 

@@ -1,8 +1,5 @@
 //! The running recorder: its thread, and the requests that it serves.
 
-mod answer;
-
-use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,17 +8,12 @@ use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
 
-pub use self::answer::History;
 use super::disk::DiskWriter;
 use super::disk::report_file::{self, ReportFileSettings};
 use super::disk::store::{self, StoreSettings};
-use super::history::answers::{self, HistoryQuery};
+use super::history::answers::{self, Drawn, Plan};
 use super::history::ended_log::EndedLog;
-use super::history::event::Event;
-use super::history::exit_status::ExitWatch;
-use super::history::incident::Incident;
-use super::history::series::{Micros, SECOND};
-use super::history::visits::Visits;
+use super::history::{Event, HistoryHead, HistoryQuery, HistorySeries, Incident, Micros, SECOND, Visits};
 use super::incidents::{Incidents, Moment};
 use super::jobs::{JobReport, Jobs, ReportSettings};
 use super::ledger::Ledger;
@@ -30,10 +22,6 @@ use crate::snapshot::{RecorderPart, Snapshot};
 
 /// How often the recorder collects what the lanes passed on. The feed has room for the samples of two periods.
 pub const PERIOD: Duration = Duration::from_millis(250);
-/// How often old entries are dropped.
-const AGE_EVERY: Micros = SECOND;
-/// How long the recorder keeps checking how a process ended, because the parent may be slow to wait for the process.
-const EXIT_WITHIN: Micros = 10 * SECOND;
 /// How long the log line of a process that ended waits for its exit status.
 const LOGGED_WITHIN: Micros = SECOND;
 /// The maximum number of reports from earlier runs that are read at startup.
@@ -166,7 +154,8 @@ impl Recorder {
     /// The latest reports about a job and a workload, at most `limit` of them, newest first; `None` accepts any.
     /// Reports that are not final come first.
     pub fn reports(&self, job: Option<&str>, workload: Option<&str>, limit: usize) -> Vec<Arc<JobReport>> {
-        self.shared.ledger.lock().reports(job, workload, limit)
+        let ledger = self.shared.ledger.lock();
+        ledger.jobs().latest(job, workload, limit, ledger.now())
     }
 
     /// Records an incident now, for the fullest GPU. Returns `None` if there is no GPU.
@@ -183,65 +172,41 @@ impl Recorder {
     }
 }
 
-/// The state that only the thread uses.
-#[derive(Debug, Default)]
-struct Work {
-    log: EndedLog,
-    exits: ExitWatch,
-    /// When old entries were last dropped.
-    aged: Micros,
-}
-
 impl Shared {
     fn run(&self) {
-        let mut work = Work::default();
+        let mut log = EndedLog::default();
         while !self.stopping.load(Ordering::Relaxed) {
-            let round = std::panic::AssertUnwindSafe(|| self.round(&mut work, LOGGED_WITHIN));
+            let round = std::panic::AssertUnwindSafe(|| self.round(&mut log, LOGGED_WITHIN));
             if std::panic::catch_unwind(round).is_err() {
                 let error = io::Error::other("the recorder panicked and continues with the next round");
                 self.faults.raise(Source::Recorder, Reason::Panicked, None, &error);
             }
             thread::park_timeout(PERIOD);
         }
-        self.round(&mut work, 0);
+        self.round(&mut log, 0);
         // Incidents in progress are written with what is known so far.
         let (reports, incidents) = self.ledger.lock().finish(self.simulated());
         self.write_reports(&reports);
         self.write_incidents(&incidents);
     }
 
-    /// Collects what the lanes passed on, records and completes incidents, and publishes what the metrics show.
-    /// `patience`: how long the log line of a process that ended waits for its exit status.
-    fn round(&self, work: &mut Work, patience: Micros) {
-        let feed = &self.snapshot.feed;
+    /// Does a round of the ledger, and logs, publishes and writes what it returns. `patience`: how long the log line of
+    /// a process that ended waits for its exit status.
+    fn round(&self, log: &mut EndedLog, patience: Micros) {
         let mut ledger = self.ledger.lock();
-        let now = ledger.now();
-        ledger.read(feed, now);
-        ledger.take_started().into_iter().for_each(|process| work.exits.begin(process));
-        ledger.add_exits(now.micros.saturating_sub(EXIT_WITHIN), |process| work.exits.exit(process));
-        ledger.resolve_failures(now);
-        ledger.compare_snapshot(&self.snapshot, now);
-        let round = ledger.record(now, self.simulated());
+        let round = ledger.round(&self.snapshot, self.memory_limit, patience);
         round.new.iter().for_each(|incident| announce(incident));
-        if now.micros.saturating_sub(work.aged) >= AGE_EVERY {
-            work.aged = now.micros;
-            let present: HashSet<_> = ledger.present(now.micros.saturating_sub(EXIT_WITHIN)).collect();
-            work.exits.retain(|process| present.contains(process));
-            ledger.age(now);
-        }
-        ledger.bound(now, self.memory_limit.saturating_sub(feed.bytes()));
-        if round.has_counted || work.aged == now.micros {
+        if round.is_news {
             self.publish(&ledger);
         }
-        let gone = ledger.take_gone(now.micros.saturating_sub(patience));
-        let reports = ledger.take_reports();
+        let now = ledger.now();
         drop(ledger);
         if self.log_ended {
-            work.log.write(&gone, now.micros);
+            log.write(&round.gone, now.micros);
         }
         self.write_incidents(&round.new);
         self.write_incidents(&round.changed);
-        self.write_reports(&reports);
+        self.write_reports(&round.reports);
     }
 
     fn write_reports(&self, reports: &[Arc<JobReport>]) {
@@ -259,7 +224,7 @@ impl Shared {
             bytes: (ledger.bytes() + feed.bytes()) as u64,
             dropped: ledger.dropped() + feed.dropped(),
             incidents: ledger.incidents().counts().collect(),
-            shortages: ledger.shortages(),
+            shortages: ledger.jobs().shortages(ledger.now()),
             counted_since: Some(self.started),
         }));
     }
@@ -285,4 +250,55 @@ fn announce(incident: &Incident) {
         mig_uuid = gpu.mig_uuid(),
         "incident: {summary}"
     );
+}
+
+/// The answer to a [`HistoryQuery`]: an iterator over its series. Each one is drawn when it is asked for, and the recorder
+/// is locked while one is drawn, but not between two of them.
+#[derive(Debug)]
+pub struct History {
+    shared: Arc<Shared>,
+    plan: Plan,
+    /// The beginning of the answer.
+    pub head: HistoryHead,
+    /// The number of series that were left out. Final after the last series: the recorder may drop some before they are
+    /// drawn.
+    pub more_series: usize,
+    /// The number of workloads among them.
+    pub more_workloads: usize,
+}
+
+impl History {
+    fn new(shared: Arc<Shared>, query: &HistoryQuery) -> Self {
+        let plan = {
+            let ledger = shared.ledger.lock();
+            answers::plan(ledger.histories(), query, ledger.now())
+        };
+        let (head, more_series, more_workloads) = (plan.head.clone(), plan.more_series, plan.more_workloads);
+        Self { shared, plan, head, more_series, more_workloads }
+    }
+
+    /// The bytes that the answer and one series in it use.
+    pub fn bytes(&self) -> usize {
+        const SERIES: usize = 256 << 10;
+        SERIES + self.plan.left.capacity() * size_of::<Drawn>()
+    }
+}
+
+impl Iterator for History {
+    type Item = HistorySeries;
+
+    fn next(&mut self) -> Option<HistorySeries> {
+        loop {
+            let next = self.plan.left.pop()?;
+            let drawn = {
+                let ledger = self.shared.ledger.lock();
+                answers::draw(ledger.histories(), &self.plan, &next, ledger.now())
+            };
+            if drawn.is_some() {
+                return drawn;
+            }
+            self.more_series += 1;
+            self.more_workloads += usize::from(next.is_workload());
+        }
+    }
 }

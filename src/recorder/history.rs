@@ -17,7 +17,6 @@ pub(super) mod ending;
 pub(super) mod event;
 pub(super) mod exit_status;
 pub(super) mod failures;
-pub(super) mod gone;
 pub(super) mod heap_use;
 pub(super) mod incident;
 mod list_times;
@@ -28,31 +27,40 @@ pub(super) mod process_history;
 pub(super) mod series;
 mod size;
 pub(super) mod state;
-pub(super) mod visits;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use self::clock::Now;
-use self::device_history::{Changed, DeviceHistory};
-use self::device_list::{DeviceKey, DeviceList, first_of_instance};
+pub use self::answers::{HistoryHead, HistoryQuery, HistorySeries, MigIdentity, SeriesKind, Visit, Visits};
+pub(super) use self::chart::chart;
+pub use self::chart::{Chart, ChartPoint};
+pub(super) use self::clock::{Clock, Now, time, unix};
+use self::device_history::Changed;
+pub(super) use self::device_history::DeviceHistory;
+pub(super) use self::device_list::DeviceKey;
+use self::device_list::{DeviceList, first_of_instance};
+use self::ended_log::Gone;
 use self::ending::AtLimit;
-use self::event::{EventKind, Events, Recorded};
-use self::exit_status::Exit;
+use self::event::Events;
+pub(super) use self::event::Recorded;
+pub use self::event::{Event, EventKind, Failure, ProcessRef};
+pub use self::exit_status::Exit;
+pub(super) use self::exit_status::ExitWatch;
 use self::failures::{Failures, Resolved};
-use self::gone::Gone;
-use self::incident::{Incident, IncidentGpu};
+pub(super) use self::heap_use::{HeapUse, allocation};
+pub use self::incident::{Between, Growth, Holder, Incident, IncidentGpu, IncidentMig, Kind, Peak, VERSION};
 use self::list_times::ListTimes;
-use self::process_history::ProcessHistory;
-use self::series::Micros;
+pub use self::peak::{PeakHolder, RecordedPeak};
+pub(super) use self::process_history::{Holding, ProcessHistory};
+pub(super) use self::series::{COARSE, FINE, Micros, SECOND};
 use crate::snapshot::{FailedAllocation, Gpu, GpuProcesses, MemorySample, MigDevice, NEARLY_FULL, ProcessId};
 
 /// A device whose memory use reaches this share of the allocatable memory is full.
 const FULL: f64 = NEARLY_FULL[2];
 
 /// The histories of all devices, and the events.
-#[derive(Debug)]
-pub(super) struct Histories {
+#[derive(Debug, Default)]
+pub(crate) struct Histories {
     /// The GPUs and GPU instances, in the order in which they were first seen.
     pub(super) devices: Vec<DeviceHistory>,
     events: Events,
@@ -69,18 +77,9 @@ pub(super) struct Histories {
 impl Histories {
     /// Histories that begin with the event that the exporter has started.
     pub(super) fn new() -> Self {
-        let mut events = Events::default();
-        events.add(Recorded { at: 0, gpu: None, mig: None, process: None, what: EventKind::ExporterStarted });
-        Self {
-            devices: Vec::new(),
-            events,
-            failures: Failures::default(),
-            started: Vec::new(),
-            gone: Vec::new(),
-            driver_up: None,
-            xids: HashMap::new(),
-            dropped: 0,
-        }
+        let mut histories = Self::default();
+        histories.events.add(Recorded::of_machine(0, EventKind::ExporterStarted));
+        histories
     }
 
     /// The events.
@@ -136,7 +135,8 @@ impl Histories {
         let reached = self.devices[index].sample(sample, at);
         for &ratio in reached.iter().filter(|_| was_known) {
             let mig_uuid = self.devices[index].mig_uuid().map(str::to_owned);
-            self.note(at, index, EventKind::Reached { ratio, used_bytes: sample.used.unwrap_or_default(), mig_uuid });
+            let used_bytes = sample.used.unwrap_or_default();
+            self.note(at, index, None, EventKind::Reached { ratio, used_bytes, mig_uuid });
         }
         reached.iter().any(|&ratio| ratio >= FULL).then(|| self.devices[index].key())
     }
@@ -175,7 +175,7 @@ impl Histories {
             let history = &self.devices[index].living[process];
             let (who, process) = (history.who(), history.id());
             self.started.push(process);
-            self.note_process(at, index, process, EventKind::ProcessStarted(who));
+            self.note(at, index, Some(process), EventKind::ProcessStarted(who));
         }
         (ended - changed.ended..ended).filter_map(|process| self.note_end(index, process, at, now)).collect()
     }
@@ -196,7 +196,7 @@ impl Histories {
         // If the process itself reported a failure, the failure describes the same end in more detail.
         let at_limit = ending::at_limit(device, process, at).filter(|_| !self.failures.is_recent(process, at));
         self.gone.extend(Gone::of(&self.devices, process, at, lived_seconds));
-        self.note_process(at, index, id, what);
+        self.note(at, index, Some(id), what);
         at_limit
     }
 
@@ -209,7 +209,7 @@ impl Histories {
     pub(super) fn resolve_failures(&mut self, now: Now) -> Vec<Resolved> {
         let resolved = self.failures.resolve(&self.devices, now.micros);
         for found in &resolved {
-            self.note_process(found.at, found.index, found.process, EventKind::OutOfMemory(found.failure.clone()));
+            self.note(found.at, found.index, Some(found.process), EventKind::OutOfMemory(found.failure.clone()));
         }
         resolved
     }
@@ -238,15 +238,8 @@ impl Histories {
         device.map(|device| device.gpu.clone())
     }
 
-    fn note(&mut self, at: Micros, index: usize, what: EventKind) {
-        self.add_event(at, index, None, what);
-    }
-
-    fn note_process(&mut self, at: Micros, index: usize, process: ProcessId, what: EventKind) {
-        self.add_event(at, index, Some(process), what);
-    }
-
-    fn add_event(&mut self, at: Micros, index: usize, process: Option<ProcessId>, what: EventKind) {
+    /// Records what happened on a device, and to which of its processes.
+    fn note(&mut self, at: Micros, index: usize, process: Option<ProcessId>, what: EventKind) {
         let DeviceHistory { gpu, mig, .. } = &self.devices[index];
         self.events.add(Recorded { at, gpu: Some((gpu.index, gpu.uuid.clone())), mig: mig.clone(), process, what });
     }

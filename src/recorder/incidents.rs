@@ -20,11 +20,7 @@ use self::freeze::{AFTER, freeze};
 use self::subject::Subject;
 use self::trigger::Trigger;
 use super::disk::retention::{Claim, Room, surplus};
-use super::history::Histories;
-use super::history::clock::Now;
-use super::history::device_list::DeviceKey;
-use super::history::incident::{Incident, IncidentGpu, Kind};
-use super::history::series::{Micros, SECOND};
+use super::history::{DeviceKey, Histories, Incident, IncidentGpu, Kind, Micros, Now, SECOND};
 use crate::snapshot::{IncidentCount, MigDevice};
 
 /// The maximum number of incidents that are kept in memory: of one device and kind, and in all.

@@ -7,7 +7,6 @@
 mod activity;
 mod budget_use;
 mod device_use;
-mod gpu_readings;
 mod job_report;
 mod kept;
 mod meter;
@@ -17,7 +16,6 @@ mod short_workloads;
 mod shortage;
 mod size;
 mod text;
-mod tracked;
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -25,15 +23,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::device_use::DeviceUse;
-use self::gpu_readings::GpuReadings;
 pub use self::job_report::{DeviceReport, ExitCount, JobReport, State};
 use self::kept::Kept;
-use self::meter::Meter;
+use self::meter::{GpuReadings, Meter};
 use self::open::Open;
 pub use self::text::text;
-use super::history::clock::{Clock, Now};
-use super::history::exit_status::Exit;
-use super::history::series::{Micros, SECOND};
+use super::history::{Clock, Exit, Micros, Now, SECOND};
 use crate::snapshot::{GpuProcesses, MemorySample, MigDevice, Process, ProcessId, Snapshot, Workload, longest_gap};
 
 /// The maximum number of reports that are being written.
@@ -55,7 +50,7 @@ pub struct ReportSettings {
 }
 
 /// The workloads that use a GPU, and the reports about those that have left.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Jobs {
     linger: Micros,
     gap: Micros,
@@ -75,14 +70,6 @@ pub(super) struct Jobs {
     dropped: u64,
 }
 
-impl Default for Jobs {
-    fn default() -> Self {
-        let second = Duration::from_secs(1);
-        let settings = ReportSettings { linger: 360 * second, list_interval: second, activity_interval: second };
-        Self::new(&settings, None)
-    }
-}
-
 impl Jobs {
     /// `node` is the machine's name.
     pub(super) fn new(settings: &ReportSettings, node: Option<String>) -> Self {
@@ -92,14 +79,17 @@ impl Jobs {
             gap: micros(longest_gap(settings.list_interval)),
             pause: (micros(settings.activity_interval).saturating_mul(PERIODS)).max(LEAST_PAUSE),
             node,
-            open: HashMap::new(),
             most_open: MAX_OPEN,
-            kept: Kept::default(),
-            complete: Vec::new(),
-            gpus: Vec::new(),
-            simulated: false,
-            dropped: 0,
+            ..Self::default()
         }
+    }
+
+    /// The jobs with the intervals of the default configuration.
+    #[cfg(test)]
+    pub(super) fn for_tests() -> Self {
+        let second = Duration::from_secs(1);
+        let settings = ReportSettings { linger: 360 * second, list_interval: second, activity_interval: second };
+        Self::new(&settings, None)
     }
 
     /// Adds the reports from an earlier run, oldest first.
@@ -109,7 +99,7 @@ impl Jobs {
 
     /// Accepts a sample of a GPU or MIG device.
     pub(super) fn sample(&mut self, sample: &MemorySample, at: Micros) {
-        let index = gpu_readings::position(&mut self.gpus, &sample.gpu);
+        let index = meter::position(&mut self.gpus, &sample.gpu);
         let uuid = |meter: &Meter| meter.mig.as_ref().map(|device| device.uuid.clone());
         let meters = &mut self.gpus[index].meters;
         let wanted = sample.mig.as_ref().map(|device| device.uuid.clone());
@@ -123,7 +113,7 @@ impl Jobs {
 
     /// Accepts a list of a GPU, which was read at `at`.
     pub(super) fn list(&mut self, list: &GpuProcesses, at: Micros, clock: Clock, now: Now) {
-        let (gap, index) = (self.gap, gpu_readings::position(&mut self.gpus, &list.gpu));
+        let (gap, index) = (self.gap, meter::position(&mut self.gpus, &list.gpu));
         let gpu = &mut self.gpus[index];
         let before = gpu.listed.replace(at);
         gpu.meters.iter_mut().for_each(|meter| meter.advance(at));
@@ -204,7 +194,7 @@ impl Jobs {
             for device in open.devices.iter_mut().filter(|device| device.index == index && device.is_present) {
                 is_here = true;
                 if device.is_listed {
-                    device.see_activity(pause, gap);
+                    device.activity.see(device.seen, device.at, pause, gap);
                 } else if cuts_workloads && !has_entry(&open.workload, device) {
                     device.lose_sight();
                 } else {

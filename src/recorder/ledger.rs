@@ -9,19 +9,20 @@ mod size;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use super::history::Histories;
-use super::history::clock::{Clock, Now};
+use super::history::ended_log::Gone;
 use super::history::ending::AtLimit;
-use super::history::exit_status::Exit;
 use super::history::failures::Resolved;
-use super::history::gone::Gone;
-use super::history::incident::{Incident, Kind};
-use super::history::series::Micros;
 use super::history::state::Alarms;
+use super::history::{Clock, ExitWatch, Histories, Incident, Kind, Micros, Now, SECOND};
 use super::incidents::trigger::Trigger;
 use super::incidents::{Incidents, Moment};
 use super::jobs::{JobReport, Jobs};
-use crate::snapshot::{FailedAllocation, Feed, GpuProcesses, MemorySample, ProcessId, Snapshot, WorkloadShortage};
+use crate::snapshot::{FailedAllocation, Feed, GpuProcesses, MemorySample, Snapshot};
+
+/// How often old entries are dropped.
+const AGE_EVERY: Micros = SECOND;
+/// How long the recorder keeps checking how a process ended, because the parent may be slow to wait for the process.
+const EXIT_WITHIN: Micros = 10 * SECOND;
 
 /// The memory of the recorder.
 #[derive(Debug)]
@@ -32,23 +33,32 @@ pub(super) struct Ledger {
     jobs: Jobs,
     /// The moments of this round whose incidents have not been recorded yet.
     triggers: Vec<Trigger>,
+    exits: ExitWatch,
+    /// When old entries were last dropped.
+    aged: Micros,
 }
 
-/// The outcome of the moments of a round.
+/// The outcome of a round.
 #[derive(Debug, Default)]
 pub(super) struct Round {
     /// The incidents that it began.
     pub(super) new: Vec<Arc<Incident>>,
     /// The incidents that it completed, and those whose repeats are to be written.
     pub(super) changed: Vec<Arc<Incident>>,
-    /// Whether there was a moment that counts: one of a new incident, or a repeat.
-    pub(super) has_counted: bool,
+    /// Whether what the metrics show may have changed: old entries were dropped, or there was a moment that counts, one
+    /// of a new incident or a repeat.
+    pub(super) is_news: bool,
+    /// The processes to be logged: those whose exit is known, and those that ended some time ago.
+    pub(super) gone: Vec<Gone>,
+    /// The reports that were completed, for the file.
+    pub(super) reports: Vec<Arc<JobReport>>,
 }
 
 impl Ledger {
     /// A ledger whose clock starts at the given moment. `incidents` and `jobs` are those that earlier runs left.
     pub(super) fn new(start: Instant, incidents: Incidents, jobs: Jobs) -> Self {
-        Self { clock: Clock::starting(start), histories: Histories::new(), incidents, jobs, triggers: Vec::new() }
+        let (clock, histories) = (Clock::starting(start), Histories::new());
+        Self { clock, histories, incidents, jobs, triggers: Vec::new(), exits: ExitWatch::default(), aged: 0 }
     }
 
     /// The histories and the events.
@@ -61,18 +71,32 @@ impl Ledger {
         &self.incidents
     }
 
-    /// The latest reports about a job and a workload, as [`Jobs::latest`] returns them.
-    pub(super) fn reports(&self, job: Option<&str>, workload: Option<&str>, limit: usize) -> Vec<Arc<JobReport>> {
-        self.jobs.latest(job, workload, limit, self.now())
+    /// The jobs.
+    pub(super) fn jobs(&self) -> &Jobs {
+        &self.jobs
     }
 
-    /// The workloads that were short of memory, on each device.
-    pub(super) fn shortages(&self) -> Vec<WorkloadShortage> {
-        self.jobs.shortages(self.now())
+    /// Collects what the lanes passed on, records and completes incidents, and gives up as much as is needed for the rest
+    /// to use at most `limit` bytes. `patience`: how long a process that ended waits for its exit status.
+    pub(super) fn round(&mut self, snapshot: &Snapshot, limit: usize, patience: Micros) -> Round {
+        let now = self.now();
+        self.read(&snapshot.feed, now);
+        self.watch_exits(now);
+        self.resolve_failures(now);
+        self.compare_snapshot(snapshot, now);
+        let mut round = self.record(now, snapshot.driver.load().simulated);
+        if now.micros.saturating_sub(self.aged) >= AGE_EVERY {
+            (self.aged, round.is_news) = (now.micros, true);
+            self.age(now);
+        }
+        self.bound(now, limit.saturating_sub(snapshot.feed.bytes()));
+        round.gone = self.histories.take_gone(now.micros.saturating_sub(patience));
+        round.reports = self.jobs.take_complete();
+        round
     }
 
     /// Takes every entry of the feed.
-    pub(super) fn read(&mut self, feed: &Feed, now: Now) {
+    fn read(&mut self, feed: &Feed, now: Now) {
         // Taken before the samples, so that every sample from before a list is known when the list is recorded.
         let lists: Vec<_> = std::iter::from_fn(|| feed.next_list()).collect();
         // Failures come first, so that when the lists show the end of a process, its failure is already known.
@@ -113,7 +137,7 @@ impl Ledger {
 
     /// Records the failed allocations of processes that the driver lists. Failures of one process within a few seconds
     /// share one incident.
-    pub(super) fn resolve_failures(&mut self, now: Now) {
+    fn resolve_failures(&mut self, now: Now) {
         for Resolved { at, gpu, device, holding, failure, is_new, .. } in self.histories.resolve_failures(now) {
             self.jobs.fail(&gpu, &failure, at);
             if is_new {
@@ -124,7 +148,7 @@ impl Ledger {
     }
 
     /// Compares the snapshot with the last known state of the driver, the GPUs, their errors and the allocators.
-    pub(super) fn compare_snapshot(&mut self, snapshot: &Snapshot, now: Now) {
+    fn compare_snapshot(&mut self, snapshot: &Snapshot, now: Now) {
         self.jobs.compare_snapshot(snapshot, now.micros);
         let Alarms { lost, memory_xids } = self.histories.compare_snapshot(snapshot, now);
         let lost = lost.into_iter().map(|device| Trigger::of_device(Kind::GpuLost, now.micros, device));
@@ -136,11 +160,11 @@ impl Ledger {
     }
 
     /// Records the incidents of the moments that this round found, and completes those whose ten seconds have passed.
-    pub(super) fn record(&mut self, now: Now, simulated: bool) -> Round {
+    fn record(&mut self, now: Now, simulated: bool) -> Round {
         let mut round = Round::default();
-        for trigger in self.take_triggers() {
+        for trigger in std::mem::take(&mut self.triggers) {
             let moment = self.incidents.record(trigger, &self.histories, now, simulated);
-            round.has_counted |= matches!(moment, Some(Moment::New(_) | Moment::Repeat));
+            round.is_news |= matches!(moment, Some(Moment::New(_) | Moment::Repeat));
             if let Some(Moment::New(incident)) = moment {
                 self.note_incident(&incident, now);
                 round.new.push(incident);
@@ -153,17 +177,12 @@ impl Ledger {
     /// Records an incident now, for a client. Returns `None` if there is no GPU.
     pub(super) fn record_on_demand(&mut self, simulated: bool) -> Option<Moment> {
         let now = self.now();
-        let trigger = self.request(now.micros)?;
+        let trigger = Trigger::of_device(Kind::OnDemand, now.micros, self.histories.fullest()?);
         let moment = self.incidents.record(trigger, &self.histories, now, simulated)?;
         if let Moment::New(incident) = &moment {
             self.note_incident(incident, now);
         }
         Some(moment)
-    }
-
-    /// The moment that a client asks for, on the fullest device.
-    fn request(&self, at: Micros) -> Option<Trigger> {
-        Some(Trigger::of_device(Kind::OnDemand, at, self.histories.fullest()?))
     }
 
     /// Records that there was an incident.
@@ -174,35 +193,14 @@ impl Ledger {
         }
     }
 
-    /// The moments whose incidents have not been recorded yet.
-    fn take_triggers(&mut self) -> Vec<Trigger> {
-        std::mem::take(&mut self.triggers)
-    }
-
-    /// The processes that appeared since the last call.
-    pub(super) fn take_started(&mut self) -> Vec<ProcessId> {
-        self.histories.take_started()
-    }
-
-    /// The processes on the GPUs, and those that ended at `since` or later.
-    pub(super) fn present(&self, since: Micros) -> impl Iterator<Item = ProcessId> {
-        self.histories.present(since)
-    }
-
-    /// For each process that ended at `since` or later, records how it ended, if `exit` returns that.
-    pub(super) fn add_exits(&mut self, since: Micros, exit: impl Fn(ProcessId) -> Option<Exit>) {
-        self.jobs.add_exits(since, &exit);
-        self.histories.add_exits(since, &exit);
-    }
-
-    /// The processes to be logged: those whose exit is known, and those that ended before `since`.
-    pub(super) fn take_gone(&mut self, since: Micros) -> Vec<Gone> {
-        self.histories.take_gone(since)
-    }
-
-    /// The reports that have been completed since the last call, for the file.
-    pub(super) fn take_reports(&mut self) -> Vec<Arc<JobReport>> {
-        self.jobs.take_complete()
+    /// Watches the processes that appeared, and records how those ended that did so a moment ago.
+    fn watch_exits(&mut self, now: Now) {
+        let since = now.micros.saturating_sub(EXIT_WITHIN);
+        self.histories.take_started().into_iter().for_each(|process| self.exits.begin(process));
+        let Self { jobs, histories, exits, .. } = self;
+        let exit = |process| exits.exit(process);
+        jobs.add_exits(since, &exit);
+        histories.add_exits(since, &exit);
     }
 
     /// Ends what is in progress, because the exporter ends. Returns the reports and the incidents that are to be

@@ -22,8 +22,8 @@ app: slurm snapshot supervise
 demo: config nvml peaks snapshot
 http: config dcgm faults machine metrics recorder snapshot unix_socket
 machine: metrics recorder snapshot
-dcgm: metrics snapshot
-otlp: backoff blocking_read faults metrics snapshot supervise
+dcgm: config metrics snapshot
+otlp: backoff blocking_read config faults metrics snapshot supervise
 metrics: faults snapshot
 recorder: faults snapshot
 lanes: attribution backoff faults nvml peaks snapshot

@@ -406,7 +406,7 @@ fn hostile_files_are_refused() {
         format!("{text}a{}: &a{} [{}]\n", n + 1, n + 1, vec![format!("*a{n}"); 10].join(","))
     });
     for (name, text, why) in [
-        ("a.toml", vec![b'#'; 1024 * 1024 + 1], "larger than 1 MiB"),
+        ("a.toml", vec![b'#'; 1024 * 1024 + 1], "longer than 1048576 bytes"),
         ("a.toml", b"\x7fELF\x02\xff\xfe".to_vec(), "not UTF-8 text (byte 5)"),
         ("a.toml", b"a = \0".to_vec(), "cannot be parsed"),
         ("a.ini", b"[memory]".to_vec(), "must end in .toml, .yaml or .yml"),

@@ -116,7 +116,7 @@ fn the_page_calls_an_incident_as_its_text_does() {
 #[test]
 fn the_page_names_its_machine_and_what_a_demo_shows() {
     let server = Served::with("/metrics", |state| {
-        *state = state.clone().with_page(Some("node-<7>&".to_owned()), vec!["a <b>spike</b>"]);
+        (state.host, state.sights) = (Some("node-<7>&".to_owned()), vec!["a <b>spike</b>"]);
     });
     let page = server.get("/");
     let text = page.text();

@@ -6,14 +6,14 @@
 use std::fs::metadata;
 use std::path::Path;
 
+use anyhow::{Result, bail};
 use nix::unistd::{AccessFlags, access};
 
-use super::CheckError;
 use crate::config::{Config, ListenAddress};
 use crate::text::printable;
 
 /// The places that do not work at present, one line each.
-pub(super) fn check(config: &Config) -> Result<Vec<String>, CheckError> {
+pub(super) fn check(config: &Config) -> Result<Vec<String>> {
     let mut warnings = Vec::new();
     let recorder = &config.recorder;
     for (key, path) in [("recorder.path", &recorder.path), ("recorder.reports-path", &recorder.reports_path)] {
@@ -55,11 +55,14 @@ pub(super) fn check(config: &Config) -> Result<Vec<String>, CheckError> {
 }
 
 /// Checks a folder that the exporter writes to. `consequence` is what its absence costs.
-fn folder(key: &'static str, path: &Path, consequence: &str) -> Result<Option<String>, CheckError> {
+fn folder(key: &str, path: &Path, consequence: &str) -> Result<Option<String>> {
     let warning = |why: &str| Ok(Some(format!("{}: {consequence}", not_usable(key, path, why))));
     match metadata(path) {
         Err(error) => warning(&error.to_string()),
-        Ok(found) if !found.is_dir() => Err(CheckError::NoFolder { key, path: printable(&path.to_string_lossy()) }),
+        Ok(found) if !found.is_dir() => {
+            let path = printable(&path.to_string_lossy());
+            bail!("{key}: {path} is not a folder; name an existing folder that the exporter may write to")
+        }
         Ok(_) => match access(path, AccessFlags::W_OK | AccessFlags::X_OK) {
             Err(error) => warning(&format!("this user may not write to it ({})", error.desc())),
             Ok(()) => Ok(None),

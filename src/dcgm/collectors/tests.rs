@@ -74,11 +74,11 @@ fn only_a_file_of_bounded_length_is_read() {
     let error = |path: &Path| Collectors::from_file(path).unwrap_err().to_string();
     let missing = folder.path().join("missing.csv");
     assert!(error(&missing).contains("missing.csv cannot be read"), "{}", error(&missing));
-    assert!(error(folder.path()).contains("it is not a file"));
-    assert!(error(Path::new("/dev/zero")).contains("it is not a file"));
+    assert!(error(folder.path()).contains("it is not a regular file"));
+    assert!(error(Path::new("/dev/zero")).contains("it is not a regular file"));
     let long = folder.path().join("long.csv");
     std::fs::write(&long, vec![b'#'; LONGEST_FILE as usize + 1]).unwrap();
-    assert!(error(&long).contains("longer than 1 MiB"));
+    assert!(error(&long).contains("longer than 1048576 bytes"));
     let bad = folder.path().join("bad.csv");
     std::fs::write(&bad, "DCGM_FI_DEV_FB_FREE\n").unwrap();
     let said = error(&bad);
@@ -87,7 +87,7 @@ fn only_a_file_of_bounded_length_is_read() {
 
 #[test]
 fn the_default_list_has_one_label_and_a_help_for_each_family() {
-    let list = Collectors::by_default(Naming::Exporter48);
+    let list = Collectors::by_default(DcgmNames::Exporter48);
     assert_eq!(list.columns.iter().filter(|column| column.kind.is_none()).count(), 1);
     assert!(list.columns.iter().all(|column| column.kind.is_none() || !column.help.is_empty()));
 }

@@ -1,9 +1,10 @@
 //! The response when the metrics cannot be written.
 
-use super::super::limits::Limits;
+use super::super::allowance::Admission;
 use super::super::origin::Origin;
 use super::super::pool::ConnectionPool;
 use super::*;
+use crate::config::Limits;
 use crate::faults::Faults;
 use crate::metrics::Metrics;
 use crate::snapshot::Snapshot;
@@ -18,7 +19,7 @@ async fn an_exposition_that_cannot_be_built_is_an_error_and_a_fault() {
     let (max_requests, max_connections) = (1, 1);
     let (read_timeout, write_timeout, idle_timeout) = (second, second, second);
     let limits = Limits { max_requests, max_connections, read_timeout, write_timeout, idle_timeout };
-    let allowance = Extension(Allowance::new(ConnectionPool::new(limits), Origin::default()));
+    let allowance = Extension(Allowance::new(ConnectionPool::new(limits), Origin::default(), Admission::Open));
     let wanted = Wanted(Format::Text);
     let answer = scrape(State(Arc::new(state.clone())), Method::GET, allowance.clone(), wanted).await;
     assert_eq!(answer.status(), StatusCode::INTERNAL_SERVER_ERROR);

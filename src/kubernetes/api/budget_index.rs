@@ -7,7 +7,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::budgets::{Declarations, DeclaredPlace};
-use super::pod::Pod;
+use super::pod::{Pod, PodKey};
 use crate::faults::Reason;
 use crate::snapshot::{Budget, BudgetPlace, Budgets, PodContainer};
 use crate::text::printable;
@@ -17,50 +17,23 @@ const LIMIT: usize = 16_384;
 
 /// A pod's budgets cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum Problem {
-    /// A declaration cannot be read.
-    #[error("no budget for pod {}/{}: {what}", printable(namespace), printable(pod))]
-    Unreadable {
-        /// The pod's namespace.
-        namespace: String,
-        /// The pod's name.
-        pod: String,
-        /// What is wrong.
-        what: String,
-    },
-    /// There are too many budgets.
-    #[error(
-        "no budget for pod {}/{}: the pods of this node declare more than {LIMIT} budgets",
-        printable(namespace),
-        printable(pod)
-    )]
-    TooMany {
-        /// The pod's namespace.
-        namespace: String,
-        /// The pod's name.
-        pod: String,
-    },
-}
-
-impl Problem {
+#[error("no budget for pod {}/{}: {what}", printable(&pod.0), printable(&pod.1))]
+pub struct Problem {
+    pod: PodKey,
+    what: String,
     /// The reason under which the problem is counted.
-    pub fn reason(&self) -> Reason {
-        match self {
-            Self::Unreadable { .. } => Reason::Malformed,
-            Self::TooMany { .. } => Reason::TooManyKeys,
-        }
-    }
+    pub reason: Reason,
 }
 
 /// The budgets, by pod.
 #[derive(Debug, Default)]
 pub struct BudgetIndex {
     /// The pods that declare anything.
-    pods: HashMap<(String, String), Declarations>,
+    pods: HashMap<PodKey, Declarations>,
     /// The number of budgets, reservations and problems in `pods`.
     kept: usize,
     /// The pod that was last left out because of the limit, so that it is reported once.
-    left_out: Option<(String, String)>,
+    left_out: Option<PodKey>,
     /// Whether [`BudgetIndex::shown`] has changed since the last [`BudgetIndex::take_change`].
     changed: bool,
 }
@@ -71,47 +44,41 @@ impl BudgetIndex {
     pub fn replace(&mut self, pods: &[Pod]) -> Vec<Problem> {
         if !self.pods.is_empty() {
             let listed: HashSet<_> = pods.iter().filter_map(Pod::key).collect();
-            let absent = |(namespace, name): &&(String, String)| !listed.contains(&(namespace.as_str(), name.as_str()));
-            for key in self.pods.keys().filter(absent).cloned().collect::<Vec<_>>() {
-                self.set(key, Declarations::default());
-            }
+            let gone: Vec<_> = self.pods.keys().filter(|key| !listed.contains(*key)).cloned().collect();
+            gone.into_iter().for_each(|key| self.set(key, Declarations::default()));
         }
         pods.iter().flat_map(|pod| self.put(pod)).collect()
     }
 
     /// Records the present state of a pod. Returns what could not be read and was not returned before.
     pub fn put(&mut self, pod: &Pod) -> Vec<Problem> {
-        let Some((namespace, name)) = pod.key() else { return Vec::new() };
+        let Some(key) = pod.key() else { return Vec::new() };
         let declared = if pod.has_ended() { Declarations::default() } else { pod.declarations() };
         if declared.is_empty() && self.pods.is_empty() {
             return Vec::new();
         }
-        let key = (namespace.to_owned(), name.to_owned());
         let before = self.pods.get(&key);
         if before == Some(&declared) {
             return Vec::new();
         }
         if self.kept - before.map_or(0, weight) + weight(&declared) > LIMIT {
             self.set(key.clone(), Declarations::default());
-            let is_new = self.left_out.replace(key) != Some((namespace.to_owned(), name.to_owned()));
-            let (namespace, pod) = (namespace.to_owned(), name.to_owned());
-            return is_new.then_some(Problem::TooMany { namespace, pod }).into_iter().collect();
+            let is_new = self.left_out.replace(key.clone()).as_ref() != Some(&key);
+            let what = format!("the pods of this node declare more than {LIMIT} budgets");
+            return Vec::from_iter(is_new.then_some(Problem { pod: key, what, reason: Reason::TooManyKeys }));
         }
         let known = before.map_or(&[][..], |before| &before.problems);
-        let new = declared.problems.iter().filter(|what| !known.contains(what)).map(|what| Problem::Unreadable {
-            namespace: namespace.to_owned(),
-            pod: name.to_owned(),
-            what: what.clone(),
-        });
-        let new = new.collect();
+        let new = declared.problems.iter().filter(|what| !known.contains(what));
+        let problem = |what: &String| Problem { pod: key.clone(), what: what.clone(), reason: Reason::Malformed };
+        let new = new.map(problem).collect();
         self.set(key, declared);
         new
     }
 
     /// Records the deletion of a pod.
     pub fn remove(&mut self, pod: &Pod) {
-        if let Some((namespace, name)) = pod.key().filter(|_| !self.pods.is_empty()) {
-            self.set((namespace.to_owned(), name.to_owned()), Declarations::default());
+        if let Some(key) = pod.key().filter(|_| !self.pods.is_empty()) {
+            self.set(key, Declarations::default());
         }
     }
 
@@ -156,7 +123,7 @@ impl BudgetIndex {
         groups
     }
 
-    fn set(&mut self, key: (String, String), declared: Declarations) {
+    fn set(&mut self, key: PodKey, declared: Declarations) {
         let (empty, more) = (declared.is_empty(), weight(&declared));
         let before = if empty { self.pods.remove(&key) } else { self.pods.insert(key, declared) };
         self.kept = self.kept + more - before.as_ref().map_or(0, weight);

@@ -16,7 +16,7 @@ use hyper::{Request, Response, StatusCode};
 use super::body::{self, ANSWER_LIMIT};
 use super::endpoint::Endpoint;
 use super::error::Error;
-use super::settings::{Server, Settings};
+use super::{Server, Settings};
 use crate::blocking_read::BlockingRead;
 use crate::client::{Body, Connection, Secrets, retry_after};
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::snapshot::{EndedPods, PodContainer};
 
 use super::error::Error;
-use super::pod::{ContainerName, Pod};
+use super::pod::{ContainerName, Pod, PodKey};
 
 /// How long an id is kept after its pod has stopped reporting it.
 pub const RETENTION: Duration = Duration::from_secs(600);
@@ -27,7 +27,7 @@ const GONE_LIMIT: usize = 4_096;
 #[derive(Debug, Default)]
 pub struct ContainerIndex {
     /// The containers that each pod reports now, by namespace and name.
-    present: HashMap<(String, String), Vec<ContainerName>>,
+    present: HashMap<PodKey, Vec<ContainerName>>,
     /// The number of ids in `present`.
     present_ids: usize,
     /// The containers that claim an id: one, unless something is wrong.
@@ -35,7 +35,7 @@ pub struct ContainerIndex {
     /// The containers that are gone, the oldest first. An entry has no effect if its claim was renewed.
     gone: VecDeque<(Instant, ContainerName)>,
     /// The pods that have ended and have not been deleted yet.
-    ended: HashSet<(String, String)>,
+    ended: HashSet<PodKey>,
     /// Whether [`ContainerIndex::shown`] or [`ContainerIndex::ended`] has changed since the last
     /// [`ContainerIndex::take_change`].
     changed: bool,
@@ -56,20 +56,18 @@ impl ContainerIndex {
             return Err(Error::TooMany(PRESENT_LIMIT));
         }
         let listed: HashSet<_> = pods.iter().filter_map(Pod::key).collect();
-        let absent = |(namespace, name): &&(String, String)| !listed.contains(&(namespace.as_str(), name.as_str()));
-        for key in self.present.keys().filter(absent).cloned().collect::<Vec<_>>() {
-            self.withdraw(&key, now);
-        }
+        let gone: Vec<_> = self.present.keys().filter(|key| !listed.contains(*key)).cloned().collect();
+        gone.iter().for_each(|key| self.withdraw(key, now));
         let before = self.ended.len();
-        self.ended.retain(|(namespace, name)| listed.contains(&(namespace.as_str(), name.as_str())));
+        self.ended.retain(|key| listed.contains(key));
         self.changed |= self.ended.len() < before;
         pods.iter().try_for_each(|pod| self.put(pod, now))
     }
 
     /// Records the present state of a pod. If that would exceed the limit, returns an error and changes nothing.
     pub fn put(&mut self, pod: &Pod, now: Instant) -> Result<(), Error> {
-        let Some((namespace, name)) = pod.key() else { return Ok(()) };
-        let (key, reported) = ((namespace.to_owned(), name.to_owned()), pod.containers());
+        let Some(key) = pod.key() else { return Ok(()) };
+        let reported = pod.containers();
         let before = self.present.get(&key).map_or(0, Vec::len);
         if self.present_ids - before + reported.len() > PRESENT_LIMIT {
             return Err(Error::TooMany(PRESENT_LIMIT));
@@ -96,8 +94,7 @@ impl ContainerIndex {
     /// Records the deletion of a pod. `last` is its final state.
     pub fn remove(&mut self, last: &Pod, now: Instant) -> Result<(), Error> {
         let taken = self.put(last, now);
-        if let Some((namespace, name)) = last.key() {
-            let key = (namespace.to_owned(), name.to_owned());
+        if let Some(key) = last.key() {
             self.withdraw(&key, now);
             self.changed |= self.ended.remove(&key);
         }
@@ -139,7 +136,7 @@ impl ContainerIndex {
         ended
     }
 
-    fn withdraw(&mut self, key: &(String, String), now: Instant) {
+    fn withdraw(&mut self, key: &PodKey, now: Instant) {
         let reported = self.present.remove(key).unwrap_or_default();
         self.present_ids -= reported.len();
         for old in &reported {

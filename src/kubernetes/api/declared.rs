@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::marker::PhantomData;
 
 use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -73,29 +74,45 @@ pub(super) struct Container {
 
 /// Decodes a list, or `null`, and keeps the first [`MOST_CONTAINERS`].
 fn containers<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Container>, D::Error> {
-    struct Containers;
-    impl<'de> Visitor<'de> for Containers {
-        type Value = Vec<Container>;
+    let mut kept = Vec::new();
+    each(from, |container| {
+        kept.push(container);
+        kept.len() < MOST_CONTAINERS
+    })?;
+    Ok(kept)
+}
+
+/// Decodes a list, or `null`, which a server writes for an empty one. Passes its elements to `take` until that returns
+/// `false`, and returns the number of elements after that, which are passed over.
+pub(super) fn each<'de, T, D>(from: D, take: impl FnMut(T) -> bool) -> Result<usize, D::Error>
+where
+    T: Deserialize<'de>,
+    D: Deserializer<'de>,
+{
+    struct Elements<T, F>(F, PhantomData<T>);
+
+    impl<'de, T: Deserialize<'de>, F: FnMut(T) -> bool> Visitor<'de> for Elements<T, F> {
+        type Value = usize;
 
         fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-            to.write_str("a list of containers")
+            to.write_str("a list")
         }
 
-        fn visit_unit<E>(self) -> Result<Self::Value, E> {
-            Ok(Vec::new())
+        fn visit_unit<E>(self) -> Result<usize, E> {
+            Ok(0)
         }
 
-        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-            let mut kept = Vec::new();
-            while kept.len() < MOST_CONTAINERS {
-                let Some(container) = list.next_element()? else { return Ok(kept) };
-                kept.push(container);
+        fn visit_seq<A: SeqAccess<'de>>(mut self, mut list: A) -> Result<usize, A::Error> {
+            while let Some(element) = list.next_element()? {
+                if !(self.0)(element) {
+                    let rest = std::iter::from_fn(|| list.next_element::<IgnoredAny>().transpose());
+                    return rest.map(|element| element.map(|_| 1)).sum();
+                }
             }
-            while list.next_element::<IgnoredAny>()?.is_some() {}
-            Ok(kept)
+            Ok(0)
         }
     }
-    from.deserialize_any(Containers)
+    from.deserialize_any(Elements(take, PhantomData))
 }
 
 fn is_always<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
@@ -112,24 +129,14 @@ impl Container {
 }
 
 impl Spec {
-    /// The containers, without the init containers.
-    pub(super) fn containers(&self) -> &[Container] {
-        &self.containers
-    }
-
-    /// The init containers.
-    pub(super) fn init_containers(&self) -> &[Container] {
-        &self.init_containers
-    }
-
     /// Whether a container ends before the others start: an init container that is not a sidecar.
     pub(super) fn ends_early(&self, container: &str) -> bool {
-        self.init_containers().iter().any(|init| init.name.as_deref() == Some(container) && !init.stays)
+        self.init_containers.iter().any(|init| init.name.as_deref() == Some(container) && !init.stays)
     }
 
     /// The containers, followed by the init containers.
     pub(super) fn all(&self) -> impl Iterator<Item = &Container> {
-        self.containers().iter().chain(self.init_containers())
+        self.containers.iter().chain(&self.init_containers)
     }
 }
 

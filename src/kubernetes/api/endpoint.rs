@@ -1,12 +1,16 @@
 //! The API server's address, the certificates to trust and the token file, from the settings and the files they name.
 
 use std::env::VarError;
-use std::io::ErrorKind;
-use std::path::Path;
+use std::fs::File;
+use std::io::{self, ErrorKind, Read as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use hyper::header::HeaderValue;
+
+use super::Server;
 use super::error::Error;
-use super::settings::Server;
-use super::token::TokenFile;
+use crate::blocking_read::BlockingRead;
 use crate::client::{Tls, TlsError};
 use crate::server_url::ServerUrl;
 use crate::text::printable;
@@ -65,7 +69,7 @@ impl Endpoint {
     }
 
     /// The error for files that could not be read, naming them as precisely as the settings allow.
-    pub(super) fn unread(server: &Server, error: &std::io::Error) -> Error {
+    pub(super) fn unread(server: &Server, error: &io::Error) -> Error {
         match server {
             Server::InCluster => Error::file(Path::new(SERVICE_ACCOUNT), "the pod's service account", error),
             Server::At { ca_file: Some(path), .. } => Error::file(path, CERTIFICATES, error),
@@ -80,6 +84,44 @@ fn trusting(url: &ServerUrl, ca_file: Option<&Path>, purpose: &'static str) -> R
         (TlsError::Unreadable(error), Some(path)) => Error::file(path, purpose, &error),
         (error, _) => Error::NoTrust(format!("{from}{error}")),
     })
+}
+
+/// The largest token file that is read, in bytes.
+const TOKEN_LIMIT: u64 = 64 << 10;
+
+/// The file that holds the token.
+#[derive(Debug, Clone)]
+pub(super) struct TokenFile {
+    pub(super) path: PathBuf,
+    /// What the token is for, in the words that error messages use.
+    pub(super) purpose: &'static str,
+}
+
+impl TokenFile {
+    /// The token in the file as an `Authorization` header, without surrounding white space, which hand-written files
+    /// often have.
+    pub(super) async fn bearer(
+        &self,
+        read: &BlockingRead<io::Result<String>>,
+        limit: Duration,
+    ) -> Result<HeaderValue, Error> {
+        let failed = |error: io::Error| Error::file(&self.path, self.purpose, &error);
+        let invalid = |text| failed(io::Error::new(ErrorKind::InvalidData, text));
+        let path = self.path.clone();
+        let file = move || {
+            let mut text = String::new();
+            File::open(path)?.take(TOKEN_LIMIT).read_to_string(&mut text)?;
+            Ok(text)
+        };
+        let text = read.take(limit, file).await.and_then(|text| text).map_err(failed)?;
+        if text.trim().is_empty() {
+            return Err(invalid("the file is empty"));
+        }
+        let header = HeaderValue::try_from(format!("Bearer {}", text.trim()));
+        let mut header = header.map_err(|_| invalid("it holds no token"))?;
+        header.set_sensitive(true);
+        Ok(header)
+    }
 }
 
 #[cfg(test)]

@@ -113,11 +113,6 @@ impl Error {
         Status { code, message, reason }.into()
     }
 
-    /// JSON in an unexpected form.
-    pub(super) fn malformed(error: serde_json::Error) -> Self {
-        Self::Malformed(innermost(&error))
-    }
-
     /// A TCP, TLS or HTTP failure before the answer.
     pub(super) fn transport(error: &(dyn StdError + 'static)) -> Self {
         let text = innermost(error);

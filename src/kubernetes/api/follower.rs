@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use tokio::time::sleep_until;
 
+use super::Settings;
 use super::body::ANSWER_LIMIT;
 use super::budget_index::{BudgetIndex, Problem};
 use super::client::Client;
@@ -14,7 +15,6 @@ use super::container_index::ContainerIndex;
 use super::error::Error;
 use super::list_watch::{Change, Watch, list};
 use super::pause::{Pauses, WatchThrottle, jitter};
-use super::settings::Settings;
 use crate::faults::{Faults, Source};
 use crate::snapshot::{Pods, Snapshot};
 
@@ -231,7 +231,7 @@ impl Follower {
 
     fn report_budgets(&self, problems: &[Problem]) {
         for problem in problems {
-            self.faults.raise(Source::Budget, problem.reason(), None, problem);
+            self.faults.raise(Source::Budget, problem.reason, None, problem);
         }
     }
 }

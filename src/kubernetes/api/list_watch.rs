@@ -1,20 +1,20 @@
 //! The list and the watch of this node's pods in the API server's formats: JSON, and one JSON object per line.
 
-use std::fmt;
 use std::time::Duration;
 
 use hyper::body::Bytes;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use serde::de::{DeserializeOwned, IgnoredAny, SeqAccess, Visitor};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout_at};
 
 use super::body::{self, ANSWER_LIMIT, Lines};
 use super::client::Client;
+use super::declared::each;
 use super::error::{Error, Status};
 use super::pod::Pod;
-use crate::client::Body;
+use crate::client::{Body, innermost};
 
 /// The most pods of a list, with their containers. A node runs a few hundred pods, and a cluster keeps thousands that have
 /// ended.
@@ -54,33 +54,14 @@ pub struct Items {
 
 impl<'de> Deserialize<'de> for Items {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Counted;
-        impl<'de> Visitor<'de> for Counted {
-            type Value = Items;
-
-            fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-                to.write_str("a list of pods")
-            }
-
-            // `null`, which a server writes for an empty list.
-            fn visit_unit<E>(self) -> Result<Items, E> {
-                Ok(Items::default())
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Items, A::Error> {
-                let mut items = Items::default();
-                while items.objects <= OBJECTS_LIMIT {
-                    let Some(pod) = list.next_element::<Pod>()? else { return Ok(items) };
-                    items.objects += 1 + pod.containers_in_all();
-                    items.pods.push(pod);
-                }
-                while list.next_element::<IgnoredAny>()?.is_some() {
-                    items.objects += 1;
-                }
-                Ok(items)
-            }
-        }
-        from.deserialize_any(Counted)
+        let mut items = Self::default();
+        let left_out = each(from, |pod: Pod| {
+            items.objects += 1 + pod.containers_in_all();
+            items.pods.push(pod);
+            items.objects <= OBJECTS_LIMIT
+        })?;
+        items.objects += left_out;
+        Ok(items)
     }
 }
 
@@ -201,7 +182,7 @@ fn version(version: Option<&str>) -> Result<String, Error> {
 
 /// Decodes a text, a long one without delaying the web server, with which the follower shares its thread.
 async fn decode<T: DeserializeOwned + Send + 'static>(text: Bytes) -> Result<T, Error> {
-    let decode = |text: &[u8]| serde_json::from_slice(text).map_err(Error::malformed);
+    let decode = |text: &[u8]| serde_json::from_slice(text).map_err(|error| Error::Malformed(innermost(&error)));
     if text.len() < LONG {
         return decode(&text);
     }

@@ -6,10 +6,8 @@
 //! malformed id) is left out and does not affect the rest.
 
 use std::borrow::Cow;
-use std::fmt;
 use std::sync::Arc;
 
-use serde::de::{IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use super::budgets::Declarations;
@@ -23,6 +21,9 @@ const LONGEST_ID: usize = 256;
 
 /// A container's id, without the runtime's prefix, and its names.
 pub type ContainerName = (Arc<str>, Arc<PodContainer>);
+
+/// The namespace and the name of a pod.
+pub(crate) type PodKey = (String, String);
 
 /// A pod, as decoded.
 #[derive(Debug, Deserialize)]
@@ -87,40 +88,20 @@ fn is_terminal<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
 
 /// Decodes a list, or `null`, and keeps the containers that have an id.
 fn with_ids<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<ContainerStatus>, D::Error> {
-    struct Containers;
-    impl<'de> Visitor<'de> for Containers {
-        type Value = Vec<ContainerStatus>;
-
-        fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-            to.write_str("a list of containers")
-        }
-
-        fn visit_unit<E>(self) -> Result<Self::Value, E> {
-            Ok(Vec::new())
-        }
-
-        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-            let mut kept = Vec::new();
-            while kept.len() < declared::MOST_CONTAINERS {
-                let Some(container) = list.next_element::<ContainerStatus>()? else { return Ok(kept) };
-                if container.ids().next().is_some() {
-                    kept.push(container);
-                }
-            }
-            while list.next_element::<IgnoredAny>()?.is_some() {}
-            Ok(kept)
-        }
-    }
-    from.deserialize_any(Containers)
+    let mut kept = Vec::new();
+    declared::each(from, |container: ContainerStatus| {
+        kept.extend(Some(container).filter(|container| container.ids().next().is_some()));
+        kept.len() < declared::MOST_CONTAINERS
+    })?;
+    Ok(kept)
 }
 
 impl Pod {
     /// The pod's namespace and name; `None` if either is missing, empty or too long.
-    pub fn key(&self) -> Option<(&str, &str)> {
-        let fits = |name: &&str| !name.is_empty() && name.len() <= LONGEST_NAME;
+    pub fn key(&self) -> Option<PodKey> {
+        let fits = |name: &String| !name.is_empty() && name.len() <= LONGEST_NAME;
         let metadata = self.metadata.as_ref()?;
-        let namespace = metadata.namespace.as_deref().filter(fits)?;
-        Some((namespace, metadata.name.as_deref().filter(fits)?))
+        Some((metadata.namespace.clone().filter(fits)?, metadata.name.clone().filter(fits)?))
     }
 
     /// The version at which the pod was in this state.
@@ -151,20 +132,15 @@ impl Pod {
             if name.is_empty() || name.len() > LONGEST_NAME {
                 continue;
             }
-            let holder = Arc::new(PodContainer {
-                namespace: namespace.to_owned(),
-                pod: pod.to_owned(),
-                container: name.to_owned(),
-            });
+            let (namespace, pod, name) = (namespace.clone(), pod.clone(), name.to_owned());
+            let holder = Arc::new(PodContainer { namespace, pod, container: name });
             named.extend(container.ids().filter_map(bare_id).map(|id| (Arc::from(id), holder.clone())));
         }
         named.sort_by(|a, b| (&a.0, &a.1.container).cmp(&(&b.0, &b.1.container)));
         named.dedup();
         named
     }
-}
 
-impl Pod {
     /// How many containers are kept of it, with those that its specification names.
     pub(super) fn containers_in_all(&self) -> usize {
         let stated = self.status.as_ref().map_or(0, |status| status.all().count());
@@ -234,7 +210,10 @@ mod tests {
         .unwrap();
         let found: Vec<_> = pod.containers().iter().map(|(id, of)| format!("{id} {}", of.container)).collect();
         assert_eq!(found, ["c1 init", "c2 main", "c3 main", "c4 debugger"]);
-        assert_eq!((pod.key(), pod.version(), pod.has_ended()), (Some(("n", "p")), Some("7"), false));
+        assert_eq!(
+            (pod.key(), pod.version(), pod.has_ended()),
+            (Some(("n".to_owned(), "p".to_owned())), Some("7"), false)
+        );
     }
 
     #[test]

@@ -9,6 +9,8 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use anyhow::anyhow;
+
 use super::{DiskWriter, Writable, unread};
 use crate::faults::{Faults, Reason, Source};
 use crate::recorder::jobs::JobReport;
@@ -30,14 +32,6 @@ pub struct ReportFileSettings {
     pub max_bytes: u64,
 }
 
-/// Some lines are none that an earlier run wrote.
-#[derive(Debug, thiserror::Error)]
-#[error("{lines} lines in {} are not reports that this version can read; they are left as they are", file.display())]
-struct Foreign<'a> {
-    lines: usize,
-    file: &'a Path,
-}
-
 impl Writable for JobReport {
     const THREAD: &'static str = "report-writer";
     const KEY: &'static str = "recorder.reports-path";
@@ -52,7 +46,7 @@ impl Writable for JobReport {
 ///
 /// # Errors
 /// When the system cannot create a thread.
-pub(in crate::recorder) fn open(
+pub(crate) fn open(
     settings: ReportFileSettings,
     most: usize,
     faults: Arc<Faults>,
@@ -141,7 +135,9 @@ fn read_back(path: &Path, most: usize, faults: &Faults) -> io::Result<Vec<JobRep
     let reports: Vec<JobReport> = latest.iter().filter_map(|line| serde_json::from_slice(line).ok()).collect();
     let lines = latest.len() - reports.len();
     if lines > 0 {
-        faults.raise(Source::Recorder, Reason::Malformed, None, &Foreign { lines, file: path });
+        let file = path.display();
+        let foreign = "are not reports that this version can read; they are left as they are";
+        faults.raise(Source::Recorder, Reason::Malformed, None, &*anyhow!("{lines} lines in {file} {foreign}"));
     }
     Ok(reports)
 }

@@ -5,28 +5,28 @@
 
 /// How much is kept.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::recorder) struct Room {
+pub(crate) struct Room {
     /// The maximum number of incidents of one device and kind.
-    pub(in crate::recorder) of_kind: usize,
+    pub(crate) of_kind: usize,
     /// The maximum number of all incidents.
-    pub(in crate::recorder) count: usize,
+    pub(crate) count: usize,
     /// The maximum size of all incidents together, in bytes. The newest is kept even if it is larger.
-    pub(in crate::recorder) bytes: u64,
+    pub(crate) bytes: u64,
 }
 
 /// An incident that takes room.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::recorder) struct Claim {
+pub(crate) struct Claim {
     /// Its device and kind.
-    pub(in crate::recorder) group: String,
+    pub(crate) group: String,
     /// Who caused it, or its device.
-    pub(in crate::recorder) tenant: String,
+    pub(crate) tenant: String,
     /// Its size.
-    pub(in crate::recorder) bytes: u64,
+    pub(crate) bytes: u64,
 }
 
 /// The position of the incident to give up; `None` if there is room for all. `claims` are ordered oldest first.
-pub(in crate::recorder) fn surplus(claims: &[Claim], room: Room) -> Option<usize> {
+pub(crate) fn surplus(claims: &[Claim], room: Room) -> Option<usize> {
     let (_, older) = claims.split_last()?;
     let crowded = |group: &str| claims.iter().filter(|claim| claim.group == group).count() > room.of_kind;
     if let Some(group) = older.iter().map(|claim| &claim.group).find(|group| crowded(group)) {

@@ -11,10 +11,12 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use anyhow::Error;
+
 use super::retention::{Claim, Room, surplus};
 use super::{DiskWriter, Writable, unread};
 use crate::faults::{Faults, Reason, Source};
-use crate::recorder::history::incident::{Incident, VERSION};
+use crate::recorder::history::{Incident, VERSION};
 use crate::regular_file;
 
 /// The beginning and the end of a file's name.
@@ -38,15 +40,6 @@ pub struct StoreSettings {
     pub max_bytes: u64,
 }
 
-/// A file is none that an earlier run wrote.
-#[derive(Debug, thiserror::Error)]
-#[error("{} is not an incident that this version can read; it is left as it is", file.display())]
-struct Foreign<'a> {
-    file: &'a Path,
-    #[source]
-    cause: io::Error,
-}
-
 impl Writable for Incident {
     const THREAD: &'static str = "incident-writer";
     const KEY: &'static str = "recorder.path";
@@ -62,7 +55,7 @@ impl Writable for Incident {
 ///
 /// # Errors
 /// When the system cannot create a thread.
-pub(in crate::recorder) fn open(
+pub(crate) fn open(
     settings: StoreSettings,
     room: Room,
     faults: Arc<Faults>,
@@ -145,7 +138,9 @@ impl Folder<'_> {
         unfinished.iter().for_each(|(path, _)| drop(fs::remove_file(path)));
         let mut files = self.files().unwrap_or_else(|cause| unread("incidents", &self.0.path, cause, faults));
         let skip = |file: &Path, cause: io::Error| {
-            faults.raise(Source::Recorder, Reason::Malformed, None, &Foreign { file, cause });
+            let file = file.display();
+            let foreign = format!("{file} is not an incident that this version can read; it is left as it is");
+            faults.raise(Source::Recorder, Reason::Malformed, None, &*Error::new(cause).context(foreign));
         };
         for file in files.extract_if(.., |file| file.claim.bytes > room.bytes) {
             skip(&file.path, io::Error::other(format!("it has {} bytes", file.claim.bytes)));

@@ -2,24 +2,21 @@
 //! one after the other, so that no more than one of them is in memory.
 
 use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde::Serialize;
 use serde_with_macros::skip_serializing_none;
 
-use super::Histories;
-use super::chart::{Chart, chart};
-use super::clock::{Now, unix};
-use super::device_history::DeviceHistory;
-use super::device_list::DeviceKey;
-use super::event::{Event, ProcessRef};
-use super::peak::RecordedPeak;
-use super::process_history::{Holding, ProcessHistory};
-use super::series::{COARSE, Micros, SECOND, Series};
-use crate::snapshot::{MigDevice, Workload};
+use super::series::Series;
+use super::{
+    COARSE, Chart, DeviceHistory, DeviceKey, Event, Exit, Histories, Holding, Micros, Now, ProcessHistory, ProcessRef,
+    RecordedPeak, SECOND, chart, unix,
+};
+use crate::snapshot::{MigDevice, Process, ProcessId, Workload};
 
 /// The maximum number of points in a series.
-pub(in crate::recorder) const MAX_POINTS: u64 = 2_000;
+pub(crate) const MAX_POINTS: u64 = 2_000;
 /// The time span of an answer if the query does not specify one: five minutes.
 const DEFAULT_SPAN: Micros = 300 * SECOND;
 /// The minimum length of a part of a chart.
@@ -71,20 +68,20 @@ pub struct HistoryHead {
 
 /// What an answer contains. For processes and workloads, the series with the highest memory use come first.
 #[derive(Debug)]
-pub(in crate::recorder) struct Plan {
-    pub(in crate::recorder) head: HistoryHead,
+pub(crate) struct Plan {
+    pub(crate) head: HistoryHead,
     /// The series, the last one first.
-    pub(in crate::recorder) left: Vec<Drawn>,
+    pub(crate) left: Vec<Drawn>,
     span: Span,
     /// The number of series that were left out.
-    pub(in crate::recorder) more_series: usize,
+    pub(crate) more_series: usize,
     /// The number of workloads among them.
-    pub(in crate::recorder) more_workloads: usize,
+    pub(crate) more_workloads: usize,
 }
 
 /// A series that is to be drawn, by what identifies it while the recorder goes on.
 #[derive(Debug)]
-pub(in crate::recorder) struct Drawn {
+pub(crate) struct Drawn {
     device: DeviceKey,
     what: Identity,
 }
@@ -98,14 +95,14 @@ enum Identity {
 }
 
 impl Drawn {
-    pub(in crate::recorder) fn is_workload(&self) -> bool {
+    pub(crate) fn is_workload(&self) -> bool {
         matches!(self.what, Identity::Workload(..))
     }
 }
 
 /// The values of one GPU, MIG device, process or workload.
 #[skip_serializing_none]
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct HistorySeries {
     /// NVML's index of the GPU.
     pub gpu: u32,
@@ -156,7 +153,7 @@ struct Span {
 }
 
 /// What the answer to a query contains.
-pub(in crate::recorder) fn plan(histories: &Histories, query: &HistoryQuery, now: Now) -> Plan {
+pub(crate) fn plan(histories: &Histories, query: &HistoryQuery, now: Now) -> Plan {
     let to = query.to.map_or(now.micros, |to| now.moment(to).min(now.micros));
     let from = query.from.map_or(to.saturating_sub(DEFAULT_SPAN), |from| now.moment(from));
     let from = from.max(to.saturating_sub(COARSE)).min(to);
@@ -208,7 +205,7 @@ fn series_of(histories: &Histories, kind: SeriesKind, uuid: Option<&str>, span: 
 }
 
 /// Draws a series; `None` if the recorder has dropped it in the meantime.
-pub(in crate::recorder) fn draw(histories: &Histories, plan: &Plan, drawn: &Drawn, now: Now) -> Option<HistorySeries> {
+pub(crate) fn draw(histories: &Histories, plan: &Plan, drawn: &Drawn, now: Now) -> Option<HistorySeries> {
     let Span { from, to, step } = plan.span;
     let draw = |values: &Series| chart(values, from, to, step, now);
     let device = histories.device(&drawn.device)?;
@@ -239,20 +236,8 @@ pub(in crate::recorder) fn draw(histories: &Histories, plan: &Plan, drawn: &Draw
     })
 }
 
-fn of(gpu: &DeviceHistory, memory: Chart) -> HistorySeries {
-    HistorySeries {
-        gpu: gpu.gpu.index,
-        uuid: gpu.gpu.uuid.clone(),
-        mig_uuid: None,
-        mig: None,
-        allocatable_bytes: None,
-        process: None,
-        started_at: None,
-        workload: None,
-        workload_kind: None,
-        memory,
-        peaks: Vec::new(),
-    }
+fn of(device: &DeviceHistory, memory: Chart) -> HistorySeries {
+    HistorySeries { gpu: device.gpu.index, uuid: device.gpu.uuid.clone(), memory, ..HistorySeries::default() }
 }
 
 fn identity(device: &MigDevice) -> MigIdentity {
@@ -265,13 +250,48 @@ fn identity(device: &MigDevice) -> MigIdentity {
 }
 
 /// The latest events in a time span, oldest first.
-pub(in crate::recorder) fn events(
-    histories: &Histories,
-    from: Option<f64>,
-    to: Option<f64>,
-    limit: usize,
-    now: Now,
-) -> Vec<Event> {
+pub(crate) fn events(histories: &Histories, from: Option<f64>, to: Option<f64>, limit: usize, now: Now) -> Vec<Event> {
     let (from, to) = (from.map_or(0, |from| now.moment(from)), to.map_or(Micros::MAX, |to| now.moment(to)));
     histories.events.latest(from, to, limit, now, |_| true)
+}
+
+/// The recorded data about the time that a process spent on a GPU (or MIG device).
+#[skip_serializing_none]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Visit {
+    /// Unix time in seconds: when the exporter first listed the process on the GPU.
+    pub first_seen_at: f64,
+    /// Unix time in seconds: when it reached its highest memory use; absent if its memory use was never known.
+    pub peak_at: Option<f64>,
+    /// How it ended.
+    #[serde(flatten)]
+    pub exit: Exit,
+}
+
+/// A process, whether it is running, and the UUID of the GPU or MIG device. Only processes whose start time is unknown
+/// are told apart by whether they are running; of those that have ended, the last one is remembered.
+type Key = (ProcessId, bool, String);
+
+/// The visits of the processes that the recorder remembers.
+#[derive(Debug, Default)]
+pub struct Visits(HashMap<Key, Visit>);
+
+impl Visits {
+    pub(crate) fn new(histories: &Histories, now: Now) -> Self {
+        let visit = |gpu: &DeviceHistory, process: &ProcessHistory| {
+            let key = key(&gpu.gpu.uuid, process.mig.as_deref(), process.id(), process.ended.is_none());
+            let peak_at = process.peak.map(|(_, at)| now.unix(at));
+            (key, Visit { first_seen_at: now.unix(process.first), peak_at, exit: process.exit })
+        };
+        Self(histories.devices.iter().flat_map(|gpu| gpu.processes().map(move |process| visit(gpu, process))).collect())
+    }
+
+    /// The visit of a process to the GPU with that UUID; `None` if the recorder has dropped it or has not seen it yet.
+    pub fn of(&self, uuid: &str, process: &Process) -> Option<Visit> {
+        self.0.get(&key(uuid, process.mig.as_deref(), process.id(), process.alive)).copied()
+    }
+}
+
+fn key(uuid: &str, mig: Option<&MigDevice>, process: ProcessId, is_running: bool) -> Key {
+    (process, is_running && process.start_ticks.is_none(), mig.map_or(uuid, |device| &device.uuid).to_owned())
 }

@@ -8,14 +8,14 @@
 //! Invariant: each of the first `full.len()` blocks holds [`BLOCK`] items, and only the first block can hold dropped
 //! items.
 
-use super::heap_use::allocation;
+use super::allocation;
 
 /// The number of items in a block.
 const BLOCK: usize = 32;
 
 /// A queue of items, oldest first.
 #[derive(Debug)]
-pub(in crate::recorder) struct Blocks<T> {
+pub(crate) struct Blocks<T> {
     full: Vec<Box<[T; BLOCK]>>,
     /// The latest items. A short queue consists of this part alone.
     latest: Vec<T>,
@@ -30,12 +30,12 @@ impl<T> Default for Blocks<T> {
 }
 
 impl<T: Copy> Blocks<T> {
-    pub(in crate::recorder) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.full.len() * BLOCK + self.latest.len() - self.dropped
     }
 
     /// The item at `index`, counted from the oldest; `None` if the queue is shorter.
-    pub(in crate::recorder) fn get(&self, index: usize) -> Option<T> {
+    pub(crate) fn get(&self, index: usize) -> Option<T> {
         let index = index + self.dropped;
         match self.full.get(index / BLOCK) {
             Some(block) => Some(block[index % BLOCK]),
@@ -44,17 +44,17 @@ impl<T: Copy> Blocks<T> {
     }
 
     /// The latest item.
-    pub(in crate::recorder) fn back(&self) -> Option<T> {
+    pub(crate) fn back(&self) -> Option<T> {
         self.latest.last().or_else(|| self.full.last()?.last()).copied()
     }
 
     /// All items, oldest first.
-    pub(in crate::recorder) fn iter(&self) -> impl DoubleEndedIterator<Item = T> + '_ {
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = T> + '_ {
         (0..self.len()).filter_map(|index| self.get(index))
     }
 
     /// The number of items at the beginning for which `pred` is true. It must be false for all items after them.
-    pub(in crate::recorder) fn partition_point(&self, pred: impl Fn(&T) -> bool) -> usize {
+    pub(crate) fn partition_point(&self, pred: impl Fn(&T) -> bool) -> usize {
         let (mut low, mut high) = (0, self.len());
         while low < high {
             let middle = low.midpoint(high);
@@ -64,7 +64,7 @@ impl<T: Copy> Blocks<T> {
     }
 
     /// Appends an item.
-    pub(in crate::recorder) fn push(&mut self, item: T) {
+    pub(crate) fn push(&mut self, item: T) {
         if self.latest.len() == BLOCK {
             let block = std::mem::replace(&mut self.latest, Vec::with_capacity(BLOCK));
             self.full.extend(Box::try_from(block).ok());
@@ -73,7 +73,7 @@ impl<T: Copy> Blocks<T> {
     }
 
     /// Drops the `count` oldest items. Returns the latest of them.
-    pub(in crate::recorder) fn drop_front(&mut self, count: usize) -> Option<T> {
+    pub(crate) fn drop_front(&mut self, count: usize) -> Option<T> {
         let last = self.get(count.checked_sub(1)?);
         let count = count + self.dropped;
         let blocks = (count / BLOCK).min(self.full.len());
@@ -87,13 +87,13 @@ impl<T: Copy> Blocks<T> {
     }
 
     /// Frees the unused capacity.
-    pub(in crate::recorder) fn trim(&mut self) {
+    pub(crate) fn trim(&mut self) {
         self.full.shrink_to_fit();
         self.latest.shrink_to_fit();
     }
 
     /// The memory that the queue uses in addition to the size of the struct itself.
-    pub(in crate::recorder) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         let arrays = [self.full.capacity() * size_of::<Box<[T; BLOCK]>>(), self.latest.capacity() * size_of::<T>()];
         let arrays: usize = arrays.into_iter().map(allocation).sum();
         arrays + self.full.len() * allocation(size_of::<[T; BLOCK]>())

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::clock::Now;
-use super::series::{Micros, Series};
+use super::series::Series;
+use super::{Micros, Now};
 
 /// A part of a chart: when it begins, its lowest value, its highest value, and its last value.
 pub type ChartPoint = (f64, Option<u64>, Option<u64>, Option<u64>);
@@ -20,7 +20,7 @@ pub struct Chart {
 }
 
 /// The chart of a series, without parts that have the same values as the part before.
-pub(in crate::recorder) fn chart(series: &Series, from: Micros, to: Micros, step: Micros, now: Now) -> Chart {
+pub(crate) fn chart(series: &Series, from: Micros, to: Micros, step: Micros, now: Now) -> Chart {
     let mut points = Vec::new();
     let mut before = None;
     for point in series.points(from, to, step) {

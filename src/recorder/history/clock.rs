@@ -2,35 +2,35 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use super::series::Micros;
+use super::Micros;
 
 /// The recorder's own clock.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::recorder) struct Clock {
+pub(crate) struct Clock {
     start: Instant,
 }
 
 /// One moment on both clocks. All times in one response are converted with the same pair, so that they all shift
 /// together if the wall clock is set in the meantime.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::recorder) struct Now {
-    pub(in crate::recorder) micros: Micros,
+pub(crate) struct Now {
+    pub(crate) micros: Micros,
     wall: Duration,
 }
 
 impl Clock {
     /// A clock that starts at the given moment.
-    pub(in crate::recorder) fn starting(start: Instant) -> Self {
+    pub(crate) fn starting(start: Instant) -> Self {
         Self { start }
     }
 
     /// The moment on the recorder's clock; 0 for a moment before it started.
-    pub(in crate::recorder) fn micros(&self, at: Instant) -> Micros {
+    pub(crate) fn micros(&self, at: Instant) -> Micros {
         at.saturating_duration_since(self.start).as_micros().try_into().unwrap_or(Micros::MAX)
     }
 
     /// A moment paired with the wall-clock time at that moment.
-    pub(in crate::recorder) fn both(&self, at: Instant, wall: SystemTime) -> Now {
+    pub(crate) fn both(&self, at: Instant, wall: SystemTime) -> Now {
         // A clock that shows a time before 1970 is wrong. In that case, times are counted from the recorder's start.
         let wall = wall.duration_since(UNIX_EPOCH).unwrap_or_default();
         Now { micros: self.micros(at), wall }
@@ -39,17 +39,17 @@ impl Clock {
 
 impl Now {
     /// The Unix time of a moment, in seconds.
-    pub(in crate::recorder) fn unix(&self, at: Micros) -> f64 {
+    pub(crate) fn unix(&self, at: Micros) -> f64 {
         (self.wall.as_micros() as f64 - self.micros as f64 + at as f64) / 1e6
     }
 
     /// The wall-clock time of a moment.
-    pub(in crate::recorder) fn wall(&self, at: Micros) -> SystemTime {
+    pub(crate) fn wall(&self, at: Micros) -> SystemTime {
         UNIX_EPOCH + Duration::try_from_secs_f64(self.unix(at)).unwrap_or_default()
     }
 
     /// The moment at a Unix time; 0 for a time before the recorder started.
-    pub(in crate::recorder) fn moment(&self, unix: f64) -> Micros {
+    pub(crate) fn moment(&self, unix: f64) -> Micros {
         let since = unix * 1e6 - self.wall.as_micros() as f64 + self.micros as f64;
         // The conversion saturates, and NaN becomes 0.
         since as Micros
@@ -57,12 +57,12 @@ impl Now {
 }
 
 /// Unix time in seconds; `None` before 1970.
-pub(in crate::recorder) fn unix(time: SystemTime) -> Option<f64> {
+pub(crate) fn unix(time: SystemTime) -> Option<f64> {
     time.duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs_f64())
 }
 
 /// A Unix time in UTC, such as `2026-01-31T09:30:00.125Z`.
-pub(in crate::recorder) fn time(unix: f64) -> String {
+pub(crate) fn time(unix: f64) -> String {
     let since = Duration::try_from_secs_f64(unix).unwrap_or_default();
     UNIX_EPOCH.checked_add(since).map_or_else(String::new, |at| humantime::format_rfc3339_millis(at).to_string())
 }

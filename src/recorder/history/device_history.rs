@@ -7,15 +7,11 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::clock::Now;
-use super::device_list::{DeviceKey, DeviceList, Unfollowed};
-use super::event::EventKind;
-use super::heap_use::{HeapUse as _, allocation};
+use super::device_list::{DeviceList, Unfollowed};
 use super::list_times::ListTimes;
-use super::peak::RecordedPeak;
 use super::peak_log::PeakLog;
-use super::process_history::ProcessHistory;
-use super::series::{Micros, SECOND, Series};
+use super::series::Series;
+use super::{DeviceKey, EventKind, HeapUse as _, Micros, Now, ProcessHistory, RecordedPeak, SECOND, allocation};
 use crate::snapshot::{Gpu, GpuState, MemorySample, MigDevice, NEARLY_FULL, Workload};
 
 /// Reaching a level is an event again once memory use has fallen below it by more than this share of the allocatable
@@ -31,30 +27,30 @@ const IDLE: Micros = 60 * SECOND;
 const LISTED_WITHIN: Micros = 10 * SECOND;
 
 /// A GPU or a GPU instance.
-#[derive(Debug)]
-pub(in crate::recorder) struct DeviceHistory {
-    pub(in crate::recorder) gpu: Arc<Gpu>,
+#[derive(Debug, Default)]
+pub(crate) struct DeviceHistory {
+    pub(crate) gpu: Arc<Gpu>,
     /// The first MIG device of the GPU instance; `None` for the GPU itself.
-    pub(in crate::recorder) mig: Option<Arc<MigDevice>>,
+    pub(crate) mig: Option<Arc<MigDevice>>,
     /// When the lanes last passed something on about it.
-    pub(in crate::recorder) seen: Micros,
+    pub(crate) seen: Micros,
     /// Bytes: total minus reserved memory; 0 while unknown.
-    pub(in crate::recorder) allocatable: u64,
-    pub(in crate::recorder) memory: Series,
-    pub(in crate::recorder) peaks: PeakLog,
+    pub(crate) allocatable: u64,
+    pub(crate) memory: Series,
+    pub(crate) peaks: PeakLog,
     /// The processes on the device.
-    pub(in crate::recorder) living: Vec<ProcessHistory>,
+    pub(crate) living: Vec<ProcessHistory>,
     /// The processes on the device that are not followed, because there was no room. Sorted.
     unfollowed: Vec<Unfollowed>,
     /// The processes that have ended, in the order in which they ended. Each is boxed, because a long list that grows
     /// would otherwise leave large holes in the heap.
-    pub(in crate::recorder) ended: VecDeque<Box<ProcessHistory>>,
-    pub(in crate::recorder) workloads: VecDeque<Box<WorkloadHistory>>,
-    /// The number of workloads for which there was room.
-    pub(in crate::recorder) most_workloads: usize,
+    pub(crate) ended: VecDeque<Box<ProcessHistory>>,
+    pub(crate) workloads: VecDeque<Box<WorkloadHistory>>,
+    /// The number of workloads for which there was room; `None` if there has always been room.
+    pub(crate) most_workloads: Option<usize>,
     /// Empty for a GPU instance, whose lists are those of its GPU.
-    pub(in crate::recorder) lists: ListTimes,
-    pub(in crate::recorder) state: GpuState,
+    pub(crate) lists: ListTimes,
+    pub(crate) state: GpuState,
     /// For each of [`NEARLY_FULL`], whether memory use has reached it and has not fallen far below it since.
     reached: [bool; NEARLY_FULL.len()],
     /// The highest memory use since the recorder started, and when it was reached.
@@ -65,52 +61,35 @@ pub(in crate::recorder) struct DeviceHistory {
 
 /// A workload on a GPU (or MIG device).
 #[derive(Debug)]
-pub(in crate::recorder) struct WorkloadHistory {
-    pub(in crate::recorder) workload: Arc<Workload>,
-    pub(in crate::recorder) mig: Option<Arc<MigDevice>>,
-    pub(in crate::recorder) series: Series,
+pub(crate) struct WorkloadHistory {
+    pub(crate) workload: Arc<Workload>,
+    pub(crate) mig: Option<Arc<MigDevice>>,
+    pub(crate) series: Series,
     /// When the last list that contained it was read.
-    pub(in crate::recorder) seen: Micros,
+    pub(crate) seen: Micros,
 }
 
 /// How many processes appeared and how many ended, according to a new list.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(in crate::recorder) struct Changed {
+pub(crate) struct Changed {
     /// The number of processes that appeared: they are the last ones in [`DeviceHistory::living`].
-    pub(in crate::recorder) started: usize,
+    pub(crate) started: usize,
     /// The number of processes that ended: they are the last ones in [`DeviceHistory::ended`].
-    pub(in crate::recorder) ended: usize,
+    pub(crate) ended: usize,
 }
 
 impl DeviceHistory {
-    pub(in crate::recorder) fn new(gpu: Arc<Gpu>, mig: Option<Arc<MigDevice>>, seen: Micros) -> Self {
-        Self {
-            gpu,
-            mig,
-            seen,
-            allocatable: 0,
-            memory: Series::default(),
-            peaks: PeakLog::default(),
-            living: Vec::new(),
-            unfollowed: Vec::new(),
-            ended: VecDeque::new(),
-            workloads: VecDeque::new(),
-            most_workloads: usize::MAX,
-            lists: ListTimes::default(),
-            state: GpuState::Unsampled,
-            reached: [false; NEARLY_FULL.len()],
-            highest: (0, 0),
-            announced: 0,
-        }
+    pub(crate) fn new(gpu: Arc<Gpu>, mig: Option<Arc<MigDevice>>, seen: Micros) -> Self {
+        Self { gpu, mig, seen, ..Self::default() }
     }
 
     /// Whether the last sample told the memory in use. If not, it is not known when a level was reached.
-    pub(in crate::recorder) fn is_known(&self) -> bool {
+    pub(crate) fn is_known(&self) -> bool {
         self.memory.last().is_some()
     }
 
     /// Records a sample from the memory lane. Returns the levels that it reached.
-    pub(in crate::recorder) fn sample(&mut self, sample: &MemorySample, at: Micros) -> Vec<f64> {
+    pub(crate) fn sample(&mut self, sample: &MemorySample, at: Micros) -> Vec<f64> {
         self.gpu.clone_from(&sample.gpu);
         self.seen = self.seen.max(at);
         self.peaks.roll(at, self.memory.last());
@@ -137,26 +116,26 @@ impl DeviceHistory {
     }
 
     /// Whether it is a GPU whose memory is divided among GPU instances.
-    pub(in crate::recorder) fn is_divided(&self) -> bool {
+    pub(crate) fn is_divided(&self) -> bool {
         self.mig.is_none() && self.gpu.mig_mode == Some(true)
     }
 
     /// What identifies it.
-    pub(in crate::recorder) fn key(&self) -> DeviceKey {
+    pub(crate) fn key(&self) -> DeviceKey {
         DeviceKey::of(&self.gpu, self.mig.as_deref())
     }
 
     /// The UUID of the MIG device, or of the GPU.
-    pub(in crate::recorder) fn uuid(&self) -> &str {
+    pub(crate) fn uuid(&self) -> &str {
         self.mig.as_ref().map_or(&self.gpu.uuid, |device| &device.uuid)
     }
 
-    pub(in crate::recorder) fn mig_uuid(&self) -> Option<&str> {
+    pub(crate) fn mig_uuid(&self) -> Option<&str> {
         self.mig.as_ref().map(|device| device.uuid.as_str())
     }
 
     /// The new peak, once it has settled and a list was read after it.
-    pub(in crate::recorder) fn new_peak(&mut self, now: Now) -> Option<(Micros, EventKind)> {
+    pub(crate) fn new_peak(&mut self, now: Now) -> Option<(Micros, EventKind)> {
         let (used_bytes, at) = self.highest;
         let age = now.micros.saturating_sub(at);
         if used_bytes < self.announced.saturating_add(PEAK_STEP) || age < SETTLED || self.is_divided() {
@@ -175,19 +154,19 @@ impl DeviceHistory {
 
     /// The moment at which the memory use of the processes matches the memory use that the GPU had at `at`. This moment
     /// is just before the GPU's memory use changed again, because a list is read only after the change that it shows.
-    pub(in crate::recorder) fn list_moment(&self, at: Micros) -> Micros {
+    pub(crate) fn list_moment(&self, at: Micros) -> Micros {
         const LONGEST_PLATEAU: Micros = SECOND;
         let changed = self.memory.next_change(at).map_or(Micros::MAX, |next| next.saturating_sub(1));
         changed.min(at + LONGEST_PLATEAU)
     }
 
     /// The processes on the GPU and those that have ended.
-    pub(in crate::recorder) fn processes(&self) -> impl Iterator<Item = &ProcessHistory> {
+    pub(crate) fn processes(&self) -> impl Iterator<Item = &ProcessHistory> {
         self.living.iter().chain(self.ended.iter().map(|process| &**process))
     }
 
     /// Records the part of a list from the process lane that concerns the device.
-    pub(in crate::recorder) fn list(&mut self, list: &mut DeviceList<'_>, at: Micros, now: Now) -> Changed {
+    pub(crate) fn list(&mut self, list: &mut DeviceList<'_>, at: Micros, now: Now) -> Changed {
         let mut changed = Changed::default();
         self.seen = self.seen.max(at);
         self.peaks.list(list, at);
@@ -252,7 +231,7 @@ impl DeviceHistory {
             let mut known = self.workloads.iter();
             let known = known
                 .position(|known| known.workload == workload.workload && device(&known.mig) == device(&workload.mig));
-            if known.is_none() && self.workloads.len() >= self.most_workloads {
+            if known.is_none() && self.most_workloads.is_some_and(|most| self.workloads.len() >= most) {
                 continue;
             }
             let index = known.unwrap_or_else(|| {
@@ -270,7 +249,7 @@ impl DeviceHistory {
     }
 
     /// Records that nothing is known about the device from this moment on.
-    pub(in crate::recorder) fn lose(&mut self, at: Micros) {
+    pub(crate) fn lose(&mut self, at: Micros) {
         self.memory.see(at, None);
         self.living.iter_mut().for_each(|process| process.series.see(at, None));
         self.workloads.iter_mut().for_each(|workload| workload.series.see(at, None));
@@ -278,7 +257,7 @@ impl DeviceHistory {
 
     /// Stops following that many running processes: idle ones first, then those with the least memory. Nothing is
     /// recorded about them any longer, also not their ends. Returns their number.
-    pub(in crate::recorder) fn unfollow(&mut self, count: usize) -> usize {
+    pub(crate) fn unfollow(&mut self, count: usize) -> usize {
         let now = self.seen;
         self.living.sort_by_key(|process| {
             let is_idle = process.series.last_change().is_none_or(|at| now.saturating_sub(at) >= IDLE);
@@ -294,20 +273,20 @@ impl DeviceHistory {
     }
 
     /// Gives up the older parts of the device's own history until it uses at most `bytes`, or is short.
-    pub(in crate::recorder) fn bound_own(&mut self, bytes: usize) {
+    pub(crate) fn bound_own(&mut self, bytes: usize) {
         while self.memory.bytes() > bytes && self.memory.halve() {}
         self.lists.bound(bytes / 2);
         self.peaks.bound(bytes / 2);
     }
 
     /// The series of its processes and workloads.
-    pub(in crate::recorder) fn holders_series(&mut self) -> impl Iterator<Item = &mut Series> {
+    pub(crate) fn holders_series(&mut self) -> impl Iterator<Item = &mut Series> {
         let processes = self.living.iter_mut().map(|process| &mut process.series);
         processes.chain(self.workloads.iter_mut().map(|workload| &mut workload.series))
     }
 
     /// All series of the device.
-    pub(in crate::recorder) fn series(&mut self) -> impl Iterator<Item = &mut Series> {
+    pub(crate) fn series(&mut self) -> impl Iterator<Item = &mut Series> {
         let processes = self.living.iter_mut().chain(self.ended.iter_mut().map(|process| &mut **process));
         std::iter::once(&mut self.memory)
             .chain(processes.map(|process| &mut process.series))
@@ -315,7 +294,7 @@ impl DeviceHistory {
     }
 
     /// The memory that the history uses.
-    pub(in crate::recorder) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         let boxes = self.ended.capacity() + self.workloads.capacity();
         let processes: usize = self.processes().map(ProcessHistory::bytes).sum();
         let workloads: usize = self.workloads.iter().map(|workload| workload.bytes()).sum();
@@ -335,7 +314,7 @@ impl WorkloadHistory {
     }
 
     /// Whether none of its processes is on the GPU.
-    pub(in crate::recorder) fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.series.last() == Some(0)
     }
 }

@@ -3,11 +3,7 @@
 
 use std::sync::Arc;
 
-use super::device_history::DeviceHistory;
-use super::device_list::DeviceKey;
-use super::event::ProcessRef;
-use super::process_history::{Holding, ProcessHistory};
-use super::series::{Micros, SECOND};
+use super::{DeviceHistory, DeviceKey, Holding, Micros, ProcessHistory, ProcessRef, SECOND};
 use crate::snapshot::{Gpu, NEARLY_FULL};
 
 /// If a process ends within this time after its memory use was last at its own peak, it counts as having ended at its
@@ -22,17 +18,17 @@ const GROWN_WITHIN: Micros = 10 * SECOND;
 
 /// The end of a process at its peak, while its device was nearly full.
 #[derive(Debug)]
-pub(in crate::recorder) struct AtLimit {
-    pub(in crate::recorder) gpu: Arc<Gpu>,
-    pub(in crate::recorder) device: DeviceKey,
-    pub(in crate::recorder) process: Holding,
-    pub(in crate::recorder) who: ProcessRef,
+pub(crate) struct AtLimit {
+    pub(crate) gpu: Arc<Gpu>,
+    pub(crate) device: DeviceKey,
+    pub(crate) process: Holding,
+    pub(crate) who: ProcessRef,
     /// Bytes that everything else on the device held.
-    pub(in crate::recorder) others: u64,
+    pub(crate) others: u64,
 }
 
 /// Whether the end of a process, which a list that was read at `at` no longer contains, was one at the limit.
-pub(in crate::recorder) fn at_limit(device: &DeviceHistory, process: &ProcessHistory, at: Micros) -> Option<AtLimit> {
+pub(crate) fn at_limit(device: &DeviceHistory, process: &ProcessHistory, at: Micros) -> Option<AtLimit> {
     let (peak, peak_at) = process.peak.filter(|(peak, _)| *peak > 0)?;
     // A process that still held its peak when it ended counts as having ended at its peak, however long it held the
     // peak.
@@ -55,7 +51,7 @@ pub(in crate::recorder) fn at_limit(device: &DeviceHistory, process: &ProcessHis
 
 /// What a process held on its device; `None` if that is unknown. If the device was already being sampled when the
 /// process was not on it yet, the process held nothing.
-pub(in crate::recorder) fn held(process: &ProcessHistory, device: &DeviceHistory, at: Micros) -> Option<u64> {
+pub(crate) fn held(process: &ProcessHistory, device: &DeviceHistory, at: Micros) -> Option<u64> {
     if at >= process.first {
         return process.series.at(at);
     }

@@ -6,11 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_with_macros::skip_serializing_none;
 
-use super::clock::Now;
-use super::exit_status::Exit;
-use super::heap_use::{HeapUse, allocation};
-use super::peak::PeakHolder;
-use super::series::{Micros, SECOND};
+use super::{Exit, HeapUse, Micros, Now, PeakHolder, SECOND, allocation};
 use crate::snapshot::{MigDevice, ProcessId};
 
 /// An event is added at most this long after it happened.
@@ -34,6 +30,7 @@ pub struct Event {
 }
 
 /// What happened.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum EventKind {
@@ -42,13 +39,11 @@ pub enum EventKind {
     /// The driver was opened.
     DriverOpened {
         /// Its version.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         version: Option<String>,
     },
     /// The driver was closed or lost.
     DriverClosed {
         /// Why, if that is known.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         problem: Option<String>,
     },
     /// The GPU does not respond: it is lost, or its memory cannot be read.
@@ -72,10 +67,8 @@ pub enum EventKind {
         #[serde(flatten)]
         who: ProcessRef,
         /// The most memory that it held, in bytes; absent if this was never known.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         peak_bytes: Option<u64>,
         /// Unix time in seconds at which it reached its peak.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         peak_at: Option<f64>,
         /// Seconds from its start, or from when it was first seen, to its end.
         lived_seconds: f64,
@@ -90,7 +83,6 @@ pub enum EventKind {
         /// Bytes.
         used_bytes: u64,
         /// Unix time in seconds of the process list that was read next; absent if none was read for ten seconds.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         listed_at: Option<f64>,
         /// The largest holders according to that list, largest first.
         holders: Vec<PeakHolder>,
@@ -98,7 +90,6 @@ pub enum EventKind {
         #[serde(default)]
         held_by: String,
         /// The UUID of the MIG device whose memory it is; absent for a GPU.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         mig_uuid: Option<String>,
     },
     /// The memory use of the GPU or MIG device rose to this share of the allocatable memory. No event if it was that
@@ -109,7 +100,6 @@ pub enum EventKind {
         /// Bytes.
         used_bytes: u64,
         /// The UUID of the MIG device; absent for a GPU.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         mig_uuid: Option<String>,
     },
     /// An incident was recorded.
@@ -117,7 +107,6 @@ pub enum EventKind {
         /// Its id.
         id: String,
         /// The UUID of the MIG device; absent for a GPU.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         mig_uuid: Option<String>,
     },
 }
@@ -163,7 +152,7 @@ pub struct Failure {
 
 /// The latest events, oldest first, with times on the recorder's clock.
 #[derive(Debug, Default)]
-pub(in crate::recorder) struct Events {
+pub(crate) struct Events {
     kept: VecDeque<Recorded>,
     bytes: usize,
     dropped: u64,
@@ -171,20 +160,25 @@ pub(in crate::recorder) struct Events {
 
 /// An event whose time has not been converted yet.
 #[derive(Debug)]
-pub(in crate::recorder) struct Recorded {
-    pub(in crate::recorder) at: Micros,
+pub(crate) struct Recorded {
+    pub(crate) at: Micros,
     /// NVML's index and the UUID.
-    pub(in crate::recorder) gpu: Option<(u32, String)>,
+    pub(crate) gpu: Option<(u32, String)>,
     /// The first MIG device of the GPU instance that it concerns; `None` if it concerns a GPU or the machine.
-    pub(in crate::recorder) mig: Option<Arc<MigDevice>>,
+    pub(crate) mig: Option<Arc<MigDevice>>,
     /// The process that it concerns.
-    pub(in crate::recorder) process: Option<ProcessId>,
-    pub(in crate::recorder) what: EventKind,
+    pub(crate) process: Option<ProcessId>,
+    pub(crate) what: EventKind,
 }
 
 impl Recorded {
+    /// An event that concerns the whole machine.
+    pub(crate) fn of_machine(at: Micros, what: EventKind) -> Self {
+        Self { at, gpu: None, mig: None, process: None, what }
+    }
+
     /// The event with its time on the wall clock.
-    pub(in crate::recorder) fn shown(&self, now: Now) -> Event {
+    pub(crate) fn shown(&self, now: Now) -> Event {
         let (gpu, uuid) = self.gpu.clone().unzip();
         Event { at: now.unix(self.at), gpu, uuid, what: self.what.clone() }
     }
@@ -196,7 +190,7 @@ impl Recorded {
 }
 
 impl Events {
-    pub(in crate::recorder) fn add(&mut self, event: Recorded) {
+    pub(crate) fn add(&mut self, event: Recorded) {
         // Dropped before the new event is added, so that the list of events never grows beyond its capacity.
         if self.kept.len() == MAX_EVENTS {
             self.give_up();
@@ -206,7 +200,7 @@ impl Events {
     }
 
     /// Adds the exit status or the signal of a process to the event that records its end at `ended_at`.
-    pub(in crate::recorder) fn set_exit(&mut self, ended_at: Micros, process: ProcessId, how: Exit) {
+    pub(crate) fn set_exit(&mut self, ended_at: Micros, process: ProcessId, how: Exit) {
         for event in self.kept.iter_mut().rev().take_while(|event| event.at + LATE >= ended_at) {
             if let EventKind::ProcessEnded { exit, .. } = &mut event.what
                 && event.at == ended_at
@@ -227,7 +221,7 @@ impl Events {
     }
 
     /// Drops events until the rest uses at most `bytes`: first those that any process can cause, the oldest first.
-    pub(in crate::recorder) fn bound(&mut self, bytes: usize) {
+    pub(crate) fn bound(&mut self, bytes: usize) {
         if self.bytes() <= bytes {
             return;
         }
@@ -248,7 +242,7 @@ impl Events {
     }
 
     /// The last `limit` added events from `from` to `to` for which `is_wanted` is true, earliest first.
-    pub(in crate::recorder) fn latest(
+    pub(crate) fn latest(
         &self,
         from: Micros,
         to: Micros,
@@ -265,12 +259,12 @@ impl Events {
     }
 
     /// The estimated size in bytes, including the names.
-    pub(in crate::recorder) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.bytes + (self.kept.capacity() - self.kept.len()) * size_of::<Recorded>()
     }
 
     /// The number of events that were dropped to make room.
-    pub(in crate::recorder) fn dropped(&self) -> u64 {
+    pub(crate) fn dropped(&self) -> u64 {
         self.dropped
     }
 }

@@ -13,6 +13,8 @@
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::ExitStatus;
 
 use nix::sys::signal::Signal;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -38,19 +40,18 @@ pub struct Exit {
 impl Exit {
     /// Converts a status that `wait` returned.
     fn of(wait_status: i32) -> Self {
-        match wait_status & 0x7f {
-            0 => Self { status: Some((wait_status >> 8 & 0xff) as u8), signal: None },
-            signal => Self { status: None, signal: Some(signal as u8) },
-        }
+        let status = ExitStatus::from_raw(wait_status);
+        let number = |number: i32| u8::try_from(number).ok();
+        Self { status: status.code().and_then(number), signal: status.signal().and_then(number) }
     }
 
     /// Whether the kernel reported how it ended.
-    pub(in crate::recorder) fn is_known(self) -> bool {
+    pub(crate) fn is_known(self) -> bool {
         self != Self::default()
     }
 
     /// `, exit status 1` or `, signal 9 (SIGKILL)`; empty if it is not known.
-    pub(in crate::recorder) fn suffix(self) -> String {
+    pub(crate) fn suffix(self) -> String {
         let name = |signal: u8| Signal::try_from(i32::from(signal)).map_or("unknown", Signal::as_str);
         match (self.status, self.signal) {
             (_, Some(signal)) => format!(", signal {signal} ({})", name(signal)),
@@ -62,13 +63,13 @@ impl Exit {
 
 /// The processes that are watched until they end.
 #[derive(Debug, Default)]
-pub(in crate::recorder) struct ExitWatch {
+pub(crate) struct ExitWatch {
     watched: HashMap<ProcessId, OwnedFd>,
 }
 
 impl ExitWatch {
     /// Begins to watch a process that is alive. A process that cannot be identified is not watched.
-    pub(in crate::recorder) fn begin(&mut self, process: ProcessId) {
+    pub(crate) fn begin(&mut self, process: ProcessId) {
         if self.watched.len() < MAX_WATCHED
             && !self.watched.contains_key(&process)
             && let Some(pidfd) = open(process)
@@ -78,12 +79,12 @@ impl ExitWatch {
     }
 
     /// How a watched process ended; `None` while that is not known.
-    pub(in crate::recorder) fn exit(&self, process: ProcessId) -> Option<Exit> {
+    pub(crate) fn exit(&self, process: ProcessId) -> Option<Exit> {
         exit_of(self.watched.get(&process)?)
     }
 
     /// Stops watching every process for which `is_needed` is false.
-    pub(in crate::recorder) fn retain(&mut self, is_needed: impl Fn(&ProcessId) -> bool) {
+    pub(crate) fn retain(&mut self, is_needed: impl Fn(&ProcessId) -> bool) {
         self.watched.retain(|process, _| is_needed(process));
     }
 }

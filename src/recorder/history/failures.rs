@@ -6,11 +6,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::device_history::DeviceHistory;
-use super::device_list::DeviceKey;
-use super::event::Failure;
-use super::process_history::{Holding, ProcessHistory};
-use super::series::{Micros, SECOND};
+use super::{DeviceHistory, DeviceKey, Failure, Holding, Micros, ProcessHistory, SECOND};
 use crate::snapshot::{FailedAllocation, Gpu, ProcessId};
 
 /// How long a failure waits for the driver to list its process.
@@ -26,7 +22,7 @@ const MOST: usize = 64;
 
 /// The failures that wait, and the processes that reported a failure recently.
 #[derive(Debug, Default)]
-pub(in crate::recorder) struct Failures {
+pub(crate) struct Failures {
     waiting: VecDeque<(FailedAllocation, Micros)>,
     /// For each process: the time of its last reported failure, and the time of the failure that began its last
     /// incident.
@@ -35,22 +31,22 @@ pub(in crate::recorder) struct Failures {
 
 /// A failure that has been matched to a process.
 #[derive(Debug)]
-pub(in crate::recorder) struct Resolved {
+pub(crate) struct Resolved {
     /// The index of the device.
-    pub(in crate::recorder) index: usize,
-    pub(in crate::recorder) gpu: Arc<Gpu>,
-    pub(in crate::recorder) device: DeviceKey,
-    pub(in crate::recorder) at: Micros,
-    pub(in crate::recorder) process: ProcessId,
-    pub(in crate::recorder) holding: Holding,
-    pub(in crate::recorder) failure: Box<Failure>,
+    pub(crate) index: usize,
+    pub(crate) gpu: Arc<Gpu>,
+    pub(crate) device: DeviceKey,
+    pub(crate) at: Micros,
+    pub(crate) process: ProcessId,
+    pub(crate) holding: Holding,
+    pub(crate) failure: Box<Failure>,
     /// Whether it is the first failure of the process within a few seconds.
-    pub(in crate::recorder) is_new: bool,
+    pub(crate) is_new: bool,
 }
 
 impl Failures {
     /// Adds a failure that arrived at `at`. If too many failures are waiting, the oldest is dropped.
-    pub(in crate::recorder) fn add(&mut self, failed: FailedAllocation, at: Micros) {
+    pub(crate) fn add(&mut self, failed: FailedAllocation, at: Micros) {
         self.waiting.push_back((failed, at));
         if self.waiting.len() > MOST {
             self.waiting.pop_front();
@@ -58,7 +54,7 @@ impl Failures {
     }
 
     /// The failures that can now be matched to a process.
-    pub(in crate::recorder) fn resolve(&mut self, devices: &[DeviceHistory], now: Micros) -> Vec<Resolved> {
+    pub(crate) fn resolve(&mut self, devices: &[DeviceHistory], now: Micros) -> Vec<Resolved> {
         let mut resolved = Vec::new();
         for (failed, at) in std::mem::take(&mut self.waiting) {
             match find(&failed, at, devices) {
@@ -80,7 +76,7 @@ impl Failures {
     }
 
     /// Whether the process reported a failure shortly before its end, even if that failure is still waiting.
-    pub(in crate::recorder) fn is_recent(&self, process: &ProcessHistory, end: Micros) -> bool {
+    pub(crate) fn is_recent(&self, process: &ProcessHistory, end: Micros) -> bool {
         let is_near = |at: Micros| end.saturating_sub(at) <= BEFORE_END;
         self.recent.iter().any(|&(known, last, _)| known == process.id() && is_near(last))
             || self.waiting.iter().any(|(failed, at)| failed.process == process.id() && is_near(*at))

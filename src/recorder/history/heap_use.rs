@@ -10,12 +10,12 @@ use crate::snapshot::{CgroupLocation, Owner, Workload};
 const CHUNK: usize = 24;
 
 /// The memory that an allocation of `bytes` bytes uses. For 0 bytes, nothing is allocated.
-pub(in crate::recorder) fn allocation(bytes: usize) -> usize {
+pub(crate) fn allocation(bytes: usize) -> usize {
     if bytes == 0 { 0 } else { bytes + CHUNK }
 }
 
 /// A value that uses memory on the heap.
-pub(in crate::recorder) trait HeapUse {
+pub(crate) trait HeapUse {
     /// Bytes, without the size of the value itself.
     fn heap_use(&self) -> usize;
 }

@@ -121,17 +121,17 @@ fn once() -> u64 {
 
 impl Incident {
     /// The device and the kind, of which a bounded number is kept.
-    pub(in crate::recorder) fn group(&self) -> String {
+    pub(crate) fn group(&self) -> String {
         format!("{} {}", self.gpu.device_uuid(), self.kind.label())
     }
 
     /// Who uses its share: the tenant, otherwise the device.
-    pub(in crate::recorder) fn tenant(&self) -> String {
+    pub(crate) fn tenant(&self) -> String {
         self.tenant.clone().unwrap_or_else(|| format!("device:{}", self.gpu.device_uuid()))
     }
 
     /// Ends the recording of an incident whose ten seconds the exporter did not live to see.
-    pub(in crate::recorder) fn interrupt(&mut self) {
+    pub(crate) fn interrupt(&mut self) {
         (self.complete, self.interrupted) = (true, true);
         self.summary.push(' ');
         self.summary.push_str(INTERRUPTED);

@@ -8,7 +8,7 @@ use crate::text::printable;
 const LONGEST_NAME: usize = 80;
 
 /// A name that can be written to a terminal, cut to a readable length.
-pub(in crate::recorder) fn name(name: &str) -> String {
+pub(crate) fn name(name: &str) -> String {
     let mut shown: String = name.chars().take(LONGEST_NAME + 1).collect();
     if let Some((cut, _)) = shown.char_indices().nth(LONGEST_NAME) {
         shown.truncate(cut);
@@ -18,7 +18,7 @@ pub(in crate::recorder) fn name(name: &str) -> String {
 }
 
 /// `train.py (pid 4711, slurm:77)`, or `train.py, slurm:77` without a pid.
-pub(in crate::recorder) fn process(process: Option<&str>, pid: Option<u32>, owner: Option<&str>) -> String {
+pub(crate) fn process(process: Option<&str>, pid: Option<u32>, owner: Option<&str>) -> String {
     let shown = process.map_or_else(|| "a process".to_owned(), name);
     match (pid, owner) {
         (Some(pid), Some(owner)) => format!("{shown} (pid {pid}, {})", name(owner)),

@@ -5,8 +5,7 @@
 use serde::{Deserialize, Serialize};
 use serde_with_macros::skip_serializing_none;
 
-use super::heap_use::HeapUse;
-use super::names;
+use super::{HeapUse, names};
 use crate::format::bytes;
 use crate::snapshot::Process;
 
@@ -15,7 +14,7 @@ const SAME: u64 = 64 << 20;
 /// The sentence names what is not a named holder's from this number of bytes on.
 const SHOWN: u64 = 16 << 20;
 /// Readings that are closer than this, in seconds, are of one moment.
-pub(in crate::recorder) const SAME_MOMENT: f64 = 0.05;
+pub(crate) const SAME_MOMENT: f64 = 0.05;
 /// The number of holders that the sentence names.
 const NAMED: usize = 3;
 
@@ -79,7 +78,7 @@ fn one() -> u64 {
 
 impl PeakHolder {
     /// A process and what it holds.
-    pub(in crate::recorder) fn of(process: &Process) -> Self {
+    pub(crate) fn of(process: &Process) -> Self {
         let owner = &process.owner;
         Self {
             pid: Some(process.pid),
@@ -93,7 +92,7 @@ impl PeakHolder {
     }
 
     /// Whether both are processes of one workload or, without one, of one user and name.
-    pub(in crate::recorder) fn is_same_group(&self, other: &Self) -> bool {
+    pub(crate) fn is_same_group(&self, other: &Self) -> bool {
         (&self.workload, &self.name, &self.user) == (&other.workload, &other.name, &other.user)
     }
 
@@ -117,7 +116,7 @@ impl HeapUse for PeakHolder {
 
 impl RecordedPeak {
     /// What held the memory, in words.
-    pub(in crate::recorder) fn sentence(&self) -> String {
+    pub(crate) fn sentence(&self) -> String {
         let (Some(listed_at), Some(held)) = (self.listed_at, self.listed_bytes) else {
             return "holders unknown: no list of processes is kept for it".to_owned();
         };

@@ -7,11 +7,8 @@ use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::clock::Now;
 use super::device_list::DeviceList;
-use super::heap_use::{HeapUse, allocation};
-use super::peak::{PeakHolder, RecordedPeak};
-use super::series::{COARSE, Micros, SECOND};
+use super::{COARSE, HeapUse, Micros, Now, PeakHolder, RecordedPeak, SECOND, allocation};
 use crate::snapshot::Process;
 
 /// The length of the time for which one peak is kept.
@@ -25,17 +22,17 @@ const FEW: usize = 3;
 
 /// The peaks of one device, oldest first.
 #[derive(Debug, Default)]
-pub(in crate::recorder) struct PeakLog {
+pub(crate) struct PeakLog {
     minutes: VecDeque<Peak>,
 }
 
 /// The peak of a minute.
 #[derive(Debug, Clone)]
-pub(in crate::recorder) struct Peak {
+pub(crate) struct Peak {
     /// When it was reached, within its minute. A peak that a minute began with was reached then.
-    pub(in crate::recorder) at: Micros,
+    pub(crate) at: Micros,
     /// Bytes.
-    pub(in crate::recorder) used: u64,
+    pub(crate) used: u64,
     /// `None` until a list is read after it.
     listing: Option<Listing>,
     /// Whether it gets no list any more.
@@ -59,7 +56,7 @@ struct Listing {
 
 impl PeakLog {
     /// Begins the minute that contains `at`, in which the device held `used` from the beginning, if it has not begun.
-    pub(in crate::recorder) fn roll(&mut self, at: Micros, used: Option<u64>) {
+    pub(crate) fn roll(&mut self, at: Micros, used: Option<u64>) {
         let begin = at - at % MINUTE;
         if let Some(used) = used
             && self.minutes.back().is_some_and(|last| last.at < begin)
@@ -69,7 +66,7 @@ impl PeakLog {
     }
 
     /// Records a sample. One that arrives after its minute has ended still belongs to it, if it is the minute before.
-    pub(in crate::recorder) fn see(&mut self, at: Micros, used: u64) {
+    pub(crate) fn see(&mut self, at: Micros, used: u64) {
         let recent = self.minutes.len().saturating_sub(2);
         let is_later = self.minutes.back().is_none_or(|last| last.at < at);
         let same = self.minutes.range_mut(recent..).find(|peak| peak.at / MINUTE == at / MINUTE);
@@ -82,7 +79,7 @@ impl PeakLog {
     }
 
     /// Records a list that was read at `at`, if it is the first one after a peak.
-    pub(in crate::recorder) fn list(&mut self, list: &DeviceList<'_>, at: Micros) {
+    pub(crate) fn list(&mut self, list: &DeviceList<'_>, at: Micros) {
         // The peak of the minute before can have been at its end.
         let recent = self.minutes.len().saturating_sub(2);
         let is_open = |peak: &Peak| peak.listing.is_none() && !peak.is_closed && peak.at < at;
@@ -97,22 +94,22 @@ impl PeakLog {
     }
 
     /// The peak that was reached at this moment.
-    pub(in crate::recorder) fn reached(&self, at: Micros) -> Option<&Peak> {
+    pub(crate) fn reached(&self, at: Micros) -> Option<&Peak> {
         self.minutes.iter().rev().find(|peak| peak.at == at)
     }
 
     /// Lets the peak that was reached at this moment stay without a list: it was passed on without one.
-    pub(in crate::recorder) fn close(&mut self, at: Micros) {
+    pub(crate) fn close(&mut self, at: Micros) {
         self.minutes.iter_mut().filter(|peak| peak.at == at).for_each(|peak| peak.is_closed = true);
     }
 
     /// The peaks of the minutes that have a part in the time from `from` to `to`.
-    pub(in crate::recorder) fn within(&self, from: Micros, to: Micros) -> impl Iterator<Item = &Peak> {
+    pub(crate) fn within(&self, from: Micros, to: Micros) -> impl Iterator<Item = &Peak> {
         self.minutes.iter().filter(move |peak| peak.at / MINUTE >= from / MINUTE && peak.at <= to)
     }
 
     /// Drops what is too old at `now`.
-    pub(in crate::recorder) fn age(&mut self, now: Micros) {
+    pub(crate) fn age(&mut self, now: Micros) {
         let oldest = now.saturating_sub(COARSE + MINUTE);
         while self.minutes.front().is_some_and(|peak| peak.at < oldest) {
             self.minutes.pop_front();
@@ -121,7 +118,7 @@ impl PeakLog {
 
     /// Drops the older half of the peaks until they use at most `bytes`, but not the last two: these lose only their
     /// holders.
-    pub(in crate::recorder) fn bound(&mut self, bytes: usize) {
+    pub(crate) fn bound(&mut self, bytes: usize) {
         while self.bytes() > bytes && self.minutes.len() > LAST {
             self.minutes.drain(..(self.minutes.len() / 2).min(self.minutes.len() - LAST));
             self.minutes.shrink_to_fit();
@@ -132,7 +129,7 @@ impl PeakLog {
     }
 
     /// The memory that the peaks use.
-    pub(in crate::recorder) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         let holders = |peak: &Peak| peak.listing.as_ref().map(|listing| listing.holders.clone());
         let mut holders: Vec<_> = self.minutes.iter().filter_map(holders).collect();
         holders.dedup_by(|later, earlier| Arc::ptr_eq(later, earlier));
@@ -191,12 +188,12 @@ fn holders(processes: Vec<&Process>) -> Vec<PeakHolder> {
 
 impl Peak {
     /// Whether a list was read after it.
-    pub(in crate::recorder) fn is_listed(&self) -> bool {
+    pub(crate) fn is_listed(&self) -> bool {
         self.listing.is_some()
     }
 
     /// The peak with its times on the wall clock.
-    pub(in crate::recorder) fn shown(&self, now: Now) -> RecordedPeak {
+    pub(crate) fn shown(&self, now: Now) -> RecordedPeak {
         let listing = self.listing.as_ref();
         let mut peak = RecordedPeak {
             minute: self.at / MINUTE,

@@ -3,17 +3,14 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::clock::{Now, unix};
-use super::event::ProcessRef;
-use super::exit_status::Exit;
-use super::heap_use::{HeapUse as _, allocation};
-use super::series::{Micros, Series};
+use super::series::Series;
+use super::{Exit, HeapUse as _, Micros, Now, ProcessRef, allocation, unix};
 use crate::snapshot::{MigDevice, Owner, Process, ProcessId};
 
 /// Identifies a process among those of a device, also if its start time is unknown: no list contains a pid twice on one
 /// device, and a process that a list did not contain has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::recorder) struct Holding {
+pub(crate) struct Holding {
     pid: u32,
     /// The compute instance of MIG.
     compute_instance: Option<u32>,
@@ -22,48 +19,45 @@ pub(in crate::recorder) struct Holding {
 }
 
 /// A process on a GPU.
-#[derive(Debug)]
-pub(in crate::recorder) struct ProcessHistory {
-    pub(in crate::recorder) pid: u32,
-    pub(in crate::recorder) mig: Option<Arc<MigDevice>>,
-    pub(in crate::recorder) owner: Arc<Owner>,
+#[derive(Debug, Default)]
+pub(crate) struct ProcessHistory {
+    pub(crate) pid: u32,
+    pub(crate) mig: Option<Arc<MigDevice>>,
+    pub(crate) owner: Arc<Owner>,
     /// The memory that the owner uses.
     owner_bytes: usize,
     /// Its memory.
-    pub(in crate::recorder) series: Series,
+    pub(crate) series: Series,
     /// When it was first listed.
-    pub(in crate::recorder) first: Micros,
+    pub(crate) first: Micros,
     /// Its highest memory use in bytes, and when that value was first listed. `None` if its memory use was never known.
-    pub(in crate::recorder) peak: Option<(u64, Micros)>,
+    pub(crate) peak: Option<(u64, Micros)>,
     /// When the last list that contained it and the first that did not were read; `None` while it is on the GPU.
-    pub(in crate::recorder) ended: Option<(Micros, Micros)>,
+    pub(crate) ended: Option<(Micros, Micros)>,
     /// When the last list that contained it was read.
-    pub(in crate::recorder) seen: Micros,
+    pub(crate) seen: Micros,
     /// How it ended.
-    pub(in crate::recorder) exit: Exit,
+    pub(crate) exit: Exit,
 }
 
 impl ProcessHistory {
-    pub(in crate::recorder) fn new(process: &Process, at: Micros) -> Self {
+    pub(crate) fn new(process: &Process, at: Micros) -> Self {
         Self {
             pid: process.pid,
             mig: process.mig.clone(),
             owner: process.owner.clone(),
             owner_bytes: owner_bytes(&process.owner),
-            series: Series::default(),
             first: at,
-            peak: None,
-            ended: None,
             seen: at,
-            exit: Exit::default(),
+            ..Self::default()
         }
     }
 
-    pub(in crate::recorder) fn id(&self) -> ProcessId {
+    pub(crate) fn id(&self) -> ProcessId {
         ProcessId { pid: self.pid, start_ticks: self.owner.start_ticks }
     }
 
-    pub(in crate::recorder) fn holding(&self) -> Holding {
+    pub(crate) fn holding(&self) -> Holding {
         let compute_instance = self.mig.as_ref().map(|device| device.compute_instance);
         Holding { pid: self.pid, compute_instance, first: self.first }
     }
@@ -74,19 +68,19 @@ impl ProcessHistory {
     }
 
     /// Whether a process that a list contains is this one, which every list has contained since it was first listed.
-    pub(in crate::recorder) fn is(&self, process: &Process, now: Now) -> bool {
+    pub(crate) fn is(&self, process: &Process, now: Now) -> bool {
         let is_former = || self.id().is_former_of(process.id(), process.owner.start, now.wall(self.first));
         self.pid == process.pid && self.is_on_device_of(process) && !is_former()
     }
 
     /// The last state of this process in a list that no longer contains it, if the list shows that.
-    pub(in crate::recorder) fn last_state<'l>(&self, ended: impl Iterator<Item = &'l Process>) -> Option<&'l Process> {
+    pub(crate) fn last_state<'l>(&self, ended: impl Iterator<Item = &'l Process>) -> Option<&'l Process> {
         let is_same = |process: &&Process| process.id() == self.id() && self.is_on_device_of(process);
         ended.filter(is_same).max_by_key(|process| process.ended.map(|ended| ended.by))
     }
 
     /// Records what a list that was read at `at` shows about the process.
-    pub(in crate::recorder) fn see(&mut self, process: &Process, at: Micros) {
+    pub(crate) fn see(&mut self, process: &Process, at: Micros) {
         self.seen = at;
         if !Arc::ptr_eq(&self.owner, &process.owner) {
             self.owner = process.owner.clone();
@@ -98,7 +92,7 @@ impl ProcessHistory {
 
     /// Records that a list read at `by` no longer contains the process. `last`, its last state, contains its final
     /// peak.
-    pub(in crate::recorder) fn end(&mut self, last: Option<&Process>, by: Micros) {
+    pub(crate) fn end(&mut self, last: Option<&Process>, by: Micros) {
         self.ended = Some((self.seen, by));
         if let Some(process) = last {
             self.raise(process, self.seen);
@@ -118,7 +112,7 @@ impl ProcessHistory {
     }
 
     /// How long it ran, as far as that is known: since its start, or since it was first listed.
-    pub(in crate::recorder) fn lived(&self, now_wall: f64, now: Micros) -> f64 {
+    pub(crate) fn lived(&self, now_wall: f64, now: Micros) -> f64 {
         let end = self.ended.map_or(now, |(after, _)| after);
         let listed = end.saturating_sub(self.first) as f64 / 1e6;
         let since_end = now.saturating_sub(end) as f64 / 1e6;
@@ -126,11 +120,11 @@ impl ProcessHistory {
         start.map_or(listed, |start| (now_wall - since_end - start).max(listed))
     }
 
-    pub(in crate::recorder) fn start(&self) -> Option<SystemTime> {
+    pub(crate) fn start(&self) -> Option<SystemTime> {
         self.owner.start
     }
 
-    pub(in crate::recorder) fn who(&self) -> ProcessRef {
+    pub(crate) fn who(&self) -> ProcessRef {
         let owner = &self.owner;
         ProcessRef {
             pid: self.pid,
@@ -141,7 +135,7 @@ impl ProcessHistory {
         }
     }
 
-    pub(in crate::recorder) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         allocation(size_of::<Self>()) + self.series.bytes() + self.owner_bytes
     }
 }

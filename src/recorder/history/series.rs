@@ -7,13 +7,13 @@
 use super::blocks::Blocks;
 
 /// A moment: microseconds since the recorder started.
-pub(in crate::recorder) type Micros = u64;
+pub(crate) type Micros = u64;
 
-pub(in crate::recorder) const SECOND: Micros = 1_000_000;
+pub(crate) const SECOND: Micros = 1_000_000;
 /// How long every change is kept.
-pub(in crate::recorder) const FINE: Micros = 120 * SECOND;
+pub(crate) const FINE: Micros = 120 * SECOND;
 /// How long the ranges of seconds are kept.
-pub(in crate::recorder) const COARSE: Micros = 7200 * SECOND;
+pub(crate) const COARSE: Micros = 7200 * SECOND;
 /// The maximum number of changes: two minutes at 100 changes a second. At a higher rate they cover a shorter time.
 const MAX_CHANGES: usize = 12_000;
 /// The value while nothing is known.
@@ -21,7 +21,7 @@ const UNKNOWN: u64 = u64::MAX;
 
 /// A value over time.
 #[derive(Debug, Default)]
-pub(in crate::recorder) struct Series {
+pub(crate) struct Series {
     /// The changes from `exact_from` on, oldest first.
     changes: Blocks<Change>,
     /// The beginning of a second. All changes before it have been dropped from `changes`.
@@ -80,13 +80,13 @@ struct Range {
 
 /// A part of a chart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::recorder) struct Point {
+pub(crate) struct Point {
     /// When the part begins.
-    pub(in crate::recorder) at: Micros,
+    pub(crate) at: Micros,
     /// The lowest and the highest value; `None` if none was known.
-    pub(in crate::recorder) range: Option<(u64, u64)>,
+    pub(crate) range: Option<(u64, u64)>,
     /// The value at the end; `None` if it was not known.
-    pub(in crate::recorder) last: Option<u64>,
+    pub(crate) last: Option<u64>,
 }
 
 impl Range {
@@ -117,17 +117,17 @@ impl Second {
 
 impl Series {
     /// The latest value; `None` if it is unknown.
-    pub(in crate::recorder) fn last(&self) -> Option<u64> {
+    pub(crate) fn last(&self) -> Option<u64> {
         self.latest().known()
     }
 
     /// When the value last changed; `None` if that is too long ago.
-    pub(in crate::recorder) fn last_change(&self) -> Option<Micros> {
+    pub(crate) fn last_change(&self) -> Option<Micros> {
         self.changes.back().map(|change| change.at)
     }
 
     /// Records that the value is `value` from `at` on. Nothing is stored if it is the same as before.
-    pub(in crate::recorder) fn see(&mut self, at: Micros, value: Option<u64>) {
+    pub(crate) fn see(&mut self, at: Micros, value: Option<u64>) {
         // The readings of two threads can arrive in either order.
         let at = self.changes.back().map_or(self.exact_from, |change| change.at).max(at);
         self.begin.get_or_insert(at);
@@ -154,7 +154,7 @@ impl Series {
     }
 
     /// Drops what is too old at `now`.
-    pub(in crate::recorder) fn age(&mut self, now: Micros) {
+    pub(crate) fn age(&mut self, now: Micros) {
         self.drop_changes_before(now.saturating_sub(FINE));
         if let Some(ended) = self.open.take_if(|open| open.end() <= now) {
             self.seconds.push(ended);
@@ -164,7 +164,7 @@ impl Series {
 
     /// Drops the older half of the seconds or, if there are few seconds, of the changes. Returns whether anything was
     /// dropped.
-    pub(in crate::recorder) fn halve(&mut self) -> bool {
+    pub(crate) fn halve(&mut self) -> bool {
         let old = self.seconds.partition_point(|second| second.end() <= self.exact_from);
         if let Some(kept) = self.seconds.get(old / 2).filter(|_| old >= 8) {
             self.drop_seconds_before(kept.begin());
@@ -180,24 +180,24 @@ impl Series {
     }
 
     /// Frees the unused capacity. Called once the last value is known.
-    pub(in crate::recorder) fn trim(&mut self) {
+    pub(crate) fn trim(&mut self) {
         self.changes.trim();
         self.seconds.trim();
     }
 
     /// The memory that the series uses in addition to the size of the struct itself.
-    pub(in crate::recorder) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.changes.bytes() + self.seconds.bytes()
     }
 
     /// When the series begins; `None` if it is empty.
-    pub(in crate::recorder) fn begin(&self) -> Option<Micros> {
+    pub(crate) fn begin(&self) -> Option<Micros> {
         self.begin
     }
 
     /// The value at a moment; `None` if it was unknown. If only the ranges of seconds are kept for that time, it is the
     /// value at the end of the previous second.
-    pub(in crate::recorder) fn at(&self, moment: Micros) -> Option<u64> {
+    pub(crate) fn at(&self, moment: Micros) -> Option<u64> {
         self.begin.filter(|&begin| begin <= moment)?;
         if moment >= self.exact_from {
             let after = self.changes.partition_point(|change| change.at <= moment);
@@ -210,7 +210,7 @@ impl Series {
     }
 
     /// The highest known value from `from` to `to`, and when it was first reached; `None` if none is known.
-    pub(in crate::recorder) fn highest(&self, from: Micros, to: Micros) -> Option<(Micros, u64)> {
+    pub(crate) fn highest(&self, from: Micros, to: Micros) -> Option<(Micros, u64)> {
         let within = self.pieces().filter(|(at, _)| (from..=to).contains(at));
         let values = within.filter_map(|(at, range)| range.known().map(|(_, max)| (at, max)));
         let from = self.begin.map_or(from, |begin| begin.max(from));
@@ -219,7 +219,7 @@ impl Series {
     }
 
     /// The last moment, up to `until`, at which the value was `level` or more. Looks only at exact changes.
-    pub(in crate::recorder) fn last_at_least(&self, level: u64, until: Micros) -> Option<Micros> {
+    pub(crate) fn last_at_least(&self, level: u64, until: Micros) -> Option<Micros> {
         let is_high = |value: Value| value.known().is_some_and(|value| value >= level);
         let mut end = until;
         for change in self.changes.iter().rev().filter(|change| change.at <= until) {
@@ -232,12 +232,12 @@ impl Series {
     }
 
     /// When the value next changed after `moment`; `None` if it has not changed since. Looks only at exact changes.
-    pub(in crate::recorder) fn next_change(&self, moment: Micros) -> Option<Micros> {
+    pub(crate) fn next_change(&self, moment: Micros) -> Option<Micros> {
         self.changes.get(self.changes.partition_point(|change| change.at <= moment)).map(|change| change.at)
     }
 
     /// The values from `from` to `to`, in parts of length `step`.
-    pub(in crate::recorder) fn points(&self, from: Micros, to: Micros, step: Micros) -> Vec<Point> {
+    pub(crate) fn points(&self, from: Micros, to: Micros, step: Micros) -> Vec<Point> {
         let mut pieces = self.pieces().skip_while(|(at, _)| *at < from).peekable();
         let mut value = Value(self.at(from).unwrap_or(UNKNOWN));
         let mut points = Vec::new();

@@ -8,9 +8,8 @@
 
 use std::cmp::Reverse;
 
-use super::Histories;
-use super::device_history::DeviceHistory;
-use super::series::{COARSE, Micros, Series};
+use super::series::Series;
+use super::{COARSE, DeviceHistory, Histories, Micros};
 
 /// A series that is smaller than this is not worth shortening.
 const SMALL: usize = 2048;
@@ -19,7 +18,7 @@ const PART: usize = 8;
 
 impl Histories {
     /// Drops what is too old.
-    pub(in crate::recorder) fn age(&mut self, now: Micros) {
+    pub(crate) fn age(&mut self, now: Micros) {
         let oldest = now.saturating_sub(COARSE);
         for device in &mut self.devices {
             device.series().for_each(|series| series.age(now));
@@ -36,14 +35,14 @@ impl Histories {
 
     /// Gives up events until they use at most `share` bytes, and older parts of the devices' own histories until all of
     /// them together use at most as many.
-    pub(in crate::recorder) fn bound(&mut self, share: usize) {
+    pub(crate) fn bound(&mut self, share: usize) {
         self.events.bound(share);
         let each = share / self.devices.len().max(1);
         self.devices.iter_mut().for_each(|device| device.bound_own(each));
     }
 
     /// Gives up a part of what can be given up. Returns whether there was anything.
-    pub(in crate::recorder) fn make_room(&mut self) -> bool {
+    pub(crate) fn make_room(&mut self) -> bool {
         let steps = [Self::drop_ended, Self::drop_over, Self::shorten, Self::unfollow, Self::drop_workloads];
         let dropped = steps.iter().map(|step| step(self)).find(|dropped| *dropped > 0).unwrap_or(0);
         self.dropped += dropped as u64;
@@ -99,7 +98,7 @@ impl Histories {
         device.workloads.make_contiguous().sort_by_key(|workload| Reverse(workload.series.last()));
         device.workloads.truncate(device.workloads.len() - count);
         device.workloads.shrink_to(device.workloads.len() * 2);
-        device.most_workloads = device.workloads.len();
+        device.most_workloads = Some(device.workloads.len());
         count
     }
 
@@ -108,12 +107,12 @@ impl Histories {
     }
 
     /// The memory that the events and the histories use.
-    pub(in crate::recorder) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.events.bytes() + self.devices.iter().map(DeviceHistory::bytes).sum::<usize>()
     }
 
     /// The number of processes, series and events that were dropped to make room.
-    pub(in crate::recorder) fn dropped(&self) -> u64 {
+    pub(crate) fn dropped(&self) -> u64 {
         self.dropped + self.events.dropped()
     }
 }

@@ -1,24 +1,20 @@
 //! The states of the driver and of the GPUs, and their Xids, which the histories learn from the snapshot.
 
-use super::Histories;
-use super::clock::Now;
-use super::device_list::DeviceKey;
-use super::event::{EventKind, Recorded};
-use super::series::Micros;
+use super::{DeviceKey, EventKind, Histories, Micros, Now, Recorded};
 use crate::snapshot::{GpuState, Snapshot, XidGroup};
 
 /// The changes in a snapshot that are worth an incident.
 #[derive(Debug, Default)]
-pub(in crate::recorder) struct Alarms {
+pub(crate) struct Alarms {
     /// The GPUs that have stopped responding.
-    pub(in crate::recorder) lost: Vec<DeviceKey>,
+    pub(crate) lost: Vec<DeviceKey>,
     /// The Xids that concern memory, with their GPUs.
-    pub(in crate::recorder) memory_xids: Vec<(DeviceKey, u64)>,
+    pub(crate) memory_xids: Vec<(DeviceKey, u64)>,
 }
 
 impl Histories {
     /// Compares the snapshot with the last known state of the driver, the GPUs and their errors.
-    pub(in crate::recorder) fn compare_snapshot(&mut self, snapshot: &Snapshot, now: Now) -> Alarms {
+    pub(crate) fn compare_snapshot(&mut self, snapshot: &Snapshot, now: Now) -> Alarms {
         let mut alarms = Alarms::default();
         let driver = snapshot.driver.load();
         let is_known = driver.up || driver.problem.is_some();
@@ -28,7 +24,7 @@ impl Histories {
             } else {
                 EventKind::DriverClosed { problem: driver.problem.clone() }
             };
-            self.events.add(Recorded { at: now.micros, gpu: None, mig: None, process: None, what });
+            self.events.add(Recorded::of_machine(now.micros, what));
             if !driver.up {
                 self.devices.iter_mut().for_each(|gpu| gpu.lose(now.micros));
             }
@@ -45,7 +41,7 @@ impl Histories {
                 let before = self.xids.insert((part.gpu.key(), xid), count).unwrap_or(0);
                 if count > before {
                     let index = self.device_index(&part.gpu, None, now.micros);
-                    self.note(now.micros, index, EventKind::Xid { xid, count: count - before });
+                    self.note(now.micros, index, None, EventKind::Xid { xid, count: count - before });
                     if XidGroup::of(xid).is_some_and(|group| group.concerns_memory) {
                         alarms.memory_xids.push((self.devices[index].key(), xid));
                     }
@@ -54,23 +50,23 @@ impl Histories {
         }
         for index in 0..self.devices.len() {
             if let Some((at, what)) = self.devices[index].new_peak(now) {
-                self.note(at, index, what);
+                self.note(at, index, None, what);
             }
         }
         alarms
     }
 
     /// Records the state of a device. Returns whether it has stopped responding.
-    pub(in crate::recorder) fn change_state(&mut self, index: usize, state: GpuState, at: Micros) -> bool {
+    pub(crate) fn change_state(&mut self, index: usize, state: GpuState, at: Micros) -> bool {
         let before = std::mem::replace(&mut self.devices[index].state, state);
         match (before, state) {
             (before, state) if before == state => {}
             (_, GpuState::Unsampled) => self.devices[index].state = before,
             (GpuState::Unsampled, GpuState::Up) => {}
-            (_, GpuState::Up) => self.note(at, index, EventKind::GpuBack),
-            (_, GpuState::Stalled) => self.note(at, index, EventKind::GpuStalled),
+            (_, GpuState::Up) => self.note(at, index, None, EventKind::GpuBack),
+            (_, GpuState::Stalled) => self.note(at, index, None, EventKind::GpuStalled),
             (_, GpuState::Unreadable) => {
-                self.note(at, index, EventKind::GpuLost);
+                self.note(at, index, None, EventKind::GpuLost);
                 return true;
             }
         }

@@ -4,17 +4,12 @@ use std::cmp::Reverse;
 
 use super::trigger::Trigger;
 use super::words::{self, Roles};
-use crate::recorder::history::Histories;
-use crate::recorder::history::chart::chart;
-use crate::recorder::history::clock::{Now, unix};
-use crate::recorder::history::device_history::DeviceHistory;
-use crate::recorder::history::ending;
-use crate::recorder::history::event::{Event, Recorded};
 use crate::recorder::history::incident::{
     Between, Growth, Holder, Incident, IncidentGpu, IncidentMig, Kind, Peak, VERSION,
 };
-use crate::recorder::history::process_history::ProcessHistory;
-use crate::recorder::history::series::{FINE, Micros, SECOND};
+use crate::recorder::history::{
+    DeviceHistory, Event, FINE, Histories, Micros, Now, ProcessHistory, Recorded, SECOND, chart, ending, unix,
+};
 
 /// How long the recording of an incident continues after its moment.
 pub(super) const AFTER: Micros = 10 * SECOND;
@@ -28,7 +23,7 @@ const MAX_PROCESSES: usize = 16;
 const MAX_EVENTS: usize = 200;
 
 /// The incident for a trigger, as far as it is known now. `None` if the trigger's GPU is no longer known.
-pub(in crate::recorder) fn freeze(
+pub(crate) fn freeze(
     histories: &Histories,
     trigger: &Trigger,
     now: Now,

@@ -2,9 +2,7 @@
 //! it uses.
 
 use super::trigger::Trigger;
-use crate::recorder::history::Histories;
-use crate::recorder::history::incident::Kind;
-use crate::recorder::history::process_history::ProcessHistory;
+use crate::recorder::history::{Histories, Kind};
 use crate::snapshot::{Owner, WorkloadKind};
 
 /// The workload and the tenant of a moment. Both are `None` if the moment is about the device itself.
@@ -26,10 +24,7 @@ impl Subject {
             (Kind::NearLimit, _) => gpu.living.iter().max_by_key(|process| process.series.last()),
             _ => None,
         };
-        process.map_or_else(Self::default, Self::of_process)
-    }
-
-    fn of_process(process: &ProcessHistory) -> Self {
+        let Some(process) = process else { return Self::default() };
         let who = process.who();
         Self { tenant: tenant(&process.owner, who.user), workload: who.workload }
     }

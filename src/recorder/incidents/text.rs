@@ -5,9 +5,7 @@ use std::fmt::Write as _;
 use super::trace::sentence;
 use super::words;
 use crate::format;
-use crate::recorder::history::clock::time;
-use crate::recorder::history::incident::{Holder, Incident};
-use crate::recorder::history::names;
+use crate::recorder::history::{Holder, Incident, names, time};
 use crate::text::printable;
 
 /// The text of an incident. It ends with a line break.

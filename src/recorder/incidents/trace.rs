@@ -15,10 +15,7 @@ use serde_json::{Value, json};
 
 use super::words;
 use crate::format;
-use crate::recorder::history::chart::Chart;
-use crate::recorder::history::event::{Event, EventKind};
-use crate::recorder::history::incident::{Holder, Incident};
-use crate::recorder::history::names;
+use crate::recorder::history::{Chart, Event, EventKind, Holder, Incident, names};
 
 /// The pid of the GPU's track. Pids of processes are never 0.
 const GPU_TRACK: u32 = 0;

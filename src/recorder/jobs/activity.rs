@@ -1,6 +1,6 @@
 //! How long a workload was idle on a device, from the times at which its processes last worked there.
 
-use crate::recorder::history::series::Micros;
+use crate::recorder::history::Micros;
 
 /// The sums of one workload on one device.
 #[derive(Debug, Default, Clone)]

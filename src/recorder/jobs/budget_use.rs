@@ -3,7 +3,7 @@
 //! Invariant: time counts from a list that shows at least as much memory as the limit at that moment, until the next
 //! list.
 
-use crate::recorder::history::series::Micros;
+use crate::recorder::history::Micros;
 use crate::snapshot::{BudgetSource, WorkloadUse};
 
 /// The budget of a workload on one device.

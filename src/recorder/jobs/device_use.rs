@@ -13,17 +13,42 @@ use super::job_report::{Advice, DeviceReport, advice};
 use super::meter::{Meter, Near};
 use super::need::{Needs, ProcessNeed};
 use super::shortage::Shortage;
-use super::tracked::Tracked;
-use crate::recorder::history::clock::Now;
-use crate::recorder::history::heap_use::allocation;
-use crate::recorder::history::series::Micros;
-use crate::snapshot::{AllocatorPart, Gpu, MigDevice, Process, WorkloadUse};
+use crate::recorder::history::{Micros, Now, allocation};
+use crate::snapshot::{AllocatorPart, Gpu, MigDevice, Owner, Process, ProcessId, WorkloadUse};
 
 /// The maximum number of processes that are followed on one device.
 const MAX_PROCESSES: usize = 1024;
 
-/// The use of one device.
+/// A process that is followed until it leaves the device.
 #[derive(Debug)]
+pub(super) struct Tracked {
+    pub(super) pid: u32,
+    pub(super) owner: Arc<Owner>,
+    /// When a list first contained it.
+    pub(super) first_seen: SystemTime,
+    /// Whether the last list contained it.
+    pub(super) is_listed: bool,
+    /// Its memory in the last list that contained it.
+    pub(super) used: Option<u64>,
+    /// Its highest memory.
+    pub(super) peak: Option<u64>,
+    pub(super) need: ProcessNeed,
+}
+
+impl Tracked {
+    pub(super) fn id(&self) -> ProcessId {
+        ProcessId { pid: self.pid, start_ticks: self.owner.start_ticks }
+    }
+
+    /// Whether the process with this pid and owner is this one, which every list has contained.
+    pub(super) fn is(&self, pid: u32, owner: &Owner) -> bool {
+        let other = ProcessId { pid, start_ticks: owner.start_ticks };
+        self.pid == pid && !self.id().is_former_of(other, owner.start, self.first_seen)
+    }
+}
+
+/// The use of one device.
+#[derive(Debug, Default)]
 pub(super) struct DeviceUse {
     /// The position of the GPU in `Jobs::gpus`.
     pub(super) index: usize,
@@ -54,7 +79,7 @@ pub(super) struct DeviceUse {
     near: Option<Near>,
     /// The sums of the meter up to `at`.
     near_before: Near,
-    activity: Activity,
+    pub(super) activity: Activity,
     pub(super) seen: Seen,
     pub(super) shortage: Shortage,
     allocated_peak: Option<u64>,
@@ -64,32 +89,7 @@ pub(super) struct DeviceUse {
 
 impl DeviceUse {
     pub(super) fn new(index: usize, gpu: &Arc<Gpu>, mig: Option<&Arc<MigDevice>>, at: Micros) -> Self {
-        Self {
-            index,
-            gpu: gpu.clone(),
-            mig: mig.cloned(),
-            is_present: false,
-            at,
-            is_listed: false,
-            used: None,
-            last: None,
-            peak: None,
-            former: 0,
-            product: 0,
-            known: 0,
-            present: 0,
-            samples: 0,
-            allocatable: 0,
-            budget: BudgetUse::default(),
-            near: None,
-            near_before: Near::default(),
-            activity: Activity::default(),
-            seen: Seen::default(),
-            shortage: Shortage::default(),
-            allocated_peak: None,
-            needs: Needs::default(),
-            processes: Vec::new(),
-        }
+        Self { index, gpu: gpu.clone(), mig: mig.cloned(), at, ..Self::default() }
     }
 
     pub(super) fn is_on(&self, index: usize, mig: Option<&str>) -> bool {
@@ -220,11 +220,6 @@ impl DeviceUse {
         let gone: Vec<_> = self.processes.extract_if(.., |process| !process.is_listed && !stays(process)).collect();
         gone.iter().for_each(|process| self.needs.leave(&process.need, process.peak));
         gone
-    }
-
-    /// Adds up the activity that the processes of the last list have shown.
-    pub(super) fn see_activity(&mut self, pause: Micros, gap: Micros) {
-        self.activity.see(self.seen, self.at, pause, gap);
     }
 
     /// Applies what the allocators in the processes report about the device at `at`.

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 use serde_with_macros::skip_serializing_none;
 
-use crate::recorder::history::exit_status::Exit;
+use crate::recorder::history::Exit;
 use crate::sizing;
 use crate::snapshot::WorkloadKind;
 

@@ -6,8 +6,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::recorder::history::series::Micros;
-use crate::snapshot::{MemorySample, MigDevice, NEARLY_FULL};
+use crate::recorder::history::Micros;
+use crate::snapshot::{Gpu, MemorySample, MigDevice, NEARLY_FULL};
 
 /// The number of samples that wait for the next process list. Beyond it, the oldest no longer waits.
 const MAX_WAITING: usize = 256;
@@ -16,7 +16,7 @@ const MAX_WAITING: usize = 256;
 pub(super) type Near = [Micros; NEARLY_FULL.len()];
 
 /// The meter of one device.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Meter {
     /// The MIG device; `None` for the GPU itself.
     pub(super) mig: Option<Arc<MigDevice>>,
@@ -40,7 +40,7 @@ struct Waiting {
 
 impl Meter {
     pub(super) fn new(mig: Option<Arc<MigDevice>>, at: Micros) -> Self {
-        Self { mig, at, used: None, allocatable: 0, near: Near::default(), waiting: VecDeque::new() }
+        Self { mig, at, ..Self::default() }
     }
 
     /// Accepts a sample, which counts once the meter reaches its moment.
@@ -92,6 +92,35 @@ impl Meter {
 
     pub(super) fn bytes(&self) -> usize {
         size_of::<Self>() + self.waiting.capacity() * size_of::<Waiting>()
+    }
+}
+
+/// One GPU.
+#[derive(Debug, Default)]
+pub(super) struct GpuReadings {
+    /// [`Gpu::key`].
+    key: String,
+    pub(super) meters: Vec<Meter>,
+    /// When its last list was read.
+    pub(super) listed: Option<Micros>,
+}
+
+/// The position of a GPU, which is added if it is new.
+pub(super) fn position(gpus: &mut Vec<GpuReadings>, gpu: &Gpu) -> usize {
+    let key = gpu.key();
+    gpus.iter().position(|known| known.key == key).unwrap_or_else(|| {
+        gpus.push(GpuReadings { key, ..GpuReadings::default() });
+        gpus.len() - 1
+    })
+}
+
+impl GpuReadings {
+    /// Forgets the meters of MIG devices that are gone, unless a report uses the GPU instance (`used`).
+    pub(super) fn forget_meters(&mut self, gpu: &Gpu, used: &[u32]) {
+        let is_needed = |mig: &MigDevice| {
+            used.contains(&mig.gpu_instance) || gpu.mig.iter().any(|present| present.uuid == mig.uuid)
+        };
+        self.meters.retain(|meter| meter.mig.as_deref().is_none_or(is_needed));
     }
 }
 

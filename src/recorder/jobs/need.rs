@@ -3,7 +3,7 @@
 //! Invariant: a need is an upper bound. A process that does not report how much of its memory is needed needs all of
 //! it.
 
-use crate::recorder::history::series::Micros;
+use crate::recorder::history::Micros;
 use crate::sizing;
 use crate::snapshot::{AllocatorReport, RESERVED_MARGIN};
 

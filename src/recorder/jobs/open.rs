@@ -3,13 +3,9 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::device_use::DeviceUse;
+use super::device_use::{DeviceUse, Tracked};
 use super::job_report::{ExitCount, JobReport, State, VERSION};
-use super::tracked::Tracked;
-use crate::recorder::history::clock::Now;
-use crate::recorder::history::exit_status::Exit;
-use crate::recorder::history::heap_use::HeapUse as _;
-use crate::recorder::history::series::{Micros, SECOND};
+use crate::recorder::history::{Exit, HeapUse as _, Micros, Now, SECOND};
 use crate::snapshot::{Gpu, MigDevice, Process, ProcessId, Workload, WorkloadShortage};
 
 /// Units and users come and go as often as somebody starts a program: their reports wait longer for a return, and a

@@ -2,10 +2,8 @@
 
 use super::Jobs;
 use super::device_use::DeviceUse;
-use super::gpu_readings;
-use crate::recorder::history::clock::Now;
-use crate::recorder::history::event::{Failure, ProcessRef};
-use crate::recorder::history::series::Micros;
+use super::meter;
+use crate::recorder::history::{Failure, Micros, Now, ProcessRef};
 use crate::snapshot::{Gpu, WorkloadShortage};
 
 /// The maximum number of shortages that the metrics show.
@@ -13,7 +11,7 @@ const MAX_SHORTAGES: usize = 256;
 
 impl Jobs {
     /// Adds a failed allocation, which a process on the GPU reported.
-    pub(in crate::recorder) fn fail(&mut self, gpu: &Gpu, failure: &Failure, at: Micros) {
+    pub(crate) fn fail(&mut self, gpu: &Gpu, failure: &Failure, at: Micros) {
         if let Some(device) = self.device_of(gpu, failure.who.mig_uuid.as_deref(), failure.who.workload.as_deref()) {
             device.shortage.out_of_memory += 1;
             device.shortage.last = Some(at);
@@ -21,7 +19,7 @@ impl Jobs {
     }
 
     /// Adds that a process ended at its peak while its device was nearly full, and what everything else on it held.
-    pub(in crate::recorder) fn end_at_limit(&mut self, gpu: &Gpu, who: &ProcessRef, others: u64, at: Micros) {
+    pub(crate) fn end_at_limit(&mut self, gpu: &Gpu, who: &ProcessRef, others: u64, at: Micros) {
         if let Some(device) = self.device_of(gpu, who.mig_uuid.as_deref(), who.workload.as_deref()) {
             device.shortage.ended_at_limit += 1;
             device.shortage.others = Some(others);
@@ -30,13 +28,7 @@ impl Jobs {
     }
 
     /// Adds the incident of such an end, or of a failed allocation, to the report of its workload.
-    pub(in crate::recorder) fn note_incident(
-        &mut self,
-        gpu: &Gpu,
-        mig_uuid: Option<&str>,
-        workload: Option<&str>,
-        id: &str,
-    ) {
+    pub(crate) fn note_incident(&mut self, gpu: &Gpu, mig_uuid: Option<&str>, workload: Option<&str>, id: &str) {
         if let Some(device) = self.device_of(gpu, mig_uuid, workload) {
             device.shortage.incident = Some(id.to_owned());
         }
@@ -44,14 +36,14 @@ impl Jobs {
 
     /// The use of a device by a workload.
     fn device_of(&mut self, gpu: &Gpu, mig_uuid: Option<&str>, workload: Option<&str>) -> Option<&mut DeviceUse> {
-        let index = gpu_readings::position(&mut self.gpus, gpu);
+        let index = meter::position(&mut self.gpus, gpu);
         let name = workload?;
         let on = self.open.values_mut().filter(|open| open.workload.name == name);
         on.flat_map(|open| &mut open.devices).find(|device| device.is_on(index, mig_uuid))
     }
 
     /// The workloads of the open reports that were short of memory, on each device.
-    pub(in crate::recorder) fn shortages(&self, now: Now) -> Vec<WorkloadShortage> {
+    pub(crate) fn shortages(&self, now: Now) -> Vec<WorkloadShortage> {
         self.open.values().flat_map(|open| open.shortages(now)).take(MAX_SHORTAGES).collect()
     }
 }

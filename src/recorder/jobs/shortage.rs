@@ -1,6 +1,6 @@
 //! Signs that a workload needed more memory on a device than it could get.
 
-use crate::recorder::history::series::Micros;
+use crate::recorder::history::Micros;
 
 /// What told that it needed more.
 #[derive(Debug, Default)]

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use super::meter::Meter;
 use super::open::Open;
 use super::{Jobs, MAX_OPEN};
-use crate::recorder::history::clock::Now;
+use crate::recorder::history::Now;
 use crate::snapshot::Workload;
 
 impl Jobs {
     /// Drops complete reports, completes those of workloads that have left, and in the end gives up those of the
     /// workloads with the least memory, until the rest uses at most `bytes`.
-    pub(in crate::recorder) fn bound(&mut self, now: Now, bytes: usize) {
+    pub(crate) fn bound(&mut self, now: Now, bytes: usize) {
         self.gpus.iter_mut().flat_map(|gpu| &mut gpu.meters).for_each(Meter::trim);
         self.kept.trim();
         self.open.shrink_to(self.open.len());
@@ -47,7 +47,7 @@ impl Jobs {
     }
 
     /// An upper estimate of the memory that the reports use.
-    pub(in crate::recorder) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         let unused = (self.open.capacity() * 8 / 7 - self.open.len()) * size_of::<(Arc<Workload>, Open)>();
         let open = self.open.values().map(Open::bytes).sum::<usize>() + unused;
         let meters: usize = self.gpus.iter().flat_map(|gpu| &gpu.meters).map(Meter::bytes).sum();
@@ -55,7 +55,7 @@ impl Jobs {
     }
 
     /// The number of reports that were dropped to make room.
-    pub(in crate::recorder) fn dropped(&self) -> u64 {
+    pub(crate) fn dropped(&self) -> u64 {
         self.dropped + self.kept.dropped()
     }
 }

@@ -2,7 +2,7 @@ use std::time::{Instant, SystemTime};
 
 use super::kept::MAX_KEPT;
 use super::*;
-use crate::recorder::history::event::{Failure, ProcessRef};
+use crate::recorder::history::{Failure, ProcessRef};
 use crate::snapshot::{
     AllocatorFigures, AllocatorPart, AllocatorReport, CgroupLocation, Gpu, LastMessage, MigDevice, Other, Owner,
     PodContainer, ReportingProcess, WorkloadKind, WorkloadUse,
@@ -29,7 +29,7 @@ impl Scene {
         let mut scene = Self {
             start,
             clock: Clock::starting(start),
-            jobs: Jobs { node: Some("node-1".into()), ..Jobs::default() },
+            jobs: Jobs { node: Some("node-1".into()), ..Jobs::for_tests() },
             gpus: (0..gpus).map(gpu).collect(),
             processes: vec![Vec::new(); gpus as usize],
             millis: 0,
@@ -535,7 +535,7 @@ fn mig_devices_are_reported_apart() {
 #[test]
 fn a_workload_that_was_there_before_the_exporter_says_so() {
     let mut scene = Scene::new(1);
-    scene.jobs = Jobs::default();
+    scene.jobs = Jobs::for_tests();
     scene.hold(0, 5, &job(3), 8).pass(5000);
     assert!(!scene.only().seen_from_start);
     assert!(text(&scene.only()).contains("or earlier"));

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 
 use super::job_report::{DeviceReport, JobReport, State};
 use crate::format::{bytes, seconds};
-use crate::recorder::history::clock::time;
 use crate::recorder::history::names::name;
+use crate::recorder::history::time;
 
 /// The text of a report. It ends with a line break.
 pub fn text(report: &JobReport) -> String {

@@ -2,13 +2,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use crate::recorder::history::device_history::DeviceHistory;
-use crate::recorder::history::device_list::DeviceKey;
-use crate::recorder::history::event::{Event, EventKind};
-use crate::recorder::history::incident::IncidentGpu;
-use crate::recorder::history::process_history::ProcessHistory;
+use crate::recorder::history::{DeviceHistory, DeviceKey, Event, EventKind, Exit, IncidentGpu, ProcessHistory};
 use crate::recorder::incidents::freeze::freeze;
-use crate::snapshot::{Gpu, MigDevice, Other, Owner, Process, Workload, WorkloadKind, WorkloadUse};
+use crate::snapshot::{Gpu, MigDevice, Other, Owner, Process, ProcessId, Workload, WorkloadKind, WorkloadUse};
 
 const GIB: u64 = 1 << 30;
 const ALLOCATABLE: u64 = 140 * GIB;
@@ -30,7 +26,7 @@ impl Scene {
         let start = Instant::now();
         let gpu = Arc::new(Gpu { index: 2, uuid: "GPU-2".into(), ..Gpu::default() });
         let incidents = Incidents::new(Some("node-1".into()), 16 << 20);
-        let ledger = Ledger::new(start, incidents, Jobs::default());
+        let ledger = Ledger::new(start, incidents, Jobs::for_tests());
         Self { start, gpu, ledger, alive: Vec::new(), ended: Vec::new(), millis: 0 }
     }
 
@@ -61,7 +57,7 @@ impl Scene {
         let now = self.now();
         self.ledger.resolve_failures(now);
         self.ledger.compare_snapshot(&Snapshot::default(), now);
-        for trigger in self.ledger.take_triggers() {
+        for trigger in std::mem::take(&mut self.ledger.triggers) {
             self.ledger.incidents.record(trigger, &self.ledger.histories, now, false);
         }
         self.ledger.incidents.complete(&self.ledger.histories, now, false);
@@ -142,6 +138,11 @@ impl Scene {
         let now = self.now();
         self.ledger.resolve_failures(now);
         self
+    }
+
+    /// The moment that a client asks for.
+    fn request(&self) -> Trigger {
+        Trigger::of_device(Kind::OnDemand, self.now().micros, self.ledger.histories.fullest().unwrap())
     }
 
     fn gpu(&self) -> &DeviceHistory {
@@ -333,7 +334,7 @@ fn a_process_that_another_of_the_same_pid_replaces_has_ended() {
     assert_eq!((gpu.living.len(), gpu.ended.len()), (1, 1));
     assert_eq!((gpu.living[0].peak.unwrap().0, gpu.ended[0].peak.unwrap().0), (GIB, 10 * GIB));
     let gone: Vec<_> =
-        scene.ledger.take_gone(Micros::MAX).into_iter().map(|gone| (gone.process, gone.peaks[0].1)).collect();
+        scene.ledger.histories.take_gone(Micros::MAX).into_iter().map(|gone| (gone.process, gone.peaks[0].1)).collect();
     let first = ProcessId { pid: 1, start_ticks: Some(1) };
     assert_eq!(gone, [(first, Some(10 * GIB))], "it has ended although its pid is in use");
 }
@@ -365,9 +366,9 @@ fn an_exit_status_belongs_to_one_process_of_a_pid() {
     scene.alive.push(Process { used: Some(GIB), peak: Some(GIB), ..reused(5, Some(99), "next.py") });
     scene.sample().list().pass(500).end(5).pass(500);
     let how = |status| Some(Exit { status: Some(status), signal: None });
-    let started = scene.ledger.take_started();
+    let started = scene.ledger.histories.take_started();
     assert_eq!(started.iter().map(|process| process.start_ticks).collect::<Vec<_>>(), [Some(5), Some(99)]);
-    scene.ledger.add_exits(0, |process| how(if process.start_ticks == Some(99) { 9 } else { 5 }));
+    scene.ledger.histories.add_exits(0, &|process: ProcessId| how(if process.start_ticks == Some(99) { 9 } else { 5 }));
     let gpu = scene.gpu();
     let exits: Vec<_> = gpu.ended.iter().map(|process| (process.id().start_ticks, process.exit.status)).collect();
     assert_eq!(exits, [(Some(5), Some(5)), (Some(99), Some(9))]);
@@ -461,7 +462,7 @@ fn a_request_records_the_fullest_gpu_and_events_say_what_happened() {
     let mut scene = Scene::new();
     scene.hold(1, 3.0).pass(100).hold(1, 127.0).pass(2_000).end(1).hold(2, 3.0).pass(3_000);
     let now = scene.now();
-    let trigger = scene.ledger.request(now.micros).unwrap();
+    let trigger = scene.request();
     let incident = freeze(&scene.ledger.histories, &trigger, now, None, true).unwrap();
     assert_eq!((incident.kind, incident.gpu.index, incident.simulated), (Kind::OnDemand, 2, true));
     let what: Vec<_> =
@@ -482,7 +483,7 @@ fn a_level_that_was_reached_before_the_first_reading_is_no_event() {
         let mut scene = Scene::new();
         scene.hold(1, first).pass(100).hold(1, 127.0).pass(2_000);
         let now = scene.now();
-        let trigger = scene.ledger.request(now.micros).unwrap();
+        let trigger = scene.request();
         let incident = freeze(&scene.ledger.histories, &trigger, now, None, true).unwrap();
         incident.events.iter().any(|event| serde_json::to_value(event).unwrap()["kind"] == "reached")
     };
@@ -507,8 +508,8 @@ fn a_storm_of_short_processes_stays_within_the_memory_and_counts_what_is_dropped
         scene.sample().list();
         let now = scene.now();
         scene.ledger.compare_snapshot(&Snapshot::default(), now);
-        scene.ledger.take_triggers();
-        scene.ledger.take_gone(Micros::MAX);
+        scene.ledger.triggers.clear();
+        scene.ledger.histories.take_gone(Micros::MAX);
         scene.ledger.age(now);
         scene.ledger.bound(now, LIMIT);
         assert!(scene.ledger.bytes() <= LIMIT, "{}", scene.ledger.bytes());
@@ -531,8 +532,7 @@ fn only_so_many_incidents_are_kept_and_requests_displace_few() {
     assert_eq!([Kind::NearLimit, Kind::EndedAtPeak].map(|kind| kept(&scene, kind)), [8, 8]);
     assert_eq!(scene.ledger.incidents.counts().map(|counted| counted.count).sum::<u64>(), 80);
     for _ in 0..20 {
-        let now = scene.now();
-        let trigger = scene.ledger.request(now.micros).unwrap();
+        let (now, trigger) = (scene.now(), scene.request());
         scene.ledger.incidents.record(trigger, &scene.ledger.histories, now, false);
         scene.pass(12_000);
     }

@@ -155,11 +155,11 @@ fn assert_bounded(config: &Config) {
     let within = |value: Duration, least: u64, most: u64| {
         assert!((Duration::from_millis(least)..=Duration::from_secs(most)).contains(&value), "{value:?}");
     };
-    let counts = [web.max_requests, web.max_connections, process.series_limit];
+    let counts = [web.limits.max_requests, web.limits.max_connections, process.series_limit];
     assert!(counts.iter().all(|count| (1..=65_536).contains(count)), "{counts:?}");
-    within(web.read_timeout, 100, 600);
-    within(web.write_timeout, 100, 600);
-    within(web.idle_timeout, 100, 86_400);
+    within(web.limits.read_timeout, 100, 600);
+    within(web.limits.write_timeout, 100, 600);
+    within(web.limits.idle_timeout, 100, 86_400);
     assert!(web.allowed_hosts.iter().all(|host| !host.is_empty()), "{web:?}");
     let names = metrics.include.iter().chain(&metrics.exclude);
     let is_plain = |name: &String| name.chars().all(|c| c.is_ascii_alphanumeric() || "_*?[]!-".contains(c));

@@ -96,7 +96,7 @@ fn assert_sound(pod: &Pod) {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
         assert!((1..=256).contains(&id.len()) && id.bytes().all(plain), "{id:?}");
         let PodContainer { namespace: of, pod, container } = &**holder;
-        assert_eq!((of.as_str(), pod.as_str()), (namespace, name));
+        assert_eq!((of, pod), (&namespace, &name));
         assert!([of, pod, container].iter().all(|name| (1..=253).contains(&name.len())), "{holder:?}");
     }
 }
@@ -110,7 +110,7 @@ struct Model {
 
 impl Model {
     fn replace(&mut self, pods: &[Pod], now: Instant) {
-        let listed: Vec<_> = pods.iter().filter_map(Pod::key).map(|(a, b)| (a.to_owned(), b.to_owned())).collect();
+        let listed: Vec<_> = pods.iter().filter_map(Pod::key).collect();
         let gone: Vec<_> = self.present.keys().filter(|key| !listed.contains(key)).cloned().collect();
         for key in gone {
             self.set(key, Vec::new(), now);
@@ -119,14 +119,14 @@ impl Model {
     }
 
     fn put(&mut self, pod: &Pod, now: Instant) {
-        if let Some((namespace, name)) = pod.key() {
-            self.set((namespace.to_owned(), name.to_owned()), pod.containers(), now);
+        if let Some(key) = pod.key() {
+            self.set(key, pod.containers(), now);
         }
     }
 
     fn withdraw(&mut self, pod: &Pod, now: Instant) {
-        if let Some((namespace, name)) = pod.key() {
-            self.set((namespace.to_owned(), name.to_owned()), Vec::new(), now);
+        if let Some(key) = pod.key() {
+            self.set(key, Vec::new(), now);
         }
     }
 

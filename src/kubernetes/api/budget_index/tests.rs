@@ -231,7 +231,7 @@ fn thousands_of_pods_are_bounded() {
         problems.extend(index.put(&pod_with(&format!("p{n}"), &metadata, &json!({}))));
     }
     assert_eq!((index.kept, index.shown().len(), problems.len()), (LIMIT, LIMIT, 5));
-    assert!(problems.iter().all(|problem| problem.reason() == Reason::TooManyKeys));
+    assert!(problems.iter().all(|problem| problem.reason == Reason::TooManyKeys));
     for n in 0..LIMIT {
         index.put(&pod_with(&format!("q{n}"), &json!({}), &json!({})));
     }

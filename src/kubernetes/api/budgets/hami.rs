@@ -5,7 +5,7 @@
 //! `UUID,type,MiB,cores:` for each device of a container, and `;` after each container.
 
 use super::keys::{HAMI_DEVICES, HAMI_MEMORY, HAMI_PERCENTAGE};
-use super::shape::{Declared, DeclaredPlace, MOST_DEVICES, device, refused, text};
+use super::{Declared, DeclaredPlace, MOST_DEVICES, device, refused, text};
 use crate::kubernetes::api::declared::{Spec, Texts};
 use crate::quantity;
 use crate::snapshot::{BudgetAmount, BudgetPlace, BudgetSource};
@@ -22,7 +22,7 @@ fn assigned(text: &str, spec: &Spec) -> Result<Vec<Declared>, String> {
     let refused = |part: &str, expected: &str| refused(&format!("the annotation {HAMI_DEVICES}"), part, expected);
     let parts: Vec<_> = text.strip_suffix(';').unwrap_or(text).split(';').collect();
     // Newer versions list the init containers first, older ones not at all.
-    let (containers, init) = (spec.containers(), spec.init_containers());
+    let (containers, init) = (&spec.containers, &spec.init_containers);
     let names: Vec<_> = match parts.len() {
         count if count == containers.len() => containers.iter().collect(),
         count if count == containers.len() + init.len() => init.iter().chain(containers).collect(),

@@ -5,7 +5,7 @@
 //! Sources: `pkg/common/constants` and `docs/gpu-sharing` of NVIDIA/KAI-Scheduler.
 
 use super::keys::{KAI_CONTAINER, KAI_FRACTION, KAI_MEMORY, KAI_RESERVED, is_label};
-use super::shape::{Declared, DeclaredPlace, MOST_DEVICES, device, has_container, refused, text};
+use super::{Declared, DeclaredPlace, MOST_DEVICES, device, has_container, refused, text};
 use crate::kubernetes::api::declared::{Spec, Texts};
 use crate::quantity::quoted;
 use crate::snapshot::{BudgetAmount, BudgetPlace, BudgetSource};
@@ -25,7 +25,7 @@ pub(super) fn read(annotations: &Texts, labels: &Texts, spec: &Spec) -> Result<V
             return Err(format!("the annotation {KAI_CONTAINER} names {}, which is no container", quoted(name)));
         }
         None => {
-            let first = spec.containers().first().and_then(|container| container.name.as_deref());
+            let first = spec.containers.first().and_then(|container| container.name.as_deref());
             first.ok_or("the pod has no container")?
         }
     };

@@ -2,7 +2,7 @@
 //! `vram-exporter/gpu-memory-limit.CONTAINER` for one of them, which takes precedence.
 
 use super::keys::{LIMIT, is_own};
-use super::shape::{Declared, DeclaredPlace, has_container};
+use super::{Declared, DeclaredPlace, has_container};
 use crate::kubernetes::api::declared::{Spec, Texts};
 use crate::quantity::{self, quoted};
 use crate::snapshot::{BudgetAmount, BudgetPlace, BudgetSource};

@@ -4,8 +4,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use tempfile::TempDir;
 
 use super::*;
-use crate::recorder::history::chart::Chart;
-use crate::recorder::history::incident::{IncidentGpu, Kind};
+use crate::recorder::history::{Chart, IncidentGpu, Kind};
 
 fn incident(id: &str, points: usize) -> Arc<Incident> {
     Arc::new(Incident {

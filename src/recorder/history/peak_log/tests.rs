@@ -1,8 +1,7 @@
 use std::time::{Instant, SystemTime};
 
 use super::*;
-use crate::recorder::history::clock::Clock;
-use crate::recorder::history::device_list::DeviceKey;
+use crate::recorder::history::{Clock, DeviceKey};
 use crate::snapshot::{Gpu, GpuProcesses, Owner, Workload, WorkloadKind};
 
 const GIB: u64 = 1 << 30;

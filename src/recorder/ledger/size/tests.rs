@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use super::super::*;
-use crate::recorder::history::event::{Event, EventKind};
-use crate::recorder::history::series::SECOND;
+use crate::recorder::history::{Event, EventKind, SECOND};
 use crate::snapshot::{
     Gpu, GpuState, MigDevice, Owner, Process, Snapshot, Workload, WorkloadKind, WorkloadUse, XidPart,
 };
@@ -84,7 +83,7 @@ fn list(storm: Storm, gpu: &Arc<Gpu>, round: u64, at: Instant) -> GpuProcesses {
 /// Lets the storm pass over a ledger with that limit, which must hold after each round.
 fn survive(storm: Storm, limit: usize) -> (Ledger, Now) {
     let start = Instant::now();
-    let mut ledger = Ledger::new(start, Incidents::new(None, limit), Jobs::default());
+    let mut ledger = Ledger::new(start, Incidents::new(None, limit), Jobs::for_tests());
     let mut now = ledger.clock.both(start, SystemTime::UNIX_EPOCH);
     let gpus: Vec<_> = (0..storm.gpus).map(|index| gpu(storm, index)).collect();
     ledger.histories.device_index(&gpus[0], None, 0);
@@ -110,10 +109,10 @@ fn survive(storm: Storm, limit: usize) -> (Ledger, Now) {
         let at = start + Duration::from_millis(round * 1000 + 990);
         now = ledger.clock.both(at, SystemTime::UNIX_EPOCH + at.duration_since(start));
         gpus.iter().for_each(|gpu| ledger.list(&list(storm, gpu, round, at), now));
-        ledger.take_gone(Micros::MAX);
-        ledger.take_started();
+        ledger.histories.take_gone(Micros::MAX);
+        ledger.histories.take_started();
         ledger.age(now);
-        ledger.take_reports();
+        ledger.jobs.take_complete();
         ledger.bound(now, limit);
         assert!(ledger.bytes() <= limit, "{storm:?}, {limit}, round {round}: {}", ledger.bytes());
     }

@@ -33,8 +33,8 @@ impl Budgets {
     }
 
     pub(super) fn remove(&mut self, pod: &Pod) {
-        if let Some((namespace, name)) = pod.key() {
-            self.pods.remove(&(namespace.to_owned(), name.to_owned()));
+        if let Some(key) = pod.key() {
+            self.pods.remove(&key);
         }
         self.index.remove(pod);
         self.assert_sound();
@@ -47,8 +47,8 @@ impl Budgets {
     }
 
     fn note(&mut self, pod: &Pod) {
-        if let Some((namespace, name)) = pod.key() {
-            self.pods.insert((namespace.to_owned(), name.to_owned()), pod.has_ended());
+        if let Some(key) = pod.key() {
+            self.pods.insert(key, pod.has_ended());
         }
     }
 
