@@ -3,7 +3,7 @@
     python3 lab/dashboards/made_fleet.py [--days=1] [--folder=FOLDER]
 
 makes the fleet to look at, serves it with a Prometheus on loopback until it is interrupted, and prints the address. A second call with
-the same folder serves the data that is there. The machines are those of tests/judges/dashboards/made.py and two more.
+the same folder serves the data that is there. The machines are those of made.py and two more.
 """
 
 import argparse

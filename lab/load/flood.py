@@ -27,7 +27,7 @@ sys.path.append(str(HERE.parents[1] / "tests/judges/load"))
 sys.path.append(str(HERE.parent / "soak"))
 
 import harness
-import hostile
+import rude
 import trend
 from harness import vitals
 from harness.exporter import Exporter, Machine
@@ -93,7 +93,7 @@ def run_phase(phase, process, port, options, out):
     file = out / f"honest-{phase.name.replace(' ', '-')}.jsonl"
     before, idle_before = lane(port), processor()
     over = threading.Event()
-    crowd = threading.Thread(target=lambda: phase.became.update(hostile.run(port, phase.hostile, over)))
+    crowd = threading.Thread(target=lambda: phase.became.update(rude.run(port, phase.hostile, over)))
     crowd.start()
     # The crowd is connected before the honest scrapers start.
     time.sleep(1.0)
@@ -172,7 +172,7 @@ def parse():
     parser.add_argument("--rate", type=int, default=100)
     parser.add_argument("--nofile", type=int, help="the exporter's limit on file descriptors; by default this program's own")
     parser.add_argument("--flag", action="append", default=[], help="one more flag for the exporter: --flag=--web.max-requests=40")
-    parser.add_argument("--without", action="append", default=[], choices=list(hostile.KINDS), help="leave out this kind, to see its cost")
+    parser.add_argument("--without", action="append", default=[], choices=list(rude.KINDS), help="leave out this kind, to see its cost")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--no-judge", action="store_true", help="only measure")
     return parser.parse_args()

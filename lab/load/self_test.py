@@ -13,7 +13,7 @@ from pathlib import Path
 from socketserver import StreamRequestHandler, ThreadingTCPServer
 
 import flood
-import hostile
+import rude
 from harness import finish
 
 HERE = Path(__file__).resolve().parent
@@ -79,7 +79,7 @@ def crowds():
     """Checks that every kind of client connects, and notices that the server closed the connection."""
     server, over = Server("closes"), threading.Event()
     threading.Timer(1.5, over.set).start()
-    reported = hostile.run(server.server_address[1], {name: 2 for name in hostile.KINDS}, over)
+    reported = rude.run(server.server_address[1], {name: 2 for name in rude.KINDS}, over)
     server.end()
     for name, what in reported.items():
         if what["connected"] < 2 or what["ended by the server"] < 2:
@@ -117,7 +117,7 @@ def judgements():
 def main():
     with tempfile.TemporaryDirectory() as folder:
         wrong = [*outcomes(folder), *crowds(), *judgements()]
-    print(f"flood's checks: {len(EXPECTED)} servers, {len(hostile.KINDS)} kinds of clients, {len(wrong)} wrong")
+    print(f"flood's checks: {len(EXPECTED)} servers, {len(rude.KINDS)} kinds of clients, {len(wrong)} wrong")
     sys.exit(finish(wrong))
 
 

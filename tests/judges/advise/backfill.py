@@ -9,11 +9,12 @@ import os
 import subprocess
 from typing import NamedTuple
 
+from harness.exporter import series_name
+
 # Seconds between two scrapes. With the exporter's peak window of 60 s, no peak is lost.
 STEP = 60
 # The length of a block in seconds: 2 h multiplied by 3 until promtool's limit is reached.
 BLOCK = 54 * 3600
-ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 class Run(NamedTuple):
@@ -32,14 +33,10 @@ class Series(NamedTuple):
     begin: int
     runs: list
 
-    def name(self):
-        pairs = ",".join(f'{label}="{text.translate(ESCAPES)}"' for label, text in self.labels.items() if text)
-        return f"{self.family}{{{pairs}}}"
-
 
 def lines(series, low, high):
     """The lines of the samples at `low` <= time < `high`."""
-    name, begin = series.name(), series.begin
+    name, begin = series_name(series.family, series.labels), series.begin
     first_index, last_index = -((begin - low) // STEP), (high - 1 - begin) // STEP
     for first, last, value in series.runs:
         first, last = max(first, first_index), min(last, last_index)

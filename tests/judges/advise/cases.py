@@ -4,6 +4,9 @@ Figures without a sum beside them follow from docs/sizing.md and the numbers in 
 offset, interval k ends at BEGIN + 900 k, and an ended workload is shown for LINGER more scrapes.
 """
 
+import tomllib
+from pathlib import Path
+
 from backfill import Run
 from fleet import BEGIN, DAY, MIB, RECUT, RENAMED, SCRAPES
 from workloads import GIB, Process, Stay, plain, pod, stay
@@ -14,18 +17,19 @@ LAST = SCRAPES - 1
 HOSTILE = ('a"b\\c', "line\nbreak", "<script>alert(1)</script>", "=1+1", "comma,semi;tab\t", "\x1b[31mred", "ünïcödé 🜁", "{}", "- a: b #", "'", "|pipe|", " ", "x" * 128)
 
 
+ANSWERS = tomllib.loads(Path(__file__).with_name("answers.toml").read_text())
+
+
 class Whole(dict):
     """An answer with every field of the workload except its name: no other one may be there."""
 
 
 def cases(fleet):
-    """For each case: its name, its stays, and what the answer about its group must contain."""
-    yield from interruptions(fleet)
-    yield from devices(fleet)
-    yield from amounts(fleet)
-    yield from pools(fleet)
-    yield from budgets(fleet)
-    yield from names(fleet)
+    """For each case: its name, its stays, and what the answer about its group must contain. Without an answer here, it is whole and in
+    answers.toml."""
+    for some in (interruptions, devices, amounts, pools, budgets, names):
+        for name, stays, *answer in some(fleet):
+            yield name, stays, answer[0] if answer else Whole(ANSWERS["whole"][name])
 
 
 def interruptions(fleet):
@@ -78,18 +82,7 @@ def devices(fleet):
     budgets = [(0, RENAMED[0], 60 * GIB), (RENAMED[1], LAST, 55 * GIB)]
     made = stay(work, on, [(0, LAST, 20 * GIB)], {RENAMED[0] - 900: peak}, limits={"annotation": budgets})
     made.processes = [Process(501, "serve.py")]
-    # The budget was lowered when the node was renamed. Of 20,160 scrapes, two are in the gap; one more is under the new name in an interval in
-    # which the old one has 12. The peak is 724,272 s after the beginning: 804.7 intervals. 115 % of it are 50,626,927,015 bytes: 0.592 of the
-    # total, 48,281.7 MiB, 0.5960 of the allocatable memory, and 0.5895 of it without 520 MiB. A half of the GPU as MIG has less.
-    yield "a renamed node", [made], Whole(runs=1, devices=1, devices_now=1, samples=20_157, first=BEGIN + 900, last=BEGIN + 1344 * 900,
-        span_seconds=1343 * 900, driver_peak_bytes=peak, peak_from=BEGIN + 804 * 900, peak_until=BEGIN + 805 * 900, intervals=1344,
-        intervals_near_peak=1, basis="driver", peak_bytes=peak, current_bytes=55 * GIB, current_source="annotation",
-        advice_bytes=50_626_927_015, action="lower", reason="peak_plus_15_percent", freed_bytes=55 * GIB - 50_626_927_015, units={
-            "device_total_bytes": 85_520_809_984, "device_allocatable_bytes": 84_943_044_608,
-            "board": {"name": "NVIDIA H100 80GB HBM3", "allocatable_bytes": 84_943_044_608},
-            "mig_profile": {"name": "7g.80gb", "allocatable_bytes": (80_896 - 16) * MIB, "seen": False}, "kai_gpu_fraction": 0.6,
-            "kai_gpu_memory_mib": 48_282, "hami_gpumem_mib": 48_282, "torch_memory_fraction": 0.5895, "xla_client_mem_fraction": 0.5895,
-            "vllm_gpu_memory_utilization": 0.596, "processes": 1, "outside_bytes": 520 * MIB, "outside_assumed": True})  # fmt: skip
+    yield "a renamed node", [made]
 
     # The larger process must not count twice because it has two names.
     before, after = RENAMED
@@ -108,17 +101,7 @@ def devices(fleet):
     peak = 15 * GIB + 9
     first = stay(pod("cases", "cut-0", "main", "cut"), half, [(0, RECUT[0], 9 * GIB)], {500: peak}, limits={"mig": half.total})
     second = stay(pod("cases", "cut-0", "main", "cut"), fifth, [(RECUT[1] + 5, LAST, 6 * GIB)], limits={"mig": fifth.total})
-    # Scrapes 0 to 8940 and 8955 to 20159; the peak is 30,008 s after the beginning: 33.3 intervals. 115 % of it are 18,522,046,475 bytes: more
-    # than 1g.10gb has, 17,664.00001 MiB, 0.8792 of the device, and 0.8534 of it without 520 MiB.
-    yield "MIG devices cut anew", [first, second], Whole(runs=2, devices=2, devices_now=1, samples=8941 + 11_205, first=BEGIN + 900,
-        last=BEGIN + 1344 * 900, span_seconds=1343 * 900, driver_peak_bytes=peak, peak_from=BEGIN + 33 * 900, peak_until=BEGIN + 34 * 900,
-        intervals=1344, intervals_near_peak=1, basis="driver", peak_bytes=peak, current_bytes=20_089 * MIB, current_source="mig",
-        advice_bytes=18_522_046_475, action="keep", reason="peak_plus_15_percent", freed_bytes=0, units={
-            "device_total_bytes": 20_089 * MIB, "device_allocatable_bytes": 20_089 * MIB,
-            "board": {"name": "NVIDIA L4", "allocatable_bytes": (23_034 - 484) * MIB},
-            "mig_profile": {"name": "1g.20gb", "allocatable_bytes": 20_089 * MIB, "seen": True}, "kai_gpu_memory_mib": 17_665,
-            "hami_gpumem_mib": 17_665, "torch_memory_fraction": 0.8534, "xla_client_mem_fraction": 0.8534,
-            "vllm_gpu_memory_utilization": 0.8792, "processes": 1, "outside_bytes": 520 * MIB, "outside_assumed": True})  # fmt: skip
+    yield "MIG devices cut anew", [first, second]
 
     four = fleet.nodes["east/a100-c"]
     work = plain("slurm:9100", "slurm", "nora")
@@ -137,17 +120,7 @@ def devices(fleet):
         yield f"an equal name in cluster {cluster}", [made], {"cluster": cluster, "runs": 1, "peak_bytes": amount}
 
     [lab] = fleet.nodes["/lab"]
-    # The last scrape is 60,323 s after the beginning: 67.03 intervals. 115 % of 1 GiB are 1177.6 MiB: 0.0511 of 23,034 MiB, 0.0522 of 22,550 MiB,
-    # and 0.0408 of these without 256 MiB, the most that is assumed to be outside of an allocator: a quarter of the peak.
-    yield "a simulated GPU without cluster", [stay(plain("user:lab", "user", "lab"), lab, [(0, 999, GIB)])], Whole(
-        runs=1, devices=1, devices_now=0, samples=1006, first=BEGIN + 900, last=BEGIN + 68 * 900, span_seconds=67 * 900,
-        driver_peak_bytes=GIB, peak_from=BEGIN, peak_until=BEGIN + 900, intervals=68, intervals_near_peak=68, basis="driver", peak_bytes=GIB,
-        simulated=True, current_bytes=22_550 * MIB, current_source="device", advice_bytes=1_234_803_098, action="lower",
-        reason="peak_plus_15_percent", freed_bytes=0, units={
-            "device_total_bytes": 23_034 * MIB, "device_allocatable_bytes": 22_550 * MIB,
-            "board": {"name": "Tesla T4", "allocatable_bytes": 15_360 * MIB}, "kai_gpu_fraction": 0.06, "kai_gpu_memory_mib": 1178,
-            "hami_gpumem_mib": 1178, "torch_memory_fraction": 0.0408, "xla_client_mem_fraction": 0.0408,
-            "vllm_gpu_memory_utilization": 0.0522, "processes": 1, "outside_bytes": 256 * MIB, "outside_assumed": True})  # fmt: skip
+    yield "a simulated GPU without cluster", [stay(plain("user:lab", "user", "lab"), lab, [(0, 999, GIB)])]
 
 
 def amounts(fleet):
@@ -166,19 +139,7 @@ def amounts(fleet):
         for number, first, last in ((1, 0, 3000), (2, 0, 3000), (3, 3001, 4000))
     ]
     made = stay(plain("slurm:9200", "slurm", "zoë"), on, [(0, 3000, 24 * GIB), (3001, 4000, 12 * GIB)], processes=processes, count=2)
-    # The last scrape with both is 180,059 s after the beginning, the last of all 240,419 s: 200.1 and 267.1 intervals. 115 % of the need are
-    # 17,017,130,189 bytes: 16,228.8 MiB, 0.1129 of the total, 0.1133 of the allocatable memory, and 0.1077 of it without twice 400 MiB.
-    need = (6 + 7) * GIB + 800 * MIB
-    yield "two processes of three at a time", [made], Whole(runs=1, devices=1, devices_now=0, samples=4007, first=BEGIN + 900,
-        last=BEGIN + 268 * 900, span_seconds=267 * 900, driver_peak_bytes=24 * GIB, peak_from=BEGIN, peak_until=BEGIN + 900, intervals=268,
-        intervals_near_peak=201, basis="allocator", peak_bytes=need, allocated_peak_bytes=7 * GIB, frameworks=["pytorch"],
-        current_bytes=150_109_880_320, current_source="device", advice_bytes=17_017_130_189, action="lower",
-        reason="peak_plus_15_percent", freed_bytes=0, units={
-            "device_total_bytes": 150_754_820_096, "device_allocatable_bytes": 150_109_880_320,
-            "board": {"name": "NVIDIA L4", "allocatable_bytes": (23_034 - 484) * MIB},
-            "mig_profile": {"name": "1g.18gb", "allocatable_bytes": (16_384 - 16) * MIB, "seen": False}, "kai_gpu_fraction": 0.12,
-            "kai_gpu_memory_mib": 16_229, "hami_gpumem_mib": 16_229, "torch_memory_fraction": 0.1077, "xla_client_mem_fraction": 0.1077,
-            "vllm_gpu_memory_utilization": 0.1133, "processes": 2, "outside_bytes": 400 * MIB})  # fmt: skip
+    yield "two processes of three at a time", [made]
 
     # A process in which two frameworks report.
     both = Process(5, "both.py", None, {"pytorch": [Run(0, 900, 3 * GIB)], "jax": [Run(0, 900, 5 * GIB)]}, [Run(0, 900, GIB)])

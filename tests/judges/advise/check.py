@@ -28,7 +28,7 @@ import yaml
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import backfill
-from cases import HOSTILE, Whole, cases, others
+from cases import ANSWERS, HOSTILE, Whole, cases, others
 from fleet import BEGIN, END, Fleet
 from harness import finish, skipped, until
 from harness.prometheus import Prometheus
@@ -41,25 +41,7 @@ RECORDED_END = END - 2 * WEEKS
 NAMES = {"cluster", "workload", "kind"}
 
 
-def board(cluster, name, allocatable, now, runs, without, needed):
-    return {"cluster": cluster, "board": name, "allocatable_bytes": allocatable, "gpus_now": now, "runs_now": runs, "runs_without_advice": without,
-        "gpus_lower_bound": needed, "gpus_first_fit": needed}  # fmt: skip
-
-
-# On the H200 of the cluster east, the items are 123,480,309,762, 74,088,185,860 (user:edge), seven of 12,348,030,976 or 2 more, and
-# 10,737,418,240 without advice: 1.96 GPUs, and two items of 12 GB fit beside the largest. On its H100 they are 50,626,927,015, 18,522,046,475 and,
-# without advice, 32,212,254,720: 1.19 GPUs. The job on four A100 needs four. What is freed is the room of four whole GPUs beside one workload
-# (26,629,570,558 on an H200 and 76,021,694,460 on another, 146,405,471,027 and 28,768,101,984 in the cluster west), that of the job
-# (4 × 32,472,511,279), of the T4 (11,166,914,969), and the budgets less the advice: 8,428,873,305, 30,601,641,984 and 18,790,481,920.
-FLEET = {"freed_bytes": 476_702_795_323, "gpus_now": 13, "gpus_first_fit": 11, "gpus_lower_bound": 11, "boards": [
-    board("east", "NVIDIA A100-SXM4-40GB", 42_350_936_064, 4, 4, 0, 4),
-    board("east", "NVIDIA H100 80GB HBM3", 84_943_044_608, 3, 3, 1, 2),
-    board("east", "NVIDIA H200", 150_109_880_320, 3, 10, 1, 2),
-    board("west", "NVIDIA A100-SXM4-40GB", 42_350_936_064, 1, 1, 0, 1),
-    board("west", "NVIDIA H200", 150_109_880_320, 1, 1, 0, 1),
-    board("west", "Tesla T4", 16_106_127_360, 1, 1, 0, 1)]}  # fmt: skip
-RANGE = {"version": 1, "by": "workload", "time": END, "range_seconds": WEEKS, "interval_seconds": 900, "source": "raw", "min_samples": 100,
-    "min_span_seconds": 10_800, "left_out": 2}  # fmt: skip
+RANGE, FLEET = ANSWERS["head"], ANSWERS["fleet"]
 
 # For each question: the flags, the number of requests, what the answer says of itself, and of its workloads by cluster and name.
 # 70 runs in all: 68 of the cases, 2 that the exporter summed. A group by pod, job or user leaves out those that have none.
@@ -69,7 +51,7 @@ USERS = ["ada", "climb", "died", "edge", "full", "jax", "pool", "tf"]
 ENOUGH = ("--range=7d", "--min-samples=500", "--min-span=1d")
 # Three days and 123 s earlier: the last interval has 777 s.
 EARLIER = END - 3 * 86_400 - 123
-ANSWERS = {
+QUESTIONS = {
     "by pod": (("--by=pod",), 38, {"left_out": 50}, {
         **{("east", f"cases/{name}"): {"kind": "kubernetes", "runs": 2 if name == "cut-0/main" else 1} for name in PODS},
         **{("west", f"cases/{name}/main"): {"kind": "kubernetes", "runs": 1} for name in ("equal", "pair-0")}}),
@@ -221,7 +203,7 @@ def judged(exporter, folder):
         until("Prometheus answers", lambda: asked.instant("vector(1)"), log=asked.output)
         judge = Judge(exporter, asked.url, log)
         answer = judge.ask("two weeks", (), 38, {**RANGE, "fleet": FLEET}, of_cases(made), len(made))
-        for name, question in ANSWERS.items():
+        for name, question in QUESTIONS.items():
             judge.ask(name, *question, count=len(question[-1]) if name.startswith("by ") else None)
         without_a_time(judge)
         if answer:

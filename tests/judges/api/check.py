@@ -23,40 +23,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import harness.exporter
 from harness import ROOT, finish
 
+HERE = Path(__file__).resolve().parent
 SPEC = yaml.safe_load((ROOT / "docs/openapi.yaml").read_text())
 # How long any wait may take before the check gives up. The limit is generous, because the machine may be busy.
 PATIENCE = 120
-# A training job that ends while its GPU is full, which is an incident.
-FULL = """
-[[gpu]]
-model = "H200"
-
-[[process]]
-gpu = 0
-end = "6s"
-command = ["python3", "train.py"]
-environment = ["VRAM_EXPORTER_GPU_MEMORY_LIMIT=40Gi"]
-user = "ada"
-cgroup = "0::/system.slice/slurmstepd.scope/job_77/step_0/user/task_0"
-memory = [{ kind = "constant", value = "78GiB" }]
-
-[[process]]
-gpu = 0
-command = ["python3", "serve.py"]
-user = "bob"
-memory = [{ kind = "constant", value = "20GiB", for = "3s" }, { kind = "ramp", from = "20GiB", to = "60GiB", for = "2s" }]
-"""
-# A process that fills a MIG device again and again.
-SWINGING = """
-[[gpu]]
-model = "H100"
-mig = ["3g.40gb"]
-
-[[process]]
-mig = 0
-command = ["python3", "swing.py"]
-memory = [{ kind = "spike", base = "36GiB", peak = "39200MiB", hold = "1s", every = "2s" }]
-"""
 # Properties that these machines do not have. For example, the recorder does not run long enough to determine the growth in 10 s, and no
 # simulated process has an exit status.
 ELSEWHERE = {"10s", "60s", "exit_status", "mig_index", "no_advice", "problem", "processes_invisible", "processes_left_out", "signal"}
@@ -182,8 +152,7 @@ def judge_incident(judge, exporter):
 def judge_repeats(judge, program, folder):
     """An incident on a MIG device whose recording the exporter's end cuts off, and one that repeats."""
     path = "/api/v1/incidents"
-    scenario, kept = os.path.join(folder, "swinging.toml"), os.path.join(folder, "swinging")
-    Path(scenario).write_text(SWINGING)
+    scenario, kept = HERE / "swinging.toml", os.path.join(folder, "swinging")
     os.mkdir(kept)
     with Exporter(program, scenario, kept) as exporter:
         exporter.until("an incident on disk", lambda: list(Path(kept).glob("incident-*.json")))
@@ -263,9 +232,7 @@ def main():
     options = parser.parse_args()
     judge = Judge()
     with tempfile.TemporaryDirectory() as folder:
-        scenario = os.path.join(folder, "full.toml")
-        Path(scenario).write_text(FULL)
-        with Exporter(options.exporter, scenario, folder) as exporter:
+        with Exporter(options.exporter, HERE / "full.toml", folder) as exporter:
             judge_machine(judge, exporter)
             judge_incident(judge, exporter)
             judge_job_reports(judge, exporter)

@@ -12,6 +12,7 @@ from pathlib import Path
 import yaml
 
 import dashboards
+from harness.exporter import series_name
 from harness.prometheus import Prometheus
 
 GIB = 1 << 30
@@ -155,18 +156,21 @@ def series():
         yield "ALERTS", labels, lambda before, b=began, e=began - lasted: 1 if e < before <= b else None
 
 
-def write(path, end, longest, shortest):
+class Ago(int):
+    """A time as a value: this many seconds before the end."""
+
+
+def write(path, families, end, longest, shortest, step):
     """OpenMetrics text of the samples between `longest` and `shortest` seconds before `end`."""
-    every = list(series())
     with open(path, "w") as file:
-        for family in dict.fromkeys(family for family, _, _ in every):
+        for family, listed in families.items():
             file.write(f"# TYPE {family} gauge\n")
-            for _, labels, value in (one for one in every if one[0] == family):
-                name = ",".join(f'{label}="{text}"' for label, text in labels.items())
-                for before in range(longest, shortest, -SCRAPE):
+            for labels, value in listed:
+                name = series_name(family, labels)
+                for before in range(longest, shortest, -step):
                     number = value(before) if callable(value) else value
                     if number is not None:
-                        file.write(f"{family}{{{name}}} {number:.0f} {end - before}\n")
+                        file.write(f"{name} {end - number if isinstance(number, Ago) else number} {end - before}\n")
         file.write("# EOF\n")
 
 
@@ -178,10 +182,13 @@ def promtool(*arguments):
         raise SystemExit(f"promtool: {done.stdout[-1000:]}{done.stderr[-1000:]}")
 
 
-def backfill(folder, end):
-    # promtool reads the whole file for each block of two hours, so small files are faster.
-    for longest in range(WEEK, 0, -PIECE):
-        write(folder / "piece", end, longest, longest - PIECE)
+def backfill(folder, every, end, span, step=SCRAPE, piece=PIECE):
+    """Stores the samples of the last `span` seconds. promtool reads the whole file for each block of two hours, so small files are faster."""
+    families = {}
+    for family, *series in every:
+        families.setdefault(family, []).append(series)
+    for longest in range(span, 0, -piece):
+        write(folder / "piece", families, end, longest, max(0, longest - piece), step)
         promtool("openmetrics", "--quiet", folder / "piece", folder / "data")
 
 
@@ -210,7 +217,7 @@ def running():
     end = int(time.time()) // MINUTE * MINUTE
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        backfill(folder, end)
+        backfill(folder, series(), end, WEEK)
         with serving(folder) as prometheus:
             record(folder, prometheus.port, end)
         with serving(folder) as prometheus:

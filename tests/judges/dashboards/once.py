@@ -1,5 +1,5 @@
 """An exporter counts once: compares each query of each dashboard on a server that has every series once with the same query on servers that
-have them several times. The data are some of the made machines of made.py.
+have them several times. The data are the machines of history.py and golden scrapes.
 
     python3 tests/judges/dashboards/once.py
 
@@ -8,25 +8,31 @@ name of their own, a node and its GPUs have a row for each name; sums and counts
 """
 
 import math
+import re
 import shutil
 import sys
 import tempfile
 import time
+import zlib
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import dashboards
 import history
-import made
 import week
 from harness import finish
-from nodes import HOUR, MINUTE, counter
+from harness.exporter import samples
+from history import HOUR, MINUTE
 
 SPAN, RANGE = 2 * HOUR, HOUR
 SECOND = "second-"
-# All workloads and, on their dashboard, one that has ended and one that is idle, which are not among those with the highest peaks.
-EVERY, CHOSEN = {}, {"workload": "training/evaluate-28811/main|team-b/notebook-7/jupyter"}
+JOB, ENDED = "vram-exporter", "user:ended"
+# All workloads and, on their dashboard, three that are not among those with the highest peaks: one that has ended, one that is idle, and one
+# that was only given a device.
+EVERY, CHOSEN = {}, {"workload": f"{ENDED}|small|ml/idle-0/main"}
+# The groups of rules whose series the dashboards read.
+RECORDED = ("vram-exporter.gpu", "vram-exporter.sizing", "vram-exporter.workload", "vram-exporter.idle")
 # A graph is compared at these seconds before the end, everything else at the first of them.
 MOMENTS = (0, 20 * MINUTE)
 # Counts of nodes, and of what is counted for each node, by the file and the title of the panel.
@@ -41,84 +47,80 @@ PER_NAME = {
 }
 
 
-# Families of a GPU that the made machines do not have, with the labels that tell their series apart.
-GAUGES = {
-    "gpu_pcie_link_generation": {},
-    "gpu_pcie_link_generation_max": {},
-    "gpu_pcie_link_width": {},
-    "gpu_pcie_link_width_max": {},
-    **{f"gpu_{kind}_utilization_ratio": {} for kind in ("memory_bandwidth", "encoder", "decoder")},
-    "gpu_memory_temperature_celsius": {},
-    "gpu_bar1_memory_used_bytes": {},
-    "gpu_bar1_memory_total_bytes": {},
-    "gpu_row_remap_failed": {},
-    "gpu_row_remap_banks": {"available": ("max", "high", "partial", "low", "none")},
-    "gpu_remapped_rows": {"cause": ("correctable", "uncorrectable")},
-    "gpu_retired_pages": {"cause": ("double_bit",)},
-}
-COUNTERS = {
-    **{f"gpu_{link}_{way}_bytes_total": {} for link in ("pcie", "nvlink", "c2c") for way in ("received", "transmitted")},
-    "gpu_pcie_replays_total": {},
-    "gpu_ecc_errors_total": {"type": ("corrected",)},
-    "gpu_xid_errors_total": {"xid": ("31",)},
-}
+# Machines whose scrapes are in tests/golden, by the name of the node. What neither these nor the week have is in more.prom.
+SCRAPED = {"busy": "busy-h200", "hostile": "hostile-names", "mig": "mig-a100"}
+MORE = Path(__file__).with_name("more.prom")
+# The alerts about the scrapes of a job, which are the only ones with a job.
+ABOUT_JOBS = {"VramExporterDown", "VramExporterPeakWindowTooShort"}
+GROWING = re.compile(r".*_(total|sum|count|bucket)")
+# A number that the golden files leave out.
+LEFT_OUT = "<…>"
 
 
-def full(node):
-    """The node with these families on two of its GPUs, a process without a workload on one, and a fault every hour."""
-    for number in (0, 1):
-        board = node.boards[number][0]
-        for families, value in ((GAUGES, 1), (COUNTERS, counter(1))):
-            for family, labels in families.items():
-                [(label, values)] = labels.items() or [("", ("",))]
-                for text in values:
-                    node.add(family, value, **board, **({label: text} if label else {}))
-    process = {**node.boards[1][0], "pid": "7", "process": "stray"}
-    node.add("gpu_process_memory_used_bytes", 3 << 30, **process)
-    node.add("gpu_process_sm_utilization_ratio", 0.5, **process)
-    node.add("vram_exporter_faults_total", counter(1 / HOUR), source="nvml")
-    return node
+def read(path, node):
+    """The series of a scrape. A counter grows by one each second."""
+    for line in path.read_text().splitlines():
+        if line.startswith("#"):
+            continue
+        [(family, labels, number)] = samples(line.replace(LEFT_OUT, str(zlib.crc32(line.encode()) % 1000)))
+        value = history.Ago(3 * history.DAY) if "_start_time_" in family else number
+        if GROWING.fullmatch(family):
+            value = lambda before, number=number: number + SPAN - before  # noqa: E731
+        if family == "gpu_xid_errors_total":
+            # It begins with the first event, this many minutes before the end.
+            value = lambda before, number=number: 1 if before < number * MINUTE else None  # noqa: E731
+        yield family, {"instance": node, **labels}, value
 
 
-def divided(node):
-    """The node with the activity of a MIG device."""
-    device = node.boards[1, 0][0]
-    node.add("gpu_mig_engine_active_seconds_total", counter(0.5), engine="sm", **device)
-    node.add("gpu_mig_pipe_active_seconds_total", counter(0.3), pipe="tensor", **device)
-    node.add("gpu_mig_memory_bandwidth_active_seconds_total", counter(0.2), **device)
-    return node
+def alerts():
+    """Every shipped alert, about a workload on a GPU."""
+    about = {"instance": "known", "gpu": "0", "uuid": "GPU-0", "workload": "peaking"}
+    for rule in dashboards.alert_rules():
+        labels = {"alertname": rule["alert"], **rule["labels"], **about, **({"job": JOB} if rule["alert"] in ABOUT_JOBS else {})}
+        yield "ALERTS", {**labels, "alertstate": "firing"}, 1
+        yield "ALERTS_FOR_STATE", labels, history.Ago(HOUR)
 
 
 def machines():
-    for node in (full(made.node_a()), divided(made.node_b()), made.node_e(), made.silent()):
-        yield from node.finished()
-    yield from made.alerts()
+    scraped = [entry for node, name in SCRAPED.items() for entry in read(dashboards.ROOT / f"tests/golden/{name}.prom", node)]
+    for family, labels, value in (*history.series(), *scraped, *read(MORE, "known")):
+        if family != "ALERTS":
+            yield family, {**labels, "job": JOB}, value
+    # A workload that has ended, one that grows, two incidents, and the exporter that has not been scraped for a while.
+    for family, labels, value in history.workload(ENDED, history.gpu(2), 9 * history.GIB):
+        yield family, {**labels, "job": JOB}, lambda before, value=value: value if before > 40 * MINUTE else None
+    for family, labels, value in history.workload("growing", history.gpu(4, instance="filling"), history.filling):
+        yield family, {**labels, "job": JOB}, value
+    for number in (0, 3):
+        yield "gpu_memory_last_incident_timestamp_seconds", {**history.gpu(number), "kind": "near_limit", "job": JOB}, history.Ago(12 * MINUTE)
+    yield "up", {"instance": "silent", "job": JOB}, lambda before: int(before > history.SILENT)
+    yield from alerts()
 
 
 def jobs_and_replicas():
     """Two replicas of one job, and one of another. What rules have made has no job, and is there once."""
-    for extra in ({"prometheus_replica": "a"}, {"prometheus_replica": "b"}, {"job": f"{SECOND}{made.JOB}"}):
-        for family, labels, *rest in machines():
+    for extra in ({"prometheus_replica": "a"}, {"prometheus_replica": "b"}, {"job": f"{SECOND}{JOB}"}):
+        for family, labels, value in machines():
             if "job" in labels:
-                yield family, {**labels, **extra}, *rest
+                yield family, {**labels, **extra}, value
             elif extra.get("prometheus_replica") == "a":
-                yield family, labels, *rest
+                yield family, labels, value
 
 
 def names_of_nodes():
     yield from machines()
-    for family, labels, *rest in machines():
-        yield family, {**labels, "instance": f"{SECOND}{labels['instance']}"}, *rest
+    for family, labels, value in machines():
+        yield family, {**labels, "instance": f"{SECOND}{labels['instance']}"}, value
 
 
 def stored(folder, series, end):
     """Writes the data, and what the rules make of them."""
     folder.mkdir()
-    made.backfill(folder, series, end, SPAN, MINUTE)
+    history.backfill(folder, series, end, SPAN)
     # Twice, because in the first pass a rule does not see what other rules record.
     for _ in range(2):
         with history.serving(folder) as prometheus:
-            history.record(folder, prometheus.port, end, SPAN, made.RECORDED)
+            history.record(folder, prometheus.port, end, SPAN, RECORDED)
 
 
 def answers(found, prometheus, end):

@@ -3,20 +3,21 @@ OpenCost and of Kruize is evaluated by a real Prometheus against four simulated 
 
     python3 tests/judges/dcgm/check.py --exporter target/release/vram-exporter
 
-An expression must return data for exactly the machines that expressions.py lists for it, with the labels by which it groups.
+An expression must return data for exactly the machines that expressions.toml lists for it, with the labels by which it groups.
 """
 
 import re
 import shutil
 import sys
+import tomllib
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import fleet
-from expressions import PROGRAMS
 from harness import arguments, finish, skipped
 
+EXPRESSIONS = tomllib.loads((fleet.HERE / "expressions.toml").read_text())
 WINDOW = "10s"
 # Labels by which an expression may group although no series has them: in a cluster, Prometheus adds cluster_id, and dcgm-exporter itself
 # has no label uid.
@@ -76,15 +77,16 @@ def value_problems(prometheus):
 def main():
     parser = arguments(__doc__)
     exporter = parser.parse_args().exporter
-    count = sum(len(expressions) for _, expressions, _ in PROGRAMS)
+    count = sum(len(program["expressions"]) for program in EXPRESSIONS["program"])
     if not shutil.which("prometheus"):
         return skipped(f"prometheus is not installed: {count} expressions were not evaluated")
     found = []
     with fleet.running(exporter) as prometheus:
-        for program, expressions, job in PROGRAMS:
-            for name, expression, expected in expressions:
-                found += [f"{program}: {p}" for p in problems_of(name, expression, expected, job, prometheus)]
-            print(f"{program}: {len(expressions)} expressions on {len(fleet.MACHINES)} machines")
+        for program in EXPRESSIONS["program"]:
+            for name, machines, expression in program["expressions"]:
+                problems = problems_of(name, expression, EXPRESSIONS["machines"][machines], program["job"], prometheus)
+                found += [f"{program['name']}: {problem}" for problem in problems]
+            print(f"{program['name']}: {len(program['expressions'])} expressions on {len(fleet.MACHINES)} machines")
         found += value_problems(prometheus)
     return finish(found)
 

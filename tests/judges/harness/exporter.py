@@ -9,6 +9,12 @@ from harness import Server, free_port, until
 SAMPLE = re.compile(r"(?P<name>[a-zA-Z_:][\w:]*)(?:\{(?P<labels>.*)\})? (?P<value>\S+)")
 LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 ESCAPES = {"\\n": "\n", '\\"': '"', "\\\\": "\\"}
+ESCAPED = str.maketrans({text: escape for escape, text in ESCAPES.items()})
+
+
+def series_name(family, labels):
+    """A series as an exposition writes it. A label without a value is left out."""
+    return f"{family}{{{','.join(f'{label}={chr(34)}{text.translate(ESCAPED)}{chr(34)}' for label, text in labels.items() if text)}}}"
 
 
 def samples(text):

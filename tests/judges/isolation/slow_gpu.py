@@ -22,17 +22,7 @@ from harness import arguments, simulator_of
 from harness.exporter import Exporter, Machine, slow_faults, value
 
 PERIOD, HOLD, RISE = 0.25, 0.1, 50
-SCENARIO = """seed = 9
-[[gpu]]
-model = "H200"
-count = 2
-[[process]]
-pid = 700
-gpu = 1
-command = ["spiky"]
-memory_cycle = true
-memory = [{ kind = "constant", value = "5GiB", for = "150ms" }, { kind = "constant", value = "55GiB", for = "100ms" }]
-"""
+SCENARIO = str(Path(__file__).resolve().with_name("spiky.toml"))
 MEMORY = "nvmlDeviceGetMemoryInfo_v2"
 LIST = "nvmlDeviceGetComputeRunningProcesses_v3"
 TEMPERATURE = "nvmlDeviceGetTemperature"

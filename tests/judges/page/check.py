@@ -24,79 +24,11 @@ try:
 except ImportError:
     program = None
 
-# The name of a process is the last part of its path, up to a space; its user may have any name.
+# The name of a process is the last part of its path, up to a space; its user may have any name. Both are in moving.toml.
 HOSTILE = "<iframe>hacked\u202e"
 HOSTILE_USER = "<img src=hacked onerror=window.hacked=1>"
-MOVING = f"""
-seed = 1
-[[gpu]]
-model = "H200"
-count = 2
-[[process]]
-pid = 4242
-gpu = 0
-command = ["/usr/bin/python3", "/srv/serve.py"]
-user = "ada"
-memory = [{{ kind = "spike", base = "20GiB", peak = "60GiB", hold = "150ms", every = "1s", for = "1h" }}]
-[[process]]
-pid = 4343
-gpu = 1
-command = ['{HOSTILE}', "x"]
-user = "{HOSTILE_USER}"
-memory = "7GiB"
-"""
-# The first process ends when the second one begins, and the third one grows at the same time.
-SUCCESSION = """
-seed = 1
-[[gpu]]
-model = "H200"
-count = 2
-[[process]]
-pid = 5151
-gpu = 0
-start = "-10m"
-end = "20s"
-command = ["/usr/bin/python3", "/srv/first.py"]
-user = "ada"
-cgroup = "0::/system.slice/slurmstepd.scope/job_77/step_0/user/task_0"
-memory = "20GiB"
-[[process]]
-pid = 5252
-gpu = 0
-start = "20s"
-command = ["/usr/bin/python3", "/srv/second.py"]
-user = "bob"
-cgroup = "0::/system.slice/slurmstepd.scope/job_78/step_0/user/task_0"
-memory = "50GiB"
-[[process]]
-pid = 5353
-gpu = 1
-start = "-10m"
-command = ["/usr/bin/python3", "/srv/grows.py"]
-user = "eve"
-memory = [{ kind = "constant", value = "7GiB", for = "10m20s" }, { kind = "constant", value = "90GiB" }]
-"""
-# Of two MIG devices with a hole between them, the second one has a peak every second. The ids of their GPU instances are not their indices.
-SLICES = """
-seed = 1
-[[gpu]]
-model = "H100"
-mig = ["3g.40gb", "", "1g.10gb"]
-[[process]]
-pid = 6161
-gpu = 0
-mig = 0
-command = ["/usr/bin/python3", "/srv/steady.py"]
-user = "ada"
-memory = "29GiB"
-[[process]]
-pid = 6262
-gpu = 0
-mig = 2
-command = ["/usr/bin/python3", "/srv/spiky.py"]
-user = "bob"
-memory = [{ kind = "spike", base = "1GiB", peak = "8GiB", hold = "150ms", every = "1s", for = "1h" }]
-"""
+HERE = Path(__file__).resolve().parent
+MOVING, SUCCESSION, SLICES = (str(HERE / f"{name}.toml") for name in ("moving", "succession", "slices"))
 ABSENT = '[[fault]]\nkind = "absent"\ngpu = 0\nmig = 2\n'
 LOST = '[[fault]]\ncall = "*"\ngpu = 0\nkind = "error"\ncode = "GPU_IS_LOST"\n'
 UNLOADED = '[[fault]]\ncall = "*"\nkind = "error"\ncode = "DRIVER_NOT_LOADED"\n'

@@ -1,6 +1,6 @@
 """Pushes to a real OpenTelemetry Collector and compares what it passes on with a scrape of the same exporter.
 
-    python3 tests/judges/otlp/collector.py --exporter target/release/vram-exporter --collector PATH [--scenario mig-a100 ...]
+    python3 lab/otlp/collector.py --exporter target/release/vram-exporter --collector PATH [--scenario mig-a100 ...]
 
 The Collector needs the OTLP receiver and the OTLP/HTTP exporter, with which it passes everything on to this program as JSON. Every series of a
 scrape must have arrived under its name and with its attributes, and the values that do not change must be equal. Nothing else may arrive except
@@ -16,7 +16,7 @@ import tempfile
 import threading
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests/judges"))
 
 from harness import Late, arguments, free_port, get, listens, skipped, started, tail, until
 from harness.exporter import samples

@@ -1,6 +1,6 @@
 """Shows that the comparison finds what is missing, added, renamed or different.
 
-    python3 tests/judges/otlp/self_test.py
+    python3 lab/otlp/self_test.py
 """
 
 import unittest

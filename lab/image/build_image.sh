@@ -6,7 +6,7 @@
 # crates are mounted for the build and are in no image. Needs root, buildah, debootstrap, util-linux, curl, jq, a Rust toolchain,
 # a Debian mirror, and about 3 GiB under WORK. WORK keeps the base images for the next run.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 work=${1:?usage: build_image.sh WORK}
 image=localhost/vram-exporter:built

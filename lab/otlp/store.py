@@ -1,7 +1,7 @@
 """Pushes to a real Prometheus 3 or VictoriaMetrics, which also scrapes the same exporter, and compares names, labels and values series by
 series.
 
-    python3 tests/judges/otlp/store.py --exporter target/release/vram-exporter [--prometheus PATH] [--victoria-metrics PATH]
+    python3 lab/otlp/store.py --exporter target/release/vram-exporter [--prometheus PATH] [--victoria-metrics PATH]
         [--scenario mig-a100 ...]
 
 For each scenario and each way in which the store translates names: every scraped series must be pushed under the same name, with the same
@@ -17,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests/judges"))
 
 import comparison
 from harness import arguments, free_port, get, skipped, started, tail, until

@@ -1,4 +1,4 @@
-"""Made machines and alerts for the dashboards. None of it is measured. lab/dashboards/made_fleet.py serves them with more machines.
+"""Made machines and alerts for the dashboards. None of it is measured. made_fleet.py serves them with more machines.
 
 Invariant: the numbers depend only on the code and on the time before the end, so every run makes the same data.
 """
@@ -156,25 +156,15 @@ def alerts():
         yield "ALERTS_FOR_STATE", since, between(lambda before, b=began: -b, minutes * MINUTE), True
 
 
-def write(path, series, end, longest, shortest, step):
-    """OpenMetrics text of the samples between `longest` and `shortest` seconds before `end`."""
-    families = {}
-    for family, labels, value, relative in series:
-        families.setdefault(family, []).append((labels, value, relative))
-    with open(path, "w") as file:
-        for family, listed in families.items():
-            file.write(f"# TYPE {family} gauge\n")
-            for labels, value, relative in listed:
-                name = f"{family}{{{','.join(f'{key}={chr(34)}{text}{chr(34)}' for key, text in labels.items())}}} "
-                for before in range(longest, shortest, -step):
-                    number = value(before) if callable(value) else value
-                    if number is not None:
-                        file.write(f"{name}{number + end if relative else number} {end - before}\n")
-        file.write("# EOF\n")
-
-
 def backfill(folder, series, end, span, step):
-    series = list(series)
-    for longest in range(span, 0, -4 * HOUR):
-        write(folder / "piece", series, end, longest, max(0, longest - 4 * HOUR), step)
-        history.promtool("openmetrics", "--quiet", folder / "piece", folder / "data")
+    """Stores these series; a relative value is a time before the end, negative."""
+    every = ((family, labels, ago(value) if relative else value) for family, labels, value, relative in series)
+    history.backfill(folder, every, end, span, step, 4 * HOUR)
+
+
+def ago(value):
+    def result(before):
+        number = value(before)
+        return None if number is None else history.Ago(-number)
+
+    return result

@@ -3,7 +3,7 @@
 # and with ROOT in the system below that folder, such as one that debootstrap has made. The integration tests that start the exporter run
 # with it: its scrapes of the simulated machines must equal the golden ones, and the demo must serve.
 #
-# usage: tests/judges/systems/check.sh BUILT [ROOT]
+# usage: lab/systems/check.sh BUILT [ROOT]
 #   BUILT  the folder with vram-exporter, vram and libnvml_sim.so
 #   ROOT   a system for the same architecture; needs root
 # Needs promtool, Python with prometheus-client and curl; for another architecture qemu-user-static and, without ROOT, that architecture's C
@@ -17,7 +17,7 @@ if [ $# -eq 2 ] && [ -z "${CHECK_HAS_NAMESPACE:-}" ]; then
 fi
 built=$(realpath "$1")
 root=${2:+$(realpath "$2")}
-cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 fail() { echo "systems: $*" >&2; exit 1; }
 
 case $(readelf --file-header "$built/vram-exporter" | sed -n 's/^ *Machine: *//p') in
