@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use generated_files::assert_committed;
-use vram_exporter::snapshot::{IncidentKind, XIDS};
+use vram_exporter::snapshot::{IncidentKind, Scheduler, XIDS};
 
 fn file(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
@@ -69,5 +69,18 @@ fn the_dashboard_the_alert_and_the_runbook_know_every_kind_of_incident() {
             let explained = format!("`kind=\"{label}\"`");
             assert!(section.contains(&explained), "docs/runbook.md: GpuMemoryIncident does not explain {label}");
         }
+    }
+}
+
+#[test]
+fn the_page_about_owners_knows_every_scheduler() {
+    let (names, forms) = (Scheduler::NAMES.join(", "), Scheduler::FORMS.join(", "));
+    assert_part("docs/owners.md", "\n| a job of another scheduler: ", " | `job` |\n", &format!("{names} | {forms}"));
+    let table = part("docs/owners.md", "\n| scheduler | `scheduler` | `job_id` |", "\n\n");
+    for label in Scheduler::ALL.iter().map(|scheduler| scheduler.label()) {
+        assert!(
+            table.contains(&format!(" | `{label}` | ")),
+            "docs/owners.md: no row says what the job_id of {label} is"
+        );
     }
 }
