@@ -17,6 +17,7 @@ mod family;
 mod gpu_memory;
 mod health;
 mod incidents;
+mod joined;
 mod kubernetes;
 pub(crate) mod label;
 mod label_cache;

@@ -2,11 +2,13 @@
 
 use super::exposition::Exposition;
 use super::family::{Cadence, Family, Series};
+use super::joined::joined;
 use super::label::{Labels, distinct};
 use super::mig;
 use super::openmetrics::{Counted, Exemplar};
 use super::section::{Pass, Section};
 use super::workloads;
+use crate::snapshot::IncidentKind;
 
 /// Only an incident of a MIG device has the labels of a MIG device.
 const INCIDENT: Series =
@@ -36,10 +38,13 @@ static DROPPED: Family = RECORDER.family(
 
 pub(super) static SECTION: Section = Section {
     title: "Incidents",
-    intro: "Absent if the recorder is switched off (`recorder.max-memory-mib` is 0). `kind` of an incident is `ended_at_peak` (a process ended within \
-            5 s of its own highest memory, with its GPU or MIG device at least 95 % full, after growth by more than was left), `out_of_memory` (a process reported a failed allocation), `near_limit` (98 % reached), `gpu_lost`, `memory_xid` \
-            or `on_demand`; [incidents.md](incidents.md) explains them. The two families about the recorder itself are left out with \
-            `web.disable-exporter-metrics`.",
+    intro: joined!(
+        ["Absent if the recorder is switched off (`recorder.max-memory-mib` is 0). `kind` of an incident is one of "],
+        *IncidentKind::LIST,
+        [
+            "; [incidents.md](incidents.md) says when each is recorded. The two families about the recorder itself are left out with `web.disable-exporter-metrics`."
+        ],
+    ),
     families: &[&INCIDENTS, &LAST, &SHORTAGE, &BYTES, &DROPPED],
     collect,
 };

@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 
 use super::exposition::Exposition;
 use super::family::{Cadence, Family, Row, Series};
+use super::joined::joined;
 use super::label::Labels;
 use super::label_cache::{self, LabeledProcess};
 use super::section::{Pass, Section};
 use super::view::GpuView;
-use crate::snapshot::Process;
+use crate::snapshot::{Process, Scheduler};
 
 /// The labels of a process's series, except those of its info.
 pub(super) const LABELS: &[&str] =
@@ -78,7 +79,11 @@ static READINGS: &[Row<Reading>] = &[
 
 static INFO: Family = Series::new(Cadence::ProcessLane, INFO_LABELS).family(
     "gpu_process_info",
-    "Always 1; the labels identify the owner and the workload of the process. scheduler and job_id are those of a PBS, Torque, HTCondor, Nomad or OAR job or of a YARN container; a Slurm job has slurm_job and slurm_step. command is present only with process.command-line. Stays for the peak window and process.linger after the process ended.",
+    joined!(
+        ["Always 1; the labels identify the owner and the workload of the process. scheduler and job_id are those of a job of "],
+        *Scheduler::NAMES,
+        ["; a Slurm job has slurm_job and slurm_step. command is present only with process.command-line. Stays for the peak window and process.linger after the process ended."],
+    ),
 );
 
 pub(super) static SECTION: Section = Section {

@@ -5,10 +5,11 @@
 
 use super::exposition::Exposition;
 use super::family::{Cadence, Row, Series};
+use super::joined::joined;
 use super::label::{Labels, distinct};
 use super::section::{Pass, Section};
 use super::view::GpuView;
-use crate::snapshot::{MigDevice, Other, Workload, WorkloadUse};
+use crate::snapshot::{MigDevice, Other, Scheduler, Workload, WorkloadUse};
 
 /// The labels of a workload's series.
 pub(super) const LABELS: &[&str] = &["gpu", "uuid", "mig_uuid", "workload", "kind", "namespace", "pod", "container"];
@@ -42,10 +43,15 @@ static READINGS: &[Row<Reading>] = &[
 
 pub(super) static SECTION: Section = Section {
     title: "Workloads",
-    intro: "Sums over the processes of one workload on each GPU or MIG device; `mig_uuid` is present only under MIG. `kind` is `kubernetes` \
-            (`workload` is `namespace/pod/container`), `container` (`container:<12 digits of its id>`), `slurm` \
-            (`slurm:<job>`), `job` (`pbs:<job>`, `torque:<job>`, `htcondor:<slot>`, `nomad:<allocation>.<task>`, `oar:<job>`, `yarn:<container>`), `systemd` (`unit:<name>`), `user` (`user:<name>`) or `vgpu` (`vm:<id>`, a virtual machine with vGPUs; simulated only). No label is a pid, so a series \
-            continues when a process is restarted. A process that `/proc` does not show belongs to no workload.",
+    intro: joined!(
+        [
+            "Sums over the processes of one workload on each GPU or MIG device; `mig_uuid` is present only under MIG. `kind` is `kubernetes` (`workload` is `namespace/pod/container`), `container` (`container:<12 digits of its id>`), `slurm` (`slurm:<job>`), `job` ("
+        ],
+        *Scheduler::FORMS,
+        [
+            "), `systemd` (`unit:<name>`), `user` (`user:<name>`) or `vgpu` (`vm:<id>`, a virtual machine with vGPUs; simulated only). No label is a pid, so a series continues when a process is restarted. A process that `/proc` does not show belongs to no workload."
+        ],
+    ),
     families: &[&READINGS],
     collect,
 };

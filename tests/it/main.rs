@@ -20,6 +20,7 @@ mod client;
 mod command_line;
 mod config;
 mod dcgm;
+mod declared_once;
 mod demo;
 mod ending;
 mod faults;

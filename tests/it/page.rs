@@ -103,17 +103,6 @@ fn imported(text: &str) -> impl Iterator<Item = String> {
 }
 
 #[test]
-fn the_page_calls_an_incident_as_its_text_does() {
-    let server = Served::with("/metrics", |_| {});
-    let answer = server.get("/page-incidents.js");
-    let script = answer.text();
-    for kind in vram_exporter::recorder::Kind::ALL {
-        let line = format!("  {}: \"{}\",", kind.label(), kind.words());
-        assert!(script.lines().any(|known| known == line), "{line}");
-    }
-}
-
-#[test]
 fn the_page_names_its_machine_and_what_a_demo_shows() {
     let server = Served::with("/metrics", |state| {
         (state.host, state.sights) = (Some("node-<7>&".to_owned()), vec!["a <b>spike</b>"]);

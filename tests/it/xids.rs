@@ -1,6 +1,5 @@
 //! The table of Xid codes in the program, the pages that list the codes, and the alerts that read their classes agree.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 
 use gpu_readings::snapshot::{XIDS, XidClass, XidGroup};
@@ -37,17 +36,6 @@ fn the_runbook_lists_the_codes_of_each_alert() {
             groups.map(|group| vec![codes(group), group.class.label().to_owned(), group.meaning.to_owned()]).collect();
         assert_eq!(found, wanted, "docs/runbook.md, {alert}: codes, class and meaning of each row");
     }
-}
-
-#[test]
-fn the_page_about_the_recorder_lists_the_codes_that_concern_memory() {
-    let groups = XIDS.iter().filter(|group| group.concerns_memory);
-    let all: BTreeSet<u64> = groups.flat_map(|group| group.codes).copied().collect();
-    let all: Vec<_> = all.iter().map(u64::to_string).collect();
-    let (last, others) = all.split_last().unwrap();
-    let listed =
-        format!("| `memory_xid` | the driver reported an Xid that concerns memory: {} or {last} |", others.join(", "));
-    assert!(page("docs/incidents.md").contains(&listed), "docs/incidents.md lacks: {listed}");
 }
 
 #[test]

@@ -32,35 +32,44 @@ pub struct Job {
     pub id: String,
 }
 
-/// The schedulers other than Slurm whose jobs are recognised by their cgroups.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Scheduler {
-    /// OpenPBS and PBS Professional.
-    Pbs,
-    /// Torque.
-    Torque,
-    /// HTCondor.
-    HtCondor,
-    /// HashiCorp Nomad.
-    Nomad,
-    /// OAR.
-    Oar,
-    /// Apache Hadoop YARN, whose containers are not those of a container runtime.
-    Yarn,
+/// Declares the schedulers. An entry is the variant, the value of the label, the name, and what the identifier of a job is.
+macro_rules! schedulers {
+    ($($(#[$doc:meta])+ $variant:ident => $label:literal, $name:literal, $id:literal;)+) => {
+        /// The schedulers other than Slurm whose jobs are recognised by their cgroups.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum Scheduler {
+            $($(#[$doc])+ $variant,)+
+        }
+
+        impl Scheduler {
+            /// Every scheduler.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),+];
+            /// The names of all, for people, in the order of [`Self::ALL`].
+            pub const NAMES: &'static [&'static str] = &[$($name),+];
+            /// What the workloads of each are called, in the order of [`Self::ALL`]: `` `pbs:<job>` ``.
+            pub const FORMS: &'static [&'static str] = &[$(concat!("`", $label, ":<", $id, ">`")),+];
+
+            /// A short lower-case name.
+            pub fn label(self) -> &'static str {
+                match self { $(Self::$variant => $label),+ }
+            }
+        }
+    };
 }
 
-impl Scheduler {
-    /// A short lower-case name: `pbs`, `torque`, `htcondor`, `nomad`, `oar`, `yarn`.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Pbs => "pbs",
-            Self::Torque => "torque",
-            Self::HtCondor => "htcondor",
-            Self::Nomad => "nomad",
-            Self::Oar => "oar",
-            Self::Yarn => "yarn",
-        }
-    }
+schedulers! {
+    /// OpenPBS and PBS Professional.
+    Pbs => "pbs", "PBS", "job";
+    /// Torque.
+    Torque => "torque", "Torque", "job";
+    /// HTCondor.
+    HtCondor => "htcondor", "HTCondor", "slot";
+    /// HashiCorp Nomad.
+    Nomad => "nomad", "Nomad", "allocation>.<task";
+    /// OAR.
+    Oar => "oar", "OAR", "job";
+    /// Apache Hadoop YARN, whose containers are not those of a container runtime.
+    Yarn => "yarn", "YARN", "container";
 }
 
 /// What separates a process from the rest of the machine.

@@ -8,6 +8,7 @@ mod allocator;
 mod budget;
 mod feed;
 mod health;
+mod incident_kind;
 mod kubernetes;
 mod machine;
 mod memory;
@@ -34,6 +35,7 @@ pub use budget::{Budget, BudgetAmount, BudgetPlace, BudgetSource, WorkloadLimit}
 pub use cgroup_owner::{Boundary, CgroupLocation, Job, Scheduler};
 pub use feed::{Feed, MemorySample};
 pub use health::{AddressingMode, RecoveryAction, SPARE_ROWS};
+pub use incident_kind::IncidentKind;
 pub use kubernetes::{Allocations, Budgets, EndedPods, Pods};
 pub use machine::{Driver, Gpu, MigDevice};
 pub use memory::{

@@ -6,61 +6,13 @@ use serde_with_macros::skip_serializing_none;
 use super::chart::{Chart, ChartPoint};
 use super::event::{Event, Failure, ProcessRef};
 use super::exit_status::Exit;
+pub use crate::snapshot::IncidentKind as Kind;
 
 /// The version of the format. It changes when a field changes its meaning or is removed.
 pub const VERSION: u32 = 1;
 
 /// The sentence stating that the recording of an incident is shorter than that of others.
 const INTERRUPTED: &str = "The exporter ended less than ten seconds later, so the recording ends there.";
-
-/// Why an incident was recorded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Kind {
-    /// A process ended within 5 s after its memory use was last at its own peak, while its GPU was at least 95 % full,
-    /// and a process on the GPU had grown in the 10 s before by more than was left.
-    EndedAtPeak,
-    /// A process reported that a framework in it could not allocate memory.
-    OutOfMemory,
-    /// The GPU's memory use rose to 98 % of the allocatable memory.
-    NearLimit,
-    /// The GPU stopped responding.
-    GpuLost,
-    /// The driver reported an Xid that concerns memory.
-    MemoryXid,
-    /// A client requested it.
-    OnDemand,
-}
-
-impl Kind {
-    /// Every kind.
-    pub const ALL: [Self; 6] =
-        [Self::EndedAtPeak, Self::OutOfMemory, Self::NearLimit, Self::GpuLost, Self::MemoryXid, Self::OnDemand];
-
-    /// The value of the label `kind`.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::EndedAtPeak => "ended_at_peak",
-            Self::OutOfMemory => "out_of_memory",
-            Self::NearLimit => "near_limit",
-            Self::GpuLost => "gpu_lost",
-            Self::MemoryXid => "memory_xid",
-            Self::OnDemand => "on_demand",
-        }
-    }
-
-    /// The kind in words, for people. The page has the same ones (`src/http/page-incidents.js`).
-    pub fn words(self) -> &'static str {
-        match self {
-            Self::EndedAtPeak => "ended at the memory limit",
-            Self::OutOfMemory => "out of memory",
-            Self::NearLimit => "nearly full",
-            Self::GpuLost => "GPU lost",
-            Self::MemoryXid => "memory error",
-            Self::OnDemand => "requested",
-        }
-    }
-}
 
 /// An incident. All times are Unix times in seconds, and all memory is in bytes. A value that is not known is absent.
 #[skip_serializing_none]
