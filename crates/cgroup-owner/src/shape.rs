@@ -2,30 +2,12 @@
 //!
 //! Invariant: an id is returned complete or not at all, and every returned string is ASCII.
 
-/// Units of the machine whose cgroups can contain containers or jobs of other owners. This happens when a
+/// Services of the machine whose cgroups can contain containers or jobs of other owners. This happens when a
 /// runtime and the kubelet disagree over which of them creates cgroups. In any other unit a container belongs to that
 /// unit.
-const RUNTIMES: [&[u8]; 19] = [
-    b"balena.service",
-    b"condor.service",
-    b"containerd.service",
-    b"cri-docker.service",
-    b"crio.service",
-    b"docker.service",
-    b"ecs.service",
-    b"garden.service",
-    b"k0scontroller.service",
-    b"k0sworker.service",
-    b"k3s-agent.service",
-    b"k3s.service",
-    b"kubelet.service",
-    b"rke2-agent.service",
-    b"rke2-server.service",
-    b"snap.docker.dockerd.service",
-    b"snap.k8s.containerd.service",
-    b"snap.microk8s.daemon-containerd.service",
-    b"snap.microk8s.daemon-kubelite.service",
-];
+const RUNTIMES: &str = "balena condor containerd cri-docker crio docker ecs garden k0scontroller k0sworker k3s-agent k3s \
+    kubelet rke2-agent rke2-server snap.docker.dockerd snap.k8s.containerd snap.microk8s.daemon-containerd \
+    snap.microk8s.daemon-kubelite";
 
 /// The longest name that Linux allows.
 const NAME_LENGTH: usize = 255;
@@ -278,7 +260,8 @@ pub(crate) fn unit_name(name: &[u8]) -> Option<String> {
 
 /// Whether a unit creates cgroups for containers of the whole machine.
 pub(crate) fn is_runtime(name: &[u8]) -> bool {
-    RUNTIMES.contains(&name)
+    let service = name.strip_suffix(b".service").unwrap_or_default();
+    RUNTIMES.split(' ').any(|runtime| runtime.as_bytes() == service)
 }
 
 /// Whether a user's part of the tree begins here. In version 1, `user` comes from pam_cgfs, which gives each login a

@@ -28,12 +28,12 @@ struct Dialect {
     module: &'static [u8],
     /// Short options that name the script.
     script: &'static [u8],
-    /// Long options that are followed by a value unless it is attached with `=`.
-    long_value: &'static [&'static str],
+    /// Long options, separated by spaces, that are followed by a value unless it is attached with `=`.
+    long_value: &'static str,
     /// Long options that take code to run.
-    long_code: &'static [&'static str],
+    long_code: &'static str,
     /// Long options with the script after `=`.
-    long_script: &'static [&'static str],
+    long_script: &'static str,
 }
 
 const PLAIN: Dialect = Dialect {
@@ -43,33 +43,23 @@ const PLAIN: Dialect = Dialect {
     code: b"",
     module: b"",
     script: b"",
-    long_value: &[],
-    long_code: &[],
-    long_script: &[],
+    long_value: "",
+    long_code: "",
+    long_script: "",
 };
 
 const PYTHON: Dialect =
-    Dialect { value: b"WXQ", code: b"c", module: b"m", long_value: &["--check-hash-based-pycs"], ..PLAIN };
-const SHELL: Dialect =
-    Dialect { value: b"oO", code: b"cs", long_value: &["--rcfile", "--init-file", "--emulate"], ..PLAIN };
+    Dialect { value: b"WXQ", code: b"c", module: b"m", long_value: "--check-hash-based-pycs", ..PLAIN };
+const SHELL: Dialect = Dialect { value: b"oO", code: b"cs", long_value: "--rcfile --init-file --emulate", ..PLAIN };
 const PERL: Dialect = Dialect { value: b"I", attached: b"CDFMVimx", number: b"0dl", code: b"eE", ..PLAIN };
 const RUBY: Dialect =
-    Dialect { value: b"CEIr", attached: b"Fix", number: b"0TW", code: b"e", long_value: &["--encoding"], ..PLAIN };
+    Dialect { value: b"CEIr", attached: b"Fix", number: b"0TW", code: b"e", long_value: "--encoding", ..PLAIN };
 const NODE: Dialect = Dialect {
     value: b"rC",
     code: b"ep",
-    long_value: &[
-        "--require",
-        "--import",
-        "--loader",
-        "--experimental-loader",
-        "--conditions",
-        "--title",
-        "--env-file",
-        "--env-file-if-exists",
-        "--inspect-port",
-    ],
-    long_code: &["--eval", "--print"],
+    long_value: "--require --import --loader --experimental-loader --conditions --title --env-file \
+        --env-file-if-exists --inspect-port",
+    long_code: "--eval --print",
     ..PLAIN
 };
 const RSCRIPT: Dialect = Dialect { value: b"g", code: b"e", ..PLAIN };
@@ -77,9 +67,9 @@ const R: Dialect = Dialect {
     value: b"gd",
     code: b"e",
     script: b"f",
-    long_value: &["--gui", "--debugger", "--encoding"],
-    long_code: &["--args"],
-    long_script: &["--file"],
+    long_value: "--gui --debugger --encoding",
+    long_code: "--args",
+    long_script: "--file",
     ..PLAIN
 };
 const JULIA: Dialect = Dialect {
@@ -87,27 +77,17 @@ const JULIA: Dialect = Dialect {
     attached: b"Og",
     code: b"eE",
     module: b"m",
-    long_value: &[
-        "--check-bounds",
-        "--color",
-        "--cpu-target",
-        "--home",
-        "--load",
-        "--machine-file",
-        "--procs",
-        "--startup-file",
-        "--sysimage",
-        "--threads",
-    ],
-    long_code: &["--eval", "--print"],
+    long_value: "--check-bounds --color --cpu-target --home --load --machine-file --procs --startup-file --sysimage \
+        --threads",
+    long_code: "--eval --print",
     ..PLAIN
 };
 const PHP: Dialect = Dialect {
     value: b"cdtz",
     code: b"rBREFS",
     script: b"f",
-    long_value: &["--php-ini", "--define", "--docroot", "--zend-extension"],
-    long_code: &["--run", "--process-begin", "--process-code", "--process-end", "--process-file", "--server"],
+    long_value: "--php-ini --define --docroot --zend-extension",
+    long_code: "--run --process-begin --process-code --process-end --process-file --server",
     ..PLAIN
 };
 const LUA: Dialect = Dialect { value: b"el", attached: b"jO", ..PLAIN };
@@ -178,7 +158,7 @@ fn long<'a>(dialect: &Dialect, arg: &'a [u8]) -> Step<'a> {
         Some(at) => (&arg[..at], Some(&arg[at + 1..])),
         None => (arg, None),
     };
-    let among = |list: &[&str]| list.iter().any(|name| name.as_bytes() == key);
+    let among = |list: &str| list.split(' ').any(|name| name.as_bytes() == key);
     match value {
         _ if among(dialect.long_code) => Step::Done(Runs::Itself),
         Some(value) if among(dialect.long_script) => Step::Done(Runs::Script(value)),
@@ -213,28 +193,14 @@ fn cluster<'a>(dialect: &Dialect, letters: &'a [u8]) -> Step<'a> {
 
 /// Java's long options have one dash, and only some of them take the next argument.
 fn java<'a>(args: &[&'a [u8]]) -> Runs<'a> {
-    const VALUE: &[&[u8]] = &[
-        b"-cp",
-        b"-classpath",
-        b"--class-path",
-        b"-p",
-        b"--module-path",
-        b"--upgrade-module-path",
-        b"--add-modules",
-        b"--add-reads",
-        b"--add-exports",
-        b"--add-opens",
-        b"--limit-modules",
-        b"--patch-module",
-        b"--source",
-        b"--enable-native-access",
-    ];
+    const VALUE: &str = "-cp -classpath --class-path -p --module-path --upgrade-module-path --add-modules --add-reads \
+        --add-exports --add-opens --limit-modules --patch-module --source --enable-native-access";
     let mut args = args.iter().copied();
     while let Some(arg) = args.next() {
         match arg {
             b"-jar" => return args.next().map_or(Runs::Itself, Runs::Script),
             b"-m" | b"--module" => return args.next().map_or(Runs::Itself, Runs::Module),
-            _ if VALUE.contains(&arg) => drop(args.next()),
+            _ if VALUE.split(' ').any(|name| name.as_bytes() == arg) => drop(args.next()),
             _ if arg.starts_with(b"--module=") => return Runs::Module(&arg[b"--module=".len()..]),
             _ if arg.starts_with(b"-") || arg.starts_with(b"@") => {}
             // A single source file is a path; a class is not.
