@@ -15,62 +15,31 @@ const LONGEST_MESSAGE: usize = 200;
 const UNDECODABLE: &str = "failed to decode Protobuf message";
 
 /// Why there is no answer. The text says what to do; the cause is in [`source`](StdError::source) and not in the text.
+///
+/// Each kind begins with the path of the socket.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The path does not exist.
-    #[error(
-        "there is no socket at {}: mount the host's folder there; a machine without a kubelet has none",
-        socket.display()
-    )]
-    Absent {
-        /// The path.
-        socket: PathBuf,
-        /// The error that the operating system returned.
-        source: io::Error,
-    },
+    #[error("there is no socket at {}: mount the host's folder there; a machine without a kubelet has none", .0.display())]
+    Absent(PathBuf, #[source] io::Error),
     /// The operating system does not let this process connect.
     #[error(
         "no permission to connect to {}: the kubelet lets only root connect, so run as user 0, without capabilities",
-        socket.display()
+        .0.display()
     )]
-    Forbidden {
-        /// The path.
-        socket: PathBuf,
-        /// The error that the operating system returned.
-        source: io::Error,
-    },
+    Forbidden(PathBuf, #[source] io::Error),
     /// No process is listening.
-    #[error("cannot connect to {}: is the kubelet running?", socket.display())]
-    Closed {
-        /// The path.
-        socket: PathBuf,
-        /// The error that the operating system returned.
-        source: io::Error,
-    },
+    #[error("cannot connect to {}: is the kubelet running?", .0.display())]
+    Closed(PathBuf, #[source] io::Error),
     /// The connection ended before the answer arrived, or the peer is not a gRPC server.
-    #[error("the connection to {} broke: is the kubelet listening there, or another program?", socket.display())]
-    Broken {
-        /// The path.
-        socket: PathBuf,
-        /// The error that the HTTP/2 library returned.
-        source: Lost,
-    },
-    /// No answer in time.
-    #[error("no answer from {} within {limit:?}: is the kubelet busy, or the limit too short?", socket.display())]
-    Late {
-        /// The path.
-        socket: PathBuf,
-        /// The time limit for a step.
-        limit: Duration,
-    },
+    #[error("the connection to {} broke: is the kubelet listening there, or another program?", .0.display())]
+    Broken(PathBuf, #[source] Lost),
+    /// No answer within this time.
+    #[error("no answer from {} within {limit:?}: is the kubelet busy, or the limit too short?", .0.display(), limit = .1)]
+    Late(PathBuf, Duration),
     /// An answer that does not have the expected form.
-    #[error("the answer from {} cannot be understood", socket.display())]
-    Malformed {
-        /// The path.
-        socket: PathBuf,
-        /// What is wrong with it.
-        source: Malformed,
-    },
+    #[error("the answer from {} cannot be understood", .0.display())]
+    Malformed(PathBuf, #[source] Malformed),
     /// An answer with an error status.
     #[error("the server at {} answers {code} ({message}): is it a kubelet of version 1.20 or newer?", socket.display())]
     Refused {
@@ -118,20 +87,20 @@ impl Error {
     pub(super) fn connecting(socket: &Path, source: io::Error) -> Self {
         let socket = socket.to_owned();
         match source.kind() {
-            io::ErrorKind::NotFound => Self::Absent { socket, source },
-            io::ErrorKind::PermissionDenied => Self::Forbidden { socket, source },
-            _ => Self::Closed { socket, source },
+            io::ErrorKind::NotFound => Self::Absent(socket, source),
+            io::ErrorKind::PermissionDenied => Self::Forbidden(socket, source),
+            _ => Self::Closed(socket, source),
         }
     }
 
     /// The HTTP/2 handshake failed.
     pub(super) fn handshake(socket: &Path, source: tonic::transport::Error) -> Self {
-        Self::Broken { socket: socket.to_owned(), source: Lost(Box::new(source)) }
+        Self::Broken(socket.to_owned(), Lost(Box::new(source)))
     }
 
     /// The connection ended, and the request neither succeeded nor failed.
     pub(super) fn lost(socket: &Path) -> Self {
-        Self::Broken { socket: socket.to_owned(), source: Lost(Box::new(Status::unavailable("the connection ended"))) }
+        Self::Broken(socket.to_owned(), Lost(Box::new(Status::unavailable("the connection ended"))))
     }
 
     /// A request failed. `unsent` means that tonic had no connection to send it over.
@@ -140,15 +109,13 @@ impl Error {
         // tonic gives a cause to local errors, but not to errors from the server, nor to the error of a request that it
         // did not send.
         if unsent || status.source().is_some() {
-            return Self::Broken { socket, source: Lost(Box::new(status)) };
+            return Self::Broken(socket, Lost(Box::new(status)));
         }
         match status.code() {
             // prost's text for bytes that are not a message of the expected type; tonic passes it on without its cause.
-            Code::Internal if status.message().starts_with(UNDECODABLE) => {
-                Self::Malformed { socket, source: Malformed::Form }
-            }
+            Code::Internal if status.message().starts_with(UNDECODABLE) => Self::Malformed(socket, Malformed::Form),
             // tonic's code for a message beyond the limit.
-            Code::OutOfRange => Self::Malformed { socket, source: Malformed::Long },
+            Code::OutOfRange => Self::Malformed(socket, Malformed::Long),
             code => {
                 let message = status.message().chars().take(LONGEST_MESSAGE).collect();
                 Self::Refused { socket, code: format!("{code:?}"), message }

@@ -109,7 +109,7 @@ impl Kubelet {
                 }
             }
         });
-        let headers = || Error::Malformed { socket: peer.socket.clone(), source: Malformed::Headers };
+        let headers = || Error::Malformed(peer.socket.clone(), Malformed::Headers);
         let answer = answer.await?.ok_or_else(headers)?;
         answer.map_err(|status| Error::asking(&peer.socket, status, unsent.load(Ordering::Relaxed)))
     }
@@ -127,9 +127,8 @@ async fn request<T: Message + Default + 'static>(
 
 impl Peer {
     async fn within<T>(&self, step: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-        let limit = self.limit;
-        let late = |_| Error::Late { socket: self.socket.clone(), limit };
-        tokio::time::timeout(limit, step).await.map_err(late)?
+        let late = |_| Error::Late(self.socket.clone(), self.limit);
+        tokio::time::timeout(self.limit, step).await.map_err(late)?
     }
 }
 

@@ -112,7 +112,7 @@ fn a_kubelet_without_the_second_request_refuses_it_and_answers_the_first_one_aga
 fn a_path_without_a_socket_is_absent() {
     with_socket(async |socket| {
         let error = Kubelet::connect(&socket, PATIENCE).await.unwrap_err();
-        assert!(matches!(&error, Error::Absent { socket: path, .. } if *path == socket), "{error:?}");
+        assert!(matches!(&error, Error::Absent(path, _) if *path == socket), "{error:?}");
     });
 }
 
