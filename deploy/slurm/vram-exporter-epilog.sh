@@ -11,7 +11,7 @@ PATH=/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/bin
 export PATH
 
 # The exporter on this node, and the tool vram; empty: vram is searched for in PATH. If the exporter requires a password or TLS,
-# add --credentials-file= and --ca-file= below.
+# add --http-config= below, with a file as docs/sizing.md describes it.
 URL=http://localhost:9836
 PROGRAM=
 

@@ -200,7 +200,8 @@ fn a_server_s_own_certificate_is_trusted_if_it_is_named() {
     let exporter = Exporter::start(bare(&["--nvml.library=/nonexistent/x.so.1", &flag]));
     let ask = |host: &str, ca: &str| {
         let url = format!("--url=https://{host}:{}", exporter.address.port());
-        said(&mut tool(&["report", "--job=77", &url, &format!("--ca-file={}", at(ca).display())]))
+        fs::write(at("http.yml"), format!("tls_config: {{ca_file: {ca}}}\n")).unwrap();
+        said(&mut tool(&["report", "--job=77", &url, &format!("--http-config={}", at("http.yml").display())]))
     };
     let (status, told) = ask("localhost", "server.crt");
     assert!(status == Some(2) && told.contains("no report about job 77"), "{told}");

@@ -230,7 +230,7 @@ fn the_manual_page_names_every_setting() {
     let run = rendered("vram-run.1");
     assert!(run.contains(&"--rate".to_owned()) && run.contains(&"--nvml.library".to_owned()), "{run:?}");
     let report = rendered("vram-report.1");
-    assert!(report.contains(&"--job".to_owned()) && report.contains(&"--credentials-file".to_owned()), "{report:?}");
+    assert!(report.contains(&"--job".to_owned()) && report.contains(&"--http-config".to_owned()), "{report:?}");
 }
 
 #[test]

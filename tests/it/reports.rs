@@ -274,17 +274,19 @@ fn a_password_and_a_certificate_are_given_as_files() {
     let flag = format!("--web.config.file={}", pki.config(text).display());
     let exporter = Exporter::start(bare(&["--nvml.library=/nonexistent/x.so.1", &flag]));
     let url = format!("https://localhost:{}", exporter.address.port());
-    let ca = format!("--ca-file={}", pki.at("ca.crt").display());
-    let (status, _, said) = ask(&url, &["--job=77", &ca]);
-    assert!(status == 1 && said.contains("--credentials-file"), "{said}");
-    let with = |content: &str| {
-        fs::write(pki.at("credentials"), content).unwrap();
-        ask(&url, &["--job=77", &ca, &format!("--credentials-file={}", pki.at("credentials").display())])
+    let with = |config: &str| {
+        fs::write(pki.at("http.yml"), config).unwrap();
+        ask(&url, &["--job=77", &format!("--http-config={}", pki.at("http.yml").display())])
     };
-    let (status, _, said) = with("alice:wonderland\n");
+    let (status, _, said) = with("tls_config: {ca_file: ca.crt}\n");
+    assert!(status == 1 && said.contains("--http-config"), "{said}");
+    let user = "tls_config: {ca_file: ca.crt}\nbasic_auth: {username: alice, password_file: password}\n";
+    fs::write(pki.at("password"), "wonderland\n").unwrap();
+    let (status, _, said) = with(user);
     assert!(status == 2 && said.contains("no report about job 77"), "{said}");
-    let (status, _, said) = with("alice:wrong\n");
+    fs::write(pki.at("password"), "wrong\n").unwrap();
+    let (status, _, said) = with(user);
     assert!(status == 1 && said.contains("password") && !said.contains("wrong"), "{said}");
-    let (status, _, said) = ask(&url, &["--job=77", &format!("--ca-file={}", pki.at("credentials").display())]);
+    let (status, _, said) = with("tls_config: {ca_file: password}\n");
     assert!(status == 1 && said.contains("cannot be used"), "{said}");
 }

@@ -9,7 +9,6 @@ mod devices;
 mod freed;
 mod groups;
 mod history;
-mod http_config;
 mod output;
 mod packing;
 mod pod_names;
@@ -71,7 +70,7 @@ fn advice(arguments: &Arguments) -> Result<Advice, Error> {
     let span = Span::new(arguments.range, arguments.time);
     let mut prometheus = Prometheus::new(arguments)?;
     let asked = web_client::within(arguments.timeout, queries::ask(&mut prometheus, span));
-    let asked = asked.map_err(|error| Error::Local(error.to_string()))?;
+    let asked = asked.map_err(|error| prometheus.unreachable(&error))?;
     let answers = asked.unwrap_or_else(|| Err(Error::Timeout(arguments.url.clone(), arguments.timeout.as_secs())))?;
     if answers.peaks.is_empty() {
         return Err(Error::Empty(arguments.url.clone()));

@@ -7,6 +7,8 @@ use clap::{Arg, ArgMatches, value_parser};
 use vram_exporter::config::{self, Config};
 use vram_exporter::subcommand::Ending;
 
+use crate::flag;
+
 /// The keys that have a flag of the same name.
 const KEYS: [(&str, &str, &str); 4] = [
     ("nvml.library", "PATH", "The NVML library to open. [default: searched for in the usual places]"),
@@ -19,9 +21,7 @@ const OTHERS: [&str; 2] = ["config.file", "demo"];
 
 /// The flags.
 pub(crate) fn flags() -> impl Iterator<Item = Arg> {
-    let flag = |name: &'static str, value: &'static str, help: &'static str| {
-        Arg::new(name).long(name).value_name(value).help(help).value_parser(value_parser!(OsString))
-    };
+    let flag = |name, value, help| flag(name, value, help).value_parser(value_parser!(OsString));
     let demo = flag("demo", "SCENARIO", "Use simulated GPUs: vram-exporter scenarios lists them.");
     let file = flag("config.file", "FILE", "The configuration file of the exporter. [env: VRAM_EXPORTER_CONFIG_FILE]");
     let others = [demo.num_args(0..=1).require_equals(true).default_missing_value("demo"), file];

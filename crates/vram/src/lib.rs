@@ -17,10 +17,12 @@ mod configuration;
 mod machine;
 mod report;
 mod run;
+mod table;
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 
-use clap::Command;
+use clap::{Arg, Command, value_parser};
 use vram_exporter::subcommand::{parse, print};
 
 use self::completions::COMPLETIONS;
@@ -61,6 +63,17 @@ pub fn description() -> Command {
             advise::command(),
             COMPLETIONS.command(),
         ])
+}
+
+/// A flag with a value.
+fn flag(name: &'static str, value: &'static str, help: &'static str) -> Arg {
+    Arg::new(name).long(name).value_name(value).help(help)
+}
+
+/// The flag that says how a server is asked, for the commands that ask one.
+fn http_config() -> Arg {
+    let help = "Password, token, certificates and headers, in the format of promtool's HTTP config.";
+    flag("http-config", "FILE", help).value_parser(value_parser!(PathBuf))
 }
 
 #[cfg(test)]

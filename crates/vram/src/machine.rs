@@ -7,18 +7,16 @@ use std::ffi::OsString;
 use clap::{Arg, ArgMatches};
 use vram_exporter::app;
 use vram_exporter::config::EXIT_USAGE;
-use vram_exporter::machine::{Document, Gpus};
 use vram_exporter::subcommand::{FAILURE, print, refuse};
 
-use crate::PROGRAM;
-use crate::configuration;
+use crate::{PROGRAM, configuration, flag};
 
 /// The exit status when no driver can be opened.
 const NO_DRIVER: u8 = 2;
 
 /// The flags.
 pub(crate) fn flags() -> impl Iterator<Item = Arg> {
-    let format = Arg::new("format").long("format").value_name("FORMAT").help("A table for people, or JSON.");
+    let format = flag("format", "FORMAT", "A table for people, or JSON.");
     std::iter::once(format.default_value("table").value_parser(["table", "json"])).chain(configuration::flags())
 }
 
@@ -31,17 +29,15 @@ pub(crate) fn main(matches: &ArgMatches, env: impl IntoIterator<Item = (OsString
     if let Err(error) = app::check(&config) {
         return refuse(PROGRAM, &error.to_string(), EXIT_USAGE);
     }
-    let is_json = matches.get_one::<String>("format").is_some_and(|format| format == "json");
-    let written = app::machine(config).and_then(|machine| Ok((written(&machine, is_json)?, machine.driver.up)));
+    let written = app::machine(config).and_then(|machine| {
+        let text = match matches.get_one::<String>("format").map(String::as_str) {
+            Some("json") => serde_json::to_string_pretty(&machine)? + "\n",
+            _ => table::of(&machine, table::Style::of_standard_output()),
+        };
+        Ok((text, machine.driver.up))
+    });
     match written {
         Ok((text, up)) => print(PROGRAM, &text, if up { 0 } else { NO_DRIVER }),
         Err(error) => refuse(PROGRAM, &format!("{error:#}"), FAILURE),
     }
-}
-
-fn written(machine: &Document<Gpus>, is_json: bool) -> serde_json::Result<String> {
-    if is_json {
-        return serde_json::to_string_pretty(machine).map(|json| json + "\n");
-    }
-    Ok(table::of(machine, table::Style::of_standard_output()))
 }

@@ -1,5 +1,5 @@
-//! The file of `--http-config`, in the format of promtool's HTTP client configuration: a password or a token, certificates,
-//! and headers, such as the tenant's.
+//! How a server is asked, from a file in the format of promtool's HTTP client configuration: a password or a token,
+//! certificates, and headers, such as the tenant's.
 //!
 //! Invariants: the contents of secrets never appear in a message; a key that this program does not implement is an error,
 //! never ignored.
@@ -7,35 +7,43 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use hyper::HeaderMap;
-use hyper::header::{AUTHORIZATION, HeaderName, HeaderValue};
+use hyper::header::{AUTHORIZATION, CONTENT_LENGTH, HOST, HeaderName, HeaderValue, TRANSFER_ENCODING};
 use rustls::pki_types::ServerName;
 use serde::Deserialize;
 use serde_saphyr::{MessageFormatter as _, UserMessageFormatter};
 use text_and_sizes::text::untrusted;
-use vram_exporter::subcommand::MESSAGE;
-use web_client::regular_file;
+
+use crate::server_url::ServerUrl;
+use crate::tls::{Error as TlsError, Tls};
+use crate::{QUOTED, regular_file};
 
 /// The largest file that is read, in bytes.
 const LIMIT: u64 = 1 << 20;
 
-/// Why the configuration cannot be used.
+/// Why a server cannot be asked.
 #[derive(Debug, thiserror::Error)]
-#[error("{} cannot be used: {why}", path.display())]
-pub(super) struct Error {
-    path: PathBuf,
-    why: String,
+pub enum Error {
+    /// A file cannot be used.
+    #[error("{} cannot be used: {why}", path.display())]
+    File {
+        /// The path of the file.
+        path: PathBuf,
+        /// What is wrong, without a secret.
+        why: String,
+    },
+    /// The system has no certificates to trust.
+    #[error(transparent)]
+    Trust(TlsError),
 }
 
-/// How to connect.
-#[derive(Debug, Default)]
-pub(super) struct Access {
-    pub(super) headers: HeaderMap,
-    pub(super) ca_file: Option<PathBuf>,
-    /// The files of the client's certificate and its key.
-    pub(super) identity: Option<(PathBuf, PathBuf)>,
-    /// The name in the server's certificate; `None`: the host of the URL.
-    pub(super) server_name: Option<ServerName<'static>>,
+/// How a server is asked.
+#[derive(Debug)]
+pub(crate) struct Access {
+    pub(crate) headers: HeaderMap,
+    pub(crate) tls: Tls,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -56,7 +64,7 @@ struct Document {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct BasicAuth {
-    username: String,
+    username: Option<String>,
     username_file: Option<PathBuf>,
     password: Option<String>,
     password_file: Option<PathBuf>,
@@ -88,22 +96,6 @@ struct Header {
     files: Vec<PathBuf>,
 }
 
-/// Reads the file and those that it names, relative to its folder.
-pub(super) fn read(path: &Path) -> Result<Access, Error> {
-    let wrong = |why: String| Error { path: path.to_owned(), why };
-    let content = regular_file::read(path, LIMIT).map_err(|error| wrong(error.to_string()))?;
-    let text = str::from_utf8(&content).map_err(|_| wrong("it is not UTF-8 text".to_owned()))?;
-    let document: Option<Document> = serde_saphyr::from_str_with_options(text, options()).map_err(|error| {
-        let line = error.location().map(|location| format!("line {}: ", location.line())).unwrap_or_default();
-        wrong(format!("{line}{}", untrusted(&UserMessageFormatter.format_message(&error), MESSAGE)))
-    })?;
-    let files = Files { folder: path.parent().unwrap_or(Path::new("")) };
-    access(document.unwrap_or_default(), &files).map_err(|failed| match failed {
-        Failed::File(path, why) => Error { path, why },
-        Failed::Key(why) => wrong(why),
-    })
-}
-
 /// Limits that an alias bomb exceeds.
 fn options() -> serde_saphyr::Options {
     serde_saphyr::options! {
@@ -123,124 +115,36 @@ fn options() -> serde_saphyr::Options {
     }
 }
 
-/// What is wrong: another file, or a key of this one.
-enum Failed {
-    File(PathBuf, String),
-    Key(String),
-}
-
-fn key(why: &str) -> Failed {
-    Failed::Key(why.to_owned())
-}
-
-struct Files<'a> {
-    folder: &'a Path,
-}
-
-impl Files<'_> {
-    fn at(&self, path: &Path) -> PathBuf {
-        self.folder.join(path)
-    }
-
-    /// The text of a file without the white space around it.
-    fn text(&self, path: &Path) -> Result<String, Failed> {
-        let path = self.at(path);
-        let content =
-            regular_file::read(&path, LIMIT).map_err(|error| Failed::File(path.clone(), error.to_string()))?;
-        let text = String::from_utf8(content).map_err(|_| Failed::File(path, "it is not UTF-8 text".to_owned()))?;
-        Ok(text.trim().to_owned())
-    }
-
-    /// A value that is given itself or by its file; an error if both are.
-    fn either(&self, name: &str, value: Option<String>, file: Option<PathBuf>) -> Result<Option<String>, Failed> {
-        match (value, file) {
-            (Some(_), Some(_)) => Err(key(&format!("at most one of {name} and {name}_file can be set"))),
-            (None, Some(file)) => self.text(&file).map(Some),
-            (value, None) => Ok(value),
+impl Access {
+    /// Reads the file and those that it names, relative to its folder. Without a file, a server is asked without a password,
+    /// and the certificates of the system are trusted.
+    pub(crate) fn read(server: &ServerUrl, path: Option<&Path>) -> Result<Self, Error> {
+        let Some(path) = path else {
+            let tls = Tls::trusting(server, None).map_err(Error::Trust)?;
+            return Ok(Self { headers: HeaderMap::new(), tls });
+        };
+        let file = File(path);
+        let content = text(path)?;
+        let document: Option<Document> = serde_saphyr::from_str_with_options(&content, options()).map_err(|error| {
+            let line = error.location().map(|location| format!("line {}: ", location.line())).unwrap_or_default();
+            file.wrong(format!("{line}{}", untrusted(&UserMessageFormatter.format_message(&error), QUOTED)))
+        })?;
+        let document = document.unwrap_or_default();
+        if document.follow_redirects {
+            return Err(file.wrong("follow_redirects: redirects are never followed; name the server's own URL"));
         }
+        let tls = file.tls(server, &document.tls_config)?;
+        Ok(Self { headers: file.headers(document)?, tls })
     }
 }
 
-fn access(document: Document, files: &Files<'_>) -> Result<Access, Failed> {
-    if document.follow_redirects {
-        return Err(key("follow_redirects: redirects are never followed; name the server's own URL"));
-    }
-    let tls = document.tls_config;
-    if tls.insecure_skip_verify {
-        return Err(key(
-            "tls_config.insecure_skip_verify is not supported: name the server's certificate with ca_file",
-        ));
-    }
-    let identity = match (tls.cert_file, tls.key_file) {
-        (Some(cert), Some(key)) => Some((files.at(&cert), files.at(&key))),
-        (None, None) => None,
-        _ => return Err(key("tls_config: cert_file and key_file must be set together")),
-    };
-    let server_name = tls.server_name.map(ServerName::try_from);
-    let server_name = server_name.transpose().map_err(|_| key("tls_config.server_name is not a host name"))?;
-    let mut headers = HeaderMap::new();
-    let authorization = authorization(
-        document.basic_auth,
-        document.authorization,
-        (document.bearer_token, document.bearer_token_file),
-        files,
-    )?;
-    if let Some(value) = authorization {
-        headers.insert(AUTHORIZATION, value);
-    }
-    for (name, header) in document.http_headers {
-        let parsed =
-            HeaderName::try_from(&name).map_err(|_| key("http_headers: a name is not the name of a header"))?;
-        if [hyper::header::HOST, hyper::header::CONTENT_LENGTH, hyper::header::TRANSFER_ENCODING].contains(&parsed) {
-            return Err(Failed::Key(format!("http_headers: {parsed} cannot be set")));
-        }
-        if parsed == AUTHORIZATION && headers.contains_key(AUTHORIZATION) {
-            return Err(key(
-                "http_headers: authorization cannot be set together with basic_auth, authorization or bearer_token",
-            ));
-        }
-        let from_files = header.files.iter().map(|file| files.text(file)).collect::<Result<Vec<_>, _>>()?;
-        for value in header.values.into_iter().chain(header.secrets).chain(from_files) {
-            let value = secret(&value)
-                .ok_or_else(|| Failed::Key(format!("http_headers: a value of {parsed} cannot be sent")))?;
-            headers.append(parsed.clone(), value);
-        }
-    }
-    Ok(Access { headers, ca_file: tls.ca_file.map(|path| files.at(&path)), identity, server_name })
+fn unusable(path: &Path, why: impl ToString) -> Error {
+    Error::File { path: path.to_owned(), why: why.to_string() }
 }
 
-/// The header `Authorization`; at most one of the three ways can be used.
-fn authorization(
-    basic: Option<BasicAuth>,
-    token: Option<Authorization>,
-    (bearer, bearer_file): (Option<String>, Option<PathBuf>),
-    files: &Files<'_>,
-) -> Result<Option<HeaderValue>, Failed> {
-    let bearer = files.either("bearer_token", bearer, bearer_file)?;
-    match (basic, token, bearer) {
-        (None, None, None) => Ok(None),
-        (Some(basic), None, None) => {
-            let named = Some(basic.username).filter(|name| !name.is_empty());
-            let user = files.either("basic_auth.username", named, basic.username_file)?.unwrap_or_default();
-            let password = files.either("basic_auth.password", basic.password, basic.password_file)?;
-            let value = web_client::basic(format!("{user}:{}", password.unwrap_or_default()).as_bytes());
-            value.map(Some).ok_or_else(|| key("basic_auth cannot be sent in a header"))
-        }
-        (None, Some(token), None) => {
-            let kind = token.r#type.unwrap_or_else(|| "Bearer".to_owned());
-            if kind.trim().eq_ignore_ascii_case("basic") {
-                return Err(key("authorization.type cannot be Basic; use basic_auth"));
-            }
-            let credentials = files.either("authorization.credentials", token.credentials, token.credentials_file)?;
-            let credentials = credentials.ok_or_else(|| key("authorization needs credentials or credentials_file"))?;
-            let value = secret(&format!("{} {credentials}", kind.trim()));
-            value.map(Some).ok_or_else(|| key("authorization cannot be sent in a header"))
-        }
-        (None, None, Some(bearer)) => {
-            secret(&format!("Bearer {bearer}")).map(Some).ok_or_else(|| key("bearer_token cannot be sent in a header"))
-        }
-        _ => Err(key("at most one of basic_auth, authorization and bearer_token can be set")),
-    }
+fn text(path: &Path) -> Result<String, Error> {
+    let content = regular_file::read(path, LIMIT).map_err(|error| unusable(path, error))?;
+    String::from_utf8(content).map_err(|_| unusable(path, "it is not UTF-8 text"))
 }
 
 /// A header's value that is not shown in messages.
@@ -248,6 +152,111 @@ fn secret(text: &str) -> Option<HeaderValue> {
     let mut value = HeaderValue::from_str(text).ok()?;
     value.set_sensitive(true);
     Some(value)
+}
+
+/// The path of the configuration.
+struct File<'a>(&'a Path);
+
+impl File<'_> {
+    fn wrong(&self, why: impl ToString) -> Error {
+        unusable(self.0, why)
+    }
+
+    /// Another file, relative to the folder of this one.
+    fn at(&self, path: &Path) -> PathBuf {
+        self.0.parent().unwrap_or(Path::new("")).join(path)
+    }
+
+    /// A value that is given itself or by its file, without the white space around the file's text; an error if both are.
+    fn either(&self, name: &str, value: Option<String>, file: Option<PathBuf>) -> Result<Option<String>, Error> {
+        match (value, file) {
+            (Some(_), Some(_)) => Err(self.wrong(format!("at most one of {name} and {name}_file can be set"))),
+            (None, Some(file)) => Ok(Some(text(&self.at(&file))?.trim().to_owned())),
+            (value, None) => Ok(value),
+        }
+    }
+
+    fn tls(&self, server: &ServerUrl, config: &TlsConfig) -> Result<Tls, Error> {
+        if config.insecure_skip_verify {
+            let why = "tls_config.insecure_skip_verify is not supported: name the server's certificate with ca_file";
+            return Err(self.wrong(why));
+        }
+        let name = config.server_name.clone().map(ServerName::try_from);
+        let name = name.transpose().map_err(|_| self.wrong("tls_config.server_name is not a host name"))?;
+        let ca_file = config.ca_file.as_ref().map(|path| self.at(path));
+        let tls = Tls::trusting(server, ca_file.as_deref()).map_err(|error| match &ca_file {
+            Some(path) => unusable(path, error),
+            None => Error::Trust(error),
+        })?;
+        let tls = tls.named(name);
+        match (&config.cert_file, &config.key_file) {
+            (Some(cert), Some(key)) => {
+                tls.presenting(&self.at(cert), &self.at(key)).map_err(|(path, error)| unusable(path, error))
+            }
+            (None, None) => Ok(tls),
+            _ => Err(self.wrong("tls_config: cert_file and key_file must be set together")),
+        }
+    }
+
+    fn headers(&self, document: Document) -> Result<HeaderMap, Error> {
+        let written = document.http_headers;
+        let mut headers = HeaderMap::new();
+        let ways = self.authorizations(document.basic_auth, document.authorization)?;
+        let bearer = self.either("bearer_token", document.bearer_token, document.bearer_token_file)?;
+        let bearer = bearer.map(|token| ("bearer_token", secret(&format!("Bearer {token}"))));
+        let mut ways = ways.into_iter().chain(bearer);
+        if let Some((key, value)) = ways.next() {
+            let value = value.ok_or_else(|| self.wrong(format!("{key} cannot be sent in a header")))?;
+            headers.insert(AUTHORIZATION, value);
+        }
+        if ways.next().is_some() {
+            return Err(self.wrong("at most one of basic_auth, authorization and bearer_token can be set"));
+        }
+        for (name, header) in written {
+            let name = HeaderName::try_from(&name)
+                .map_err(|_| self.wrong("http_headers: a name is not the name of a header"))?;
+            if [HOST, CONTENT_LENGTH, TRANSFER_ENCODING].contains(&name) {
+                return Err(self.wrong(format!("http_headers: {name} cannot be set")));
+            }
+            if name == AUTHORIZATION && headers.contains_key(AUTHORIZATION) {
+                let others = "basic_auth, authorization or bearer_token";
+                return Err(self.wrong(format!("http_headers: authorization cannot be set together with {others}")));
+            }
+            let files = header.files.into_iter().map(|file| self.either("files", None, Some(file)));
+            let files = files.collect::<Result<Vec<_>, _>>()?.into_iter().flatten();
+            for value in header.values.into_iter().chain(header.secrets).chain(files) {
+                let value = secret(&value)
+                    .ok_or_else(|| self.wrong(format!("http_headers: a value of {name} cannot be sent")))?;
+                headers.append(name.clone(), value);
+            }
+        }
+        Ok(headers)
+    }
+
+    /// The keys that give the header `Authorization`, and its value; `None` if it cannot be sent.
+    fn authorizations(
+        &self,
+        basic_auth: Option<BasicAuth>,
+        token: Option<Authorization>,
+    ) -> Result<Vec<(&'static str, Option<HeaderValue>)>, Error> {
+        let mut ways = Vec::new();
+        if let Some(given) = basic_auth {
+            let user = self.either("basic_auth.username", given.username, given.username_file)?;
+            let password = self.either("basic_auth.password", given.password, given.password_file)?;
+            let pair = format!("{}:{}", user.unwrap_or_default(), password.unwrap_or_default());
+            ways.push(("basic_auth", secret(&format!("Basic {}", BASE64_STANDARD.encode(pair)))));
+        }
+        if let Some(given) = token {
+            let kind = given.r#type.as_deref().unwrap_or("Bearer").trim();
+            if kind.eq_ignore_ascii_case("basic") {
+                return Err(self.wrong("authorization.type cannot be Basic; use basic_auth"));
+            }
+            let credentials = self.either("authorization.credentials", given.credentials, given.credentials_file)?;
+            let missing = || self.wrong("authorization needs credentials or credentials_file");
+            ways.push(("authorization", secret(&format!("{kind} {}", credentials.ok_or_else(missing)?))));
+        }
+        Ok(ways)
+    }
 }
 
 #[cfg(test)]
@@ -260,7 +269,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("secret"), "se:cret\n").unwrap();
         fs::write(folder.path().join("config.yml"), text).unwrap();
-        read(&folder.path().join("config.yml"))
+        Access::read(&server(), Some(&folder.path().join("config.yml")))
+    }
+
+    fn server() -> ServerUrl {
+        ServerUrl::parse("http://a", "", "").unwrap()
     }
 
     fn header(access: &Access, name: &str) -> Vec<String> {
@@ -288,17 +301,21 @@ mod tests {
     fn tenants_headers_and_certificates_are_read() {
         let access = given(
             "http_headers:\n  X-Scope-OrgID:\n    values: [a|b]\n  X-Key:\n    secrets: [k]\n    files: [secret]\n\
-             tls_config:\n  ca_file: ca.crt\n  cert_file: /c\n  key_file: k\n  server_name: prom.example\n\
-             follow_redirects: false\nenable_http2: true\n",
+             tls_config: {ca_file: ca.crt, server_name: prom.example}\nfollow_redirects: false\nenable_http2: true\n",
         )
         .unwrap();
         assert_eq!(header(&access, "x-scope-orgid"), ["a|b"]);
         assert_eq!(header(&access, "x-key"), ["k", "se:cret"]);
-        assert!(access.ca_file.unwrap().ends_with("ca.crt"));
-        let (cert, key) = access.identity.unwrap();
-        assert!(cert == Path::new("/c") && key.is_absolute() && key.ends_with("k"), "{key:?}");
-        assert_eq!(access.server_name.unwrap().to_str(), "prom.example");
+        assert!(format!("{:?}", access.tls).contains("prom.example"), "{:?}", access.tls);
         assert!(given("").unwrap().headers.is_empty());
+        let secured = ServerUrl::parse("https://a", "", "").unwrap();
+        for (file, unusable) in [("ca_file: secret", "/secret"), ("cert_file: /c, key_file: k", "/c")] {
+            let folder = tempfile::tempdir().unwrap();
+            fs::write(folder.path().join("secret"), "se:cret\n").unwrap();
+            fs::write(folder.path().join("config.yml"), format!("tls_config: {{{file}}}\n")).unwrap();
+            let why = Access::read(&secured, Some(&folder.path().join("config.yml"))).unwrap_err().to_string();
+            assert!(why.contains(&format!("{unusable} cannot be used")), "{file}: {why}");
+        }
     }
 
     #[test]
@@ -329,6 +346,6 @@ mod tests {
             assert!(why.contains(says) && why.contains("cannot be used"), "{text}: {why}");
             assert!(!why.contains("hid") && !why.contains('\n'), "{why}");
         }
-        assert!(read(Path::new("/nonexistent")).is_err());
+        assert!(Access::read(&server(), Some(Path::new("/nonexistent"))).is_err());
     }
 }

@@ -1,62 +1,22 @@
-//! One question of a command to a server, and its whole answer.
+//! The client of a command: it asks one server, and reads whole answers.
 //!
 //! Invariant: no more bytes of an answer are read than the caller allows.
 
+use std::path::Path;
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
 use http_body_util::Full;
 use hyper::body::Bytes;
-use hyper::header::{HeaderName, HeaderValue};
-use hyper::{HeaderMap, Method, Request, StatusCode};
+use hyper::header::{CONTENT_TYPE, HeaderName};
+use hyper::{HeaderMap, Request, StatusCode, http};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::runtime;
 
+use super::access::{self, Access};
+use super::error::Error;
 use super::https::Connection;
-use super::{Secrets, Tls, error, innermost, whole};
+use super::{Secrets, whole};
 use crate::server_url::ServerUrl;
-
-/// Why there is no answer.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The server cannot be reached, or the connection failed.
-    #[error("{0}")]
-    Unreachable(String),
-    /// The answer is longer than this number of bytes.
-    #[error("more than {0} bytes")]
-    TooLong(usize),
-    /// The request cannot be made.
-    #[error("{0}")]
-    Local(String),
-}
-
-impl From<error::Error> for Error {
-    fn from(error: error::Error) -> Self {
-        match error {
-            error::Error::TooLong(limit) => Self::TooLong(limit),
-            error => Self::Unreachable(innermost(&error)),
-        }
-    }
-}
-
-/// What is sent to the server.
-#[derive(Debug)]
-pub struct Question<'a> {
-    /// The server.
-    pub server: &'a ServerUrl,
-    /// The method of the request.
-    pub method: Method,
-    /// The path and the query.
-    pub target: &'a str,
-    /// Headers besides `Host` and `User-Agent`, which they replace.
-    pub headers: HeaderMap,
-    /// The body of the request; empty for none.
-    pub body: Bytes,
-    /// Which certificates to trust, if the URL is `https://`.
-    pub tls: Tls,
-    /// The longest answer that is read, in bytes.
-    pub limit: usize,
-}
 
 /// What the server answered, whatever its status.
 #[derive(Debug)]
@@ -65,9 +25,9 @@ pub struct Answer {
     pub status: StatusCode,
     /// The headers.
     pub headers: HeaderMap,
-    /// The whole body, of at most [`Question::limit`] bytes.
+    /// The whole body.
     pub body: Bytes,
-    /// What of the question must not be shown.
+    /// What of the request must not be shown.
     pub secrets: Secrets,
 }
 
@@ -83,34 +43,72 @@ impl Answer {
 /// # Errors
 /// When the system has no resources for it.
 pub fn within<F: Future>(timeout: Duration, future: F) -> Result<Option<F::Output>, Error> {
-    let runtime = runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| Error::Local(error.to_string()))?;
+    let runtime = runtime::Builder::new_current_thread().enable_all().build().map_err(Error::transport)?;
     let output = runtime.block_on(async { tokio::time::timeout(timeout, future).await.ok() });
     // A name that is still being looked up must not delay the end.
     runtime.shutdown_background();
     Ok(output)
 }
 
-/// Sends the question and reads the answer.
-///
-/// # Errors
-/// When there is no whole answer.
-pub async fn ask(question: Question<'_>) -> Result<Answer, Error> {
-    let request = Request::builder().method(question.method).uri(question.target).body(Full::new(question.body));
-    let mut request = request.map_err(|error| Error::Local(error.to_string()))?;
-    let secrets = Secrets::of(&question.headers);
-    request.headers_mut().extend(question.headers);
-    let connection = Connection::open(question.server, question.tls).await?;
-    let (head, body) = connection.send(request).await?.into_parts();
-    let body = whole(body, question.limit).await?;
-    Ok(Answer { status: head.status, headers: head.headers, body, secrets })
+/// A server, and how it is asked.
+#[derive(Debug)]
+pub struct Client {
+    /// The server.
+    pub server: ServerUrl,
+    access: Access,
 }
 
-/// The header `Authorization` for `user:password`; `None` if it contains bytes that no header can contain.
-pub fn basic(credentials: &[u8]) -> Option<HeaderValue> {
-    let mut value = HeaderValue::from_str(&format!("Basic {}", BASE64_STANDARD.encode(credentials))).ok()?;
-    value.set_sensitive(true);
-    Some(value)
+impl Client {
+    /// Reads how the server is asked: from a file in the format of promtool's HTTP client configuration, and the files that it
+    /// names. Without one, the server is asked without a password, and the certificates of the system are trusted. Sends
+    /// nothing. May block for a long time.
+    ///
+    /// # Errors
+    /// When a file cannot be used, or there is no certificate to trust.
+    pub fn new(server: ServerUrl, config: Option<&Path>) -> Result<Self, access::Error> {
+        let access = Access::read(&server, config)?;
+        Ok(Self { server, access })
+    }
+
+    /// Asks for a path below that of the server's URL. An answer of more than `limit` bytes is an error.
+    ///
+    /// # Errors
+    /// When there is no whole answer.
+    pub async fn get(&self, path: &str, query: &[(&str, &str)], limit: usize) -> Result<Answer, Error> {
+        let target = format!("{}?{}", self.target(path), encoded(query));
+        self.ask(Request::get(target).body(Full::default()), limit).await
+    }
+
+    /// Sends a form to a path below that of the server's URL. An answer of more than `limit` bytes is an error.
+    ///
+    /// # Errors
+    /// When there is no whole answer.
+    pub async fn post(&self, path: &str, form: &[(&str, &str)], limit: usize) -> Result<Answer, Error> {
+        let request = Request::post(self.target(path)).header(CONTENT_TYPE, "application/x-www-form-urlencoded");
+        self.ask(request.body(encoded(form).into()), limit).await
+    }
+
+    fn target(&self, path: &str) -> String {
+        format!("{}{path}", self.server.path().trim_end_matches('/'))
+    }
+
+    async fn ask(&self, request: http::Result<Request<Full<Bytes>>>, limit: usize) -> Result<Answer, Error> {
+        let mut request = request.map_err(Error::transport)?;
+        let mut headers = self.access.headers.clone();
+        headers.extend(std::mem::take(request.headers_mut()));
+        *request.headers_mut() = headers;
+        let secrets = Secrets::of(request.headers());
+        let connection = Connection::open(&self.server, self.access.tls.clone()).await?;
+        let (head, body) = connection.send(request).await?.into_parts();
+        let body = whole(body, limit).await?;
+        Ok(Answer { status: head.status, headers: head.headers, body, secrets })
+    }
+}
+
+/// Names and values as the query of a URL and a form have them.
+fn encoded(pairs: &[(&str, &str)]) -> String {
+    let pair = |(name, value): &(&str, &str)| format!("{name}={}", utf8_percent_encode(value, NON_ALPHANUMERIC));
+    pairs.iter().map(pair).collect::<Vec<_>>().join("&")
 }
 
 #[cfg(test)]
@@ -118,9 +116,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_password_is_not_shown() {
-        let header = basic(b"ada:secret").unwrap();
-        assert_eq!(header, "Basic YWRhOnNlY3JldA==");
-        assert!(!format!("{header:?}").contains("YWRh"));
+    fn a_value_of_any_bytes_is_one_parameter_below_the_path_of_the_server() {
+        let client = Client::new(ServerUrl::parse("http://a/gpu/", "", "").unwrap(), None).unwrap();
+        assert_eq!(client.target("/api/v1/reports"), "/gpu/api/v1/reports");
+        assert_eq!(
+            encoded(&[("format", "lines"), ("workload", "unit:a&limit=1 #é")]),
+            "format=lines&workload=unit%3Aa%26limit%3D1%20%23%C3%A9"
+        );
     }
 }

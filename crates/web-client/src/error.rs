@@ -5,7 +5,7 @@ use std::error::Error as StdError;
 /// Why there is no whole answer.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The server cannot be reached, or the connection failed.
+    /// The server cannot be asked, or the connection failed.
     #[error("the connection failed")]
     Transport(#[source] Box<dyn StdError + Send + Sync>),
     /// The body is longer than this number of bytes.

@@ -4,6 +4,7 @@
 //! environment are followed; a server can make the client read only a limited number of bytes and pieces, counted while they are
 //! read ([`meter`]); no header of a request appears in an error.
 
+mod access;
 mod ask;
 mod body;
 mod cause;
@@ -15,7 +16,8 @@ mod secrets;
 pub mod server_url;
 mod tls;
 
-pub use self::ask::{Answer, Error as AskError, Question, ask, basic, within};
+pub use self::access::Error as AccessError;
+pub use self::ask::{Answer, Client, within};
 pub use self::body::{Body, whole};
 pub use self::cause::{innermost, is_io};
 pub use self::error::Error;

@@ -62,13 +62,13 @@ impl Tls {
     }
 
     /// Expects this name in the server's certificate.
-    pub fn named(self, name: Option<ServerName<'static>>) -> Self {
+    pub(crate) fn named(self, name: Option<ServerName<'static>>) -> Self {
         Self { name, ..self }
     }
 
     /// Presents the certificate in a PEM file (with those that issued it), whose key is in another PEM file. Returns the path
     /// of the file that is wrong with the error. May block for a long time.
-    pub fn presenting<'a>(mut self, cert: &'a Path, key: &'a Path) -> Result<Self, (&'a Path, Error)> {
+    pub(crate) fn presenting<'a>(mut self, cert: &'a Path, key: &'a Path) -> Result<Self, (&'a Path, Error)> {
         let chain = certificates(cert).map_err(|error| (cert, error))?;
         if chain.is_empty() {
             return Err((cert, Error::NoTrust("the file contains no certificate".to_owned())));

@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
@@ -16,6 +15,7 @@ use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, 
 use super::document::Tls;
 use super::error::Problem;
 use super::names::{alternative_names, check_use};
+use super::pem::Pem;
 
 /// What a client must present. The names are those of the file format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,17 +88,17 @@ pub(super) fn policy(tls: &Tls, has_ca: bool, notes: &mut Vec<String>) -> Result
 /// The verifier for a policy; `None` if no certificate is requested.
 pub(super) fn verifier(
     auth: ClientAuth,
-    ca: Option<(&'static str, &[u8])>,
+    ca: Option<&Pem>,
     allowed: Option<Vec<String>>,
     provider: &Arc<CryptoProvider>,
 ) -> Result<Option<Arc<dyn ClientCertVerifier>>, Problem> {
     // CAs that are not used are read all the same, because a file that contains anything invalid is refused.
-    let trusted = ca.map(|(key, pem)| certificates(key, pem)).transpose()?.unwrap_or_default();
+    let trusted = ca.map(Pem::certificates).transpose()?.unwrap_or_default();
     if auth == ClientAuth::NoClientCert {
         return Ok(None);
     }
     let chains = match ca {
-        Some((key, _)) if auth.verifies() => {
+        Some(Pem { key, .. }) if auth.verifies() => {
             let mut roots = RootCertStore::empty();
             for certificate in &trusted {
                 let no_ca = |error: Error| Problem::refused(key, format!("a certificate is not a CA: {error}"));
@@ -110,16 +110,6 @@ pub(super) fn verifier(
         _ => None,
     };
     Ok(Some(Arc::new(Verifier { auth, chains, trusted, allowed, provider: provider.clone() })))
-}
-
-/// The certificates in PEM text, at least one.
-pub(super) fn certificates(key: &'static str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, Problem> {
-    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
-    let certificates = certificates.map_err(|error| Problem::refused(key, error.to_string()))?;
-    if certificates.is_empty() {
-        return Err(Problem::refused(key, "contains no certificate in PEM"));
-    }
-    Ok(certificates)
 }
 
 #[derive(Debug)]
@@ -235,14 +225,6 @@ mod tests {
         ] {
             let why = checked(auth, has_ca, sans).unwrap_err();
             assert!(why.contains(message), "{why}");
-        }
-    }
-
-    #[test]
-    fn a_ca_file_contains_a_certificate() {
-        for pem in [&b""[..], b"junk", b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"] {
-            let why = certificates("tls_server_config.client_ca_file", pem).unwrap_err().to_string();
-            assert!(why.ends_with("contains no certificate in PEM"), "{why}");
         }
     }
 }

@@ -6,6 +6,8 @@
 use std::io;
 use std::path::Path;
 
+use text_and_sizes::text::{printable, untrusted};
+
 /// Why a web-config file is refused.
 #[derive(Debug, thiserror::Error)]
 #[error("{file}: {problem}")]
@@ -46,7 +48,7 @@ pub(super) enum Problem {
     Unsuitable(&'static str),
     /// A file that a key names; `why` is an `Unreadable` or an `Unsuitable`.
     #[error("{key}: {file} {why}")]
-    Named { key: &'static str, file: String, why: Box<Problem> },
+    Named { key: String, file: String, why: Box<Problem> },
     #[error("{}{why}", position(*.line, .key.as_deref()))]
     Malformed { line: Option<u64>, key: Option<String>, why: String },
     #[error("{key}: {why}")]
@@ -65,23 +67,12 @@ impl Problem {
 
 /// A path as one line, whatever characters it contains.
 pub(super) fn display_path(path: &Path) -> String {
-    escaped(&path.display().to_string(), usize::MAX)
+    printable(&path.display().to_string())
 }
 
 /// A library's message as one line of bounded length.
 pub(super) fn one_line(message: &str) -> String {
-    escaped(&message.split_whitespace().collect::<Vec<_>>().join(" "), 400)
-}
-
-/// The beginning of a text, with the characters escaped that a terminal would obey, that change the direction of the text around
-/// them, or that cannot be seen.
-fn escaped(text: &str, most: usize) -> String {
-    let is_kept = |c: char| c.is_ascii_graphic() || c == ' ' || c.is_alphanumeric();
-    let mut shown = String::new();
-    for c in text.chars().take(most) {
-        if is_kept(c) { shown.push(c) } else { shown.extend(c.escape_debug()) }
-    }
-    shown
+    untrusted(message, 400)
 }
 
 fn position(line: Option<u64>, key: Option<&str>) -> String {

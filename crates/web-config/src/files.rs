@@ -34,8 +34,8 @@ impl FileReader {
     }
 
     /// Reads a file that the value of `key` names.
-    pub(super) fn read_named(&mut self, key: &'static str, file: &Path) -> Result<Vec<u8>, Problem> {
-        let named = |why| Problem::Named { key, file: display_path(file), why: Box::new(why) };
+    pub(super) fn read_named(&mut self, key: &str, file: &Path) -> Result<Vec<u8>, Problem> {
+        let named = |why| Problem::Named { key: key.to_owned(), file: display_path(file), why: Box::new(why) };
         self.read(file).map_err(named)
     }
 

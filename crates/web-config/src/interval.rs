@@ -2,14 +2,13 @@
 //!
 //! Invariant: an interval is never negative.
 
-use std::fmt;
 use std::time::Duration;
 
 use serde::Deserialize;
-use serde::de::{self, Deserializer, Visitor};
 
 /// A duration in a web-config file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "Written")]
 pub(super) struct Interval(pub(super) Duration);
 
 /// Go's units, in nanoseconds. Go accepts both Unicode characters for "micro", U+00B5 and U+03BC.
@@ -24,30 +23,24 @@ const UNITS: [(&str, u64); 8] = [
     ("h", 3_600_000_000_000),
 ];
 
-impl<'de> Deserialize<'de> for Interval {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct DurationVisitor;
-        impl Visitor<'_> for DurationVisitor {
-            type Value = Interval;
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "a duration such as \"1s\" or \"100ms\", or a whole number of nanoseconds")]
+enum Written {
+    Nanoseconds(i64),
+    Text(String),
+}
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a duration such as \"1s\" or \"100ms\", or a whole number of nanoseconds")
-            }
+impl TryFrom<Written> for Interval {
+    type Error = String;
 
-            fn visit_u64<E: de::Error>(self, nanoseconds: u64) -> Result<Interval, E> {
-                Ok(Interval(Duration::from_nanos(nanoseconds)))
-            }
-
-            fn visit_i64<E: de::Error>(self, nanoseconds: i64) -> Result<Interval, E> {
-                let why = || E::custom("an interval cannot be negative");
-                u64::try_from(nanoseconds).map_err(|_| why()).map(|n| Interval(Duration::from_nanos(n)))
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Interval, E> {
-                parse(text).map(Interval).ok_or_else(|| E::invalid_value(de::Unexpected::Str(text), &self))
-            }
-        }
-        deserializer.deserialize_any(DurationVisitor)
+    fn try_from(written: Written) -> Result<Self, String> {
+        let duration = match &written {
+            Written::Nanoseconds(number) => u64::try_from(*number).ok().map(Duration::from_nanos),
+            Written::Text(text) => parse(text),
+        };
+        duration
+            .map(Self)
+            .ok_or_else(|| "an interval is a duration such as \"1s\" or \"100ms\", and never negative".to_owned())
     }
 }
 

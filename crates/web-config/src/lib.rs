@@ -59,6 +59,7 @@ mod headers;
 mod interval;
 mod names;
 mod passwords;
+mod pem;
 mod refusal;
 mod settings;
 mod suites;

@@ -4,7 +4,7 @@
 //! Invariant: no plaintext password is kept. A verdict is remembered under an HMAC of name, hash and password, whose
 //! key never leaves this process. Wrong passwords cannot evict the verdicts on correct ones.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -86,41 +86,28 @@ impl Passwords {
 
 type Tag = [u8; 32];
 
+/// The latest tags of each kind, the oldest first. There are so few that looking at all takes much less time than one bcrypt hash.
 #[derive(Debug, Default)]
 struct Verdicts {
-    right: RecentTags,
-    wrong: RecentTags,
+    right: VecDeque<Tag>,
+    wrong: VecDeque<Tag>,
 }
 
 impl Verdicts {
     fn recall(&self, tag: &Tag) -> Option<bool> {
-        if self.right.tags.contains(tag) {
+        if self.right.contains(tag) {
             return Some(true);
         }
-        self.wrong.tags.contains(tag).then_some(false)
+        self.wrong.contains(tag).then_some(false)
     }
 
     fn remember(&mut self, tag: Tag, verdict: bool) {
-        if verdict { self.right.add(tag) } else { self.wrong.add(tag) }
-    }
-}
-
-/// The latest tags. The oldest is evicted when there are too many.
-#[derive(Debug, Default)]
-struct RecentTags {
-    tags: HashSet<Tag>,
-    order: VecDeque<Tag>,
-}
-
-impl RecentTags {
-    fn add(&mut self, tag: Tag) {
-        if !self.tags.insert(tag) {
-            return;
+        let tags = if verdict { &mut self.right } else { &mut self.wrong };
+        if !tags.contains(&tag) {
+            tags.push_back(tag);
         }
-        self.order.push_back(tag);
-        if self.order.len() > MAX_REMEMBERED {
-            let oldest = self.order.pop_front();
-            oldest.map(|oldest| self.tags.remove(&oldest));
+        if tags.len() > MAX_REMEMBERED {
+            tags.pop_front();
         }
     }
 }
@@ -158,7 +145,7 @@ mod tests {
             }
         }
         let verdicts = passwords.verdicts.lock();
-        assert_eq!((verdicts.right.tags.len(), verdicts.wrong.tags.len()), (2, 5));
+        assert_eq!((verdicts.right.len(), verdicts.wrong.len()), (2, 5));
     }
 
     #[tokio::test]
@@ -187,7 +174,7 @@ mod tests {
             verdicts.remember(tag, false);
         }
         assert_eq!(verdicts.recall(&[255; 32]), Some(true));
-        assert_eq!((verdicts.wrong.tags.len(), verdicts.wrong.order.len()), (MAX_REMEMBERED, MAX_REMEMBERED));
+        assert_eq!(verdicts.wrong.len(), MAX_REMEMBERED);
         assert_eq!(verdicts.recall(&Tag::default()), None, "the oldest is evicted");
     }
 

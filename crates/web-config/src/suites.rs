@@ -9,42 +9,27 @@ use rustls::{SupportedCipherSuite, SupportedProtocolVersion};
 
 use super::document::Tls;
 use super::error::Problem;
-use ring::cipher_suite as suite;
 use ring::kx_group as group;
 
-/// Go's name, and the suite if rustls has it. Names without a suite are those of CBC suites and of suites without
-/// forward secrecy.
-const SUITES: [(&str, Option<SupportedCipherSuite>); 17] = [
-    ("TLS_AES_128_GCM_SHA256", Some(suite::TLS13_AES_128_GCM_SHA256)),
-    ("TLS_AES_256_GCM_SHA384", Some(suite::TLS13_AES_256_GCM_SHA384)),
-    ("TLS_CHACHA20_POLY1305_SHA256", Some(suite::TLS13_CHACHA20_POLY1305_SHA256)),
-    (HTTP2_ECDSA, Some(suite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256)),
-    ("TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", Some(suite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384)),
-    ("TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256", Some(suite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256)),
-    (HTTP2_RSA, Some(suite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256)),
-    ("TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", Some(suite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384)),
-    ("TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256", Some(suite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256)),
-    ("TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA", None),
-    ("TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA", None),
-    ("TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA", None),
-    ("TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA", None),
-    ("TLS_RSA_WITH_AES_128_CBC_SHA", None),
-    ("TLS_RSA_WITH_AES_256_CBC_SHA", None),
-    ("TLS_RSA_WITH_AES_128_GCM_SHA256", None),
-    ("TLS_RSA_WITH_AES_256_GCM_SHA384", None),
+/// Go's names of suites that rustls does not have: CBC suites and suites without forward secrecy.
+const ONLY_GO: [&str; 8] = [
+    "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA",
+    "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA",
+    "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA",
+    "TLS_RSA_WITH_AES_128_CBC_SHA",
+    "TLS_RSA_WITH_AES_256_CBC_SHA",
+    "TLS_RSA_WITH_AES_128_GCM_SHA256",
+    "TLS_RSA_WITH_AES_256_GCM_SHA384",
 ];
 
 /// HTTP/2 requires one of these two: the suite that RFC 9113, section 9.2.2, names, or its ECDSA counterpart.
 const HTTP2_ECDSA: &str = "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256";
 const HTTP2_RSA: &str = "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256";
 
-/// Go's name, and the group if rustls with ring has it.
-const CURVES: [(&str, Option<&dyn SupportedKxGroup>); 4] = [
-    ("CurveP256", Some(group::SECP256R1)),
-    ("CurveP384", Some(group::SECP384R1)),
-    ("CurveP521", None),
-    ("X25519", Some(group::X25519)),
-];
+/// Go's names of the groups that rustls has with ring. Go also has CurveP521.
+const CURVES: [(&str, &dyn SupportedKxGroup); 3] =
+    [("CurveP256", group::SECP256R1), ("CurveP384", group::SECP384R1), ("X25519", group::X25519)];
 
 /// The versions from `min_version` to `max_version`, newest first.
 pub(super) fn versions(tls: &Tls) -> Result<Vec<&'static SupportedProtocolVersion>, Problem> {
@@ -73,7 +58,10 @@ fn version(key: &str, name: &str) -> Result<u16, Problem> {
 pub(super) fn provider(tls: &Tls, http2: bool, notes: &mut Vec<String>) -> Result<CryptoProvider, Problem> {
     let mut provider = ring::default_provider();
     if let Some(names) = tls.cipher_suites.as_deref().filter(|names| !names.is_empty()) {
-        let chosen = chosen("cipher_suites", "cipher suite", names, &SUITES, notes)?;
+        // Go's names of the suites of TLS 1.3 begin like those of the others.
+        let go_name = |suite: &SupportedCipherSuite| Some(suite.suite().as_str()?.replacen("TLS13_", "TLS_", 1));
+        let known: Vec<_> = provider.cipher_suites.iter().filter_map(|suite| Some((go_name(suite)?, *suite))).collect();
+        let chosen = chosen("cipher_suites", "cipher suite", names, &known, &ONLY_GO, notes)?;
         let has = |name: &str| names.iter().any(|n| n == name);
         let speaks_tls12 = versions(tls)?.contains(&&TLS12);
         if http2 && tls.min_version.as_deref() != Some("TLS13") && !has(HTTP2_ECDSA) && !has(HTTP2_RSA) {
@@ -91,7 +79,7 @@ pub(super) fn provider(tls: &Tls, http2: bool, notes: &mut Vec<String>) -> Resul
         provider.cipher_suites.extend(older);
     }
     if let Some(names) = tls.curve_preferences.as_deref().filter(|names| !names.is_empty()) {
-        provider.kx_groups = chosen("curve_preferences", "curve", names, &CURVES, notes)?;
+        provider.kx_groups = chosen("curve_preferences", "curve", names, &CURVES, &["CurveP521"], notes)?;
     }
     Ok(provider)
 }
@@ -100,21 +88,22 @@ fn chosen<T: Copy>(
     key: &str,
     kind: &str,
     names: &[String],
-    known: &[(&str, Option<T>)],
+    known: &[(impl AsRef<str>, T)],
+    only_go: &[&str],
     notes: &mut Vec<String>,
 ) -> Result<Vec<T>, Problem> {
     let key = format!("tls_server_config.{key}");
     let (mut usable, mut left_out) = (Vec::new(), Vec::new());
     for name in names {
-        match known.iter().find(|(known, _)| known == name) {
+        match known.iter().find(|(known, _)| known.as_ref() == name) {
+            Some((_, value)) => usable.push(*value),
+            None if only_go.contains(&name.as_str()) => left_out.push(name.as_str()),
             None => return Err(Problem::refused(key, format!("unknown {kind} {name:?}"))),
-            Some((_, Some(value))) => usable.push(*value),
-            Some((_, None)) => left_out.push(name.as_str()),
         }
     }
     let left_out = left_out.join(", ");
     if usable.is_empty() {
-        let supported: Vec<_> = known.iter().filter(|(_, value)| value.is_some()).map(|(name, _)| *name).collect();
+        let supported: Vec<_> = known.iter().map(|(name, _)| name.as_ref()).collect();
         let why = format!("{left_out}: only Go supports this {kind}; add one of {}", supported.join(", "));
         return Err(Problem::refused(key, why));
     }

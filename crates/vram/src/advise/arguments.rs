@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use clap::{Arg, ArgMatches, value_parser};
+use clap::{ArgMatches, value_parser};
 use vram_exporter::subcommand::Ending;
 use web_client::server_url::ServerUrl;
 
 use super::span::Span;
+use crate::{flag, http_config};
 
 /// The name of the subcommand.
 pub(crate) const NAME: &str = "advise";
@@ -55,12 +56,11 @@ pub(super) enum Format {
     Json,
     Yaml,
     Csv,
-    Html,
 }
 
 impl Format {
-    const ALL: [(Self, &'static str); 5] =
-        [(Self::Table, "table"), (Self::Json, "json"), (Self::Yaml, "yaml"), (Self::Csv, "csv"), (Self::Html, "html")];
+    const ALL: [(Self, &'static str); 4] =
+        [(Self::Table, "table"), (Self::Json, "json"), (Self::Yaml, "yaml"), (Self::Csv, "csv")];
 }
 
 /// What to ask, and what is enough for advice.
@@ -136,9 +136,6 @@ fn seconds(text: &str) -> Option<u64> {
 
 /// The description of the command line of `advise`.
 pub(crate) fn command() -> clap::Command {
-    let flag = |name: &'static str, value: &'static str, help: &'static str| {
-        Arg::new(name).long(name).value_name(value).help(help)
-    };
     clap::Command::new(NAME)
         .about("Advises how much GPU memory each workload should request, judging by the history in a Prometheus server.")
         .override_usage("vram advise --prometheus.url=URL [FLAGS]")
@@ -166,10 +163,7 @@ pub(crate) fn command() -> clap::Command {
                 .value_parser(value_parser!(u64)),
         )
         .arg(flag("min-span", "DURATION", "With a shorter history there is no advice.").default_value("3h"))
-        .arg(
-            flag("http-config", "FILE", "Password, token, certificates and headers, in the format of promtool's HTTP config.")
-                .value_parser(value_parser!(PathBuf)),
-        )
+        .arg(http_config())
         .arg(flag("timeout", "DURATION", "How long all requests may take together, 1s to 1h.").default_value("2m"))
 }
 
@@ -241,7 +235,7 @@ mod tests {
             (&[url, "--time=80700", "--range=1345m"], "1970"),
             (&[url, "--time=80882", "--range=1345m"], "1970"),
             (&[url, "--by=team"], "user"),
-            (&[url, "--format=xml"], "html"),
+            (&[url, "--format=xml"], "yaml"),
             (&[url, "--min-samples=-1"], "--min-samples"),
             (&[url, "--min-span=few"], "--min-span"),
             (&[url, "--timeout=2h"], "--timeout"),

@@ -14,42 +14,38 @@ use super::span::Span;
 /// The workload that all series without a kind are summed into.
 const OTHER: &str = "other";
 
-/// Series of peaks that belong to no run, by what is wrong with them.
+/// How many series of peaks belong to no run, by what is wrong with them.
 #[derive(Debug, Default)]
-pub(super) struct Unusable {
-    without_uuid: usize,
-    without_workload: usize,
-    without_amount: usize,
-}
+pub(super) struct Unusable(BTreeMap<&'static str, usize>);
 
 impl Unusable {
     pub(super) fn of(peaks: &[Series]) -> Self {
         let mut found = Self::default();
-        for series in peaks {
-            if series.value().is_none() {
-                found.without_amount += 1;
-            } else if RunKey::of(series).is_none() && series.label("workload") != Some(OTHER) {
-                let has_workload = series.label("workload").is_some() && series.label("kind").is_some();
-                *(if has_workload { &mut found.without_uuid } else { &mut found.without_workload }) += 1;
-            }
+        for why in peaks.iter().filter_map(what_is_wrong) {
+            *found.0.entry(why).or_default() += 1;
         }
         found
     }
 
     pub(super) fn number(&self) -> usize {
-        self.without_uuid + self.without_workload + self.without_amount
+        self.0.values().sum()
     }
+}
+
+fn what_is_wrong(series: &Series) -> Option<&'static str> {
+    if series.value().is_none() {
+        return Some("with a value that is no amount (NaN, Inf, negative or above 2^53)");
+    }
+    if RunKey::of(series).is_some() || series.label("workload") == Some(OTHER) {
+        return None;
+    }
+    let has_workload = series.label("workload").is_some() && series.label("kind").is_some();
+    Some(if has_workload { "without the label uuid" } else { "without the labels workload and kind" })
 }
 
 impl fmt::Display for Unusable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let reasons = [
-            (self.without_uuid, "without the label uuid"),
-            (self.without_workload, "without the labels workload and kind"),
-            (self.without_amount, "with a value that is no amount (NaN, Inf, negative or above 2^53)"),
-        ];
-        let reasons = reasons.iter().filter(|(number, _)| *number > 0);
-        let reasons: Vec<_> = reasons.map(|(number, what)| format!("{number} {what}")).collect();
+        let reasons: Vec<_> = self.0.iter().map(|(what, number)| format!("{number} {what}")).collect();
         f.write_str(&reasons.join(", "))
     }
 }

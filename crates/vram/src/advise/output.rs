@@ -1,7 +1,6 @@
 //! The advice in the formats of the command line.
 
 mod csv;
-mod html;
 mod table;
 mod words;
 mod yaml;
@@ -13,7 +12,7 @@ use super::record::Advice;
 
 /// The cells of a workload in the table.
 #[cfg(test)]
-pub(super) fn words_of(workload: &super::record::Workload) -> [String; 6] {
+pub(super) fn words_of(workload: &super::record::Workload) -> [String; 7] {
     words::cells(workload)
 }
 
@@ -26,20 +25,12 @@ pub(super) fn text(advice: &Advice, format: Format) -> Result<String, serde_json
         Format::Table => table::text(advice),
         Format::Json => inert(&serde_json::to_string_pretty(advice)?) + "\n",
         Format::Yaml => inert(&yaml::text(&serde_json::to_value(advice)?)),
-        Format::Csv => csv::text(advice),
-        Format::Html => html::text(advice),
+        Format::Csv => csv::text(&serde_json::to_value(advice)?),
     })
 }
 
 /// JSON or YAML in which what a terminal would interpret is escaped. It occurs in strings only, and both have this escape.
 fn inert(text: &str) -> String {
-    let mut inert = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '\n' => inert.push(c),
-            c if is_plain(c) => inert.push(c),
-            c => inert.push_str(&format!("\\u{:04x}", u32::from(c))),
-        }
-    }
-    inert
+    let escape = |c| if c == '\n' || is_plain(c) { String::from(c) } else { format!("\\u{:04x}", u32::from(c)) };
+    text.chars().map(escape).collect()
 }

@@ -7,19 +7,16 @@
 mod answer;
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
 
-use hyper::header::{CONTENT_TYPE, HeaderValue, LOCATION};
-use hyper::{HeaderMap, Method, StatusCode};
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use hyper::StatusCode;
+use hyper::header::LOCATION;
+use web_client::server_url::ServerUrl;
+use web_client::{AccessError, Answer, Client, innermost};
 
 pub(super) use self::answer::Series;
 #[cfg(test)]
 pub(super) use self::answer::{Labels, Point};
 use super::arguments::Arguments;
-use super::http_config::{self, Access};
-use web_client::server_url::ServerUrl;
-use web_client::{Answer, AskError, Question, Tls, TlsError};
 
 /// The longest answer to one request, in bytes.
 const ANSWER_LIMIT: usize = 64 << 20;
@@ -65,43 +62,28 @@ pub(super) enum Error {
     #[error("{0} returned more than {1} bytes {2}; a shorter --range is less")]
     TooLong(ServerUrl, usize, &'static str),
     #[error(transparent)]
-    Config(#[from] http_config::Error),
-    #[error("{0}")]
-    Local(String),
+    Access(#[from] AccessError),
 }
 
 /// The server, and what it said apart from its results.
 #[derive(Debug)]
 pub(super) struct Prometheus {
-    url: ServerUrl,
-    headers: HeaderMap,
-    tls: Tls,
+    client: Client,
     requests: u64,
     /// How many more bytes of answers are read.
     left: usize,
     room: answer::Room,
-    timeout: Duration,
     warnings: BTreeSet<String>,
 }
 
 impl Prometheus {
     /// Reads the files of the configuration. Sends nothing.
     pub(super) fn new(arguments: &Arguments) -> Result<Self, Error> {
-        let access = match &arguments.http_config {
-            Some(path) => http_config::read(path)?,
-            None => Access::default(),
-        };
-        let tls = tls(&arguments.url, &access).map_err(Error::Local)?;
-        let mut headers = access.headers;
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-www-form-urlencoded"));
         Ok(Self {
-            url: arguments.url.clone(),
-            headers,
-            tls: tls.named(access.server_name),
+            client: Client::new(arguments.url.clone(), arguments.http_config.as_deref())?,
             requests: 0,
             left: ANSWERS_LIMIT,
-            room: answer::Room::new(KEPT_LIMIT, Instant::now() + arguments.timeout),
-            timeout: arguments.timeout,
+            room: answer::Room { left: KEPT_LIMIT, left_out: 0 },
             warnings: BTreeSet::new(),
         })
     }
@@ -123,7 +105,7 @@ impl Prometheus {
 
     /// The answer is not that of this API.
     pub(super) fn foreign(&self, why: String) -> Error {
-        Error::Foreign(self.url.clone(), why)
+        Error::Foreign(self.client.server.clone(), why)
     }
 
     /// The series at a time, in seconds since the Unix epoch, each with one point.
@@ -142,37 +124,31 @@ impl Prometheus {
     }
 
     async fn ask(&mut self, method: &str, parameters: &[(&str, &str)]) -> Result<Vec<Series>, Error> {
-        let encoded = |(name, value): &(&str, &str)| format!("{name}={}", utf8_percent_encode(value, NON_ALPHANUMERIC));
-        let body = parameters.iter().map(encoded).collect::<Vec<_>>().join("&");
-        let target = format!("{}/api/v1/{method}", self.url.path().trim_end_matches('/'));
         self.requests += 1;
-        let question = Question {
-            server: &self.url,
-            method: Method::POST,
-            target: &target,
-            headers: self.headers.clone(),
-            body: body.into(),
-            tls: self.tls.clone(),
-            limit: ANSWER_LIMIT.min(self.left),
-        };
-        let answer = web_client::ask(question).await.map_err(|error| match error {
-            AskError::Unreachable(why) => Error::Unreachable(self.url.clone(), why),
-            AskError::TooLong(_) => self.too_long(),
-            AskError::Local(why) => Error::Local(format!("the request cannot be sent: {why}")),
+        let limit = ANSWER_LIMIT.min(self.left);
+        let answer = self.client.post(&format!("/api/v1/{method}"), parameters, limit).await;
+        let answer = answer.map_err(|error| match error {
+            web_client::Error::TooLong(_) => self.too_long(),
+            error => self.unreachable(&error),
         })?;
         self.left = self.left.saturating_sub(answer.body.len());
         self.result(&answer)
     }
 
+    /// The server could not be asked.
+    pub(super) fn unreachable(&self, error: &web_client::Error) -> Error {
+        Error::Unreachable(self.client.server.clone(), innermost(error))
+    }
+
     fn too_long(&self) -> Error {
         if self.left < ANSWER_LIMIT {
-            return Error::TooLong(self.url.clone(), ANSWERS_LIMIT, "for all requests");
+            return Error::TooLong(self.client.server.clone(), ANSWERS_LIMIT, "for all requests");
         }
-        Error::TooLong(self.url.clone(), ANSWER_LIMIT, "for one request")
+        Error::TooLong(self.client.server.clone(), ANSWER_LIMIT, "for one request")
     }
 
     fn result(&mut self, answer: &Answer) -> Result<Vec<Series>, Error> {
-        let (url, code) = (self.url.clone(), answer.status.as_u16());
+        let (url, code) = (self.client.server.clone(), answer.status.as_u16());
         let text = || answer.secrets.quote(&String::from_utf8_lossy(&answer.body[..answer.body.len().min(4096)]));
         let parsed = answer::parse(&answer.body, &mut self.room);
         let said = |parsed: &Result<_, answer::Error>| match parsed {
@@ -193,7 +169,6 @@ impl Prometheus {
                     Ok(found.series)
                 }
                 Err(answer::Error::TooLarge) => Err(Error::TooLarge(url, KEPT_LIMIT)),
-                Err(answer::Error::Late) => Err(Error::Timeout(url, self.timeout.as_secs())),
                 Err(answer::Error::Said(why)) => Err(Error::Refused(url, code, answer.secrets.quote(&why))),
                 Err(answer::Error::Foreign(why)) => Err(Error::Foreign(url, answer.secrets.quote(&why))),
             },
@@ -203,15 +178,4 @@ impl Prometheus {
             _ => Err(Error::Refused(url, code, said(&parsed))),
         }
     }
-}
-
-fn tls(url: &ServerUrl, access: &Access) -> Result<Tls, String> {
-    let named = |path: &std::path::Path, error: TlsError| format!("{} cannot be used: {error}", path.display());
-    let ca_file = access.ca_file.as_deref();
-    let tls = Tls::trusting(url, ca_file).map_err(|error| match ca_file {
-        Some(path) => named(path, error),
-        None => error.to_string(),
-    })?;
-    let Some((cert, key)) = &access.identity else { return Ok(tls) };
-    tls.presenting(cert, key).map_err(|(path, error)| named(path, error))
 }

@@ -29,7 +29,7 @@ pub(super) struct Advice {
 
 /// What is advised for a workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(into = "&'static str")]
+#[serde(rename_all = "snake_case")]
 pub(super) enum Action {
     Lower,
     Raise,
@@ -37,21 +37,11 @@ pub(super) enum Action {
     None,
 }
 
-impl From<Action> for &'static str {
-    fn from(action: Action) -> Self {
-        match action {
-            Action::Lower => "lower",
-            Action::Raise => "raise",
-            Action::Keep => "keep",
-            Action::None => "none",
-        }
-    }
-}
-
 /// Why there is this advice, or none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(into = "&'static str")]
+#[serde(rename_all = "snake_case")]
 pub(super) enum Reason {
+    #[serde(rename = "peak_plus_15_percent")]
     Peak,
     /// An allocation failed: the peak may be less than what is needed.
     FailedAllocations,
@@ -64,21 +54,6 @@ pub(super) enum Reason {
     TooFewSamples,
     TooShort,
     Preallocated,
-}
-
-impl From<Reason> for &'static str {
-    fn from(reason: Reason) -> Self {
-        match reason {
-            Reason::Peak => "peak_plus_15_percent",
-            Reason::FailedAllocations => "failed_allocations",
-            Reason::Shortage => "shortage",
-            Reason::Rising => "rising",
-            Reason::ExceedsDevice => "exceeds_device",
-            Reason::TooFewSamples => "too_few_samples",
-            Reason::TooShort => "too_short",
-            Reason::Preallocated => "preallocated",
-        }
-    }
 }
 
 /// What the peak is read from.

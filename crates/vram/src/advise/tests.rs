@@ -393,7 +393,7 @@ fn every_format_shows_the_workloads_without_control_characters() {
     fleet.answers.gpu_info.push(series("uuid=A simulated=true name=H200", &[(END, 1)]));
     let advice = fleet.judge();
     let of = |format| output::text(&advice, format).unwrap();
-    for format in [Format::Table, Format::Json, Format::Yaml, Format::Csv, Format::Html] {
+    for format in [Format::Table, Format::Json, Format::Yaml, Format::Csv] {
         let text = of(format);
         let ends = |c| c == '\n' || (c == '\r' && format == Format::Csv);
         assert!(text.chars().all(|c| ends(c) || text_and_sizes::text::is_plain(c)), "{text:?}");
@@ -414,5 +414,5 @@ fn every_format_shows_the_workloads_without_control_characters() {
         table.contains("advised memory, the current workloads need at least 1 GPUs, 1 with first fit; now they use 1"),
         "{table}"
     );
-    assert!(of(Format::Html).contains("&lt;b&gt;") && of(Format::Csv).lines().count() == 2);
+    assert_eq!(of(Format::Csv).lines().count(), 2);
 }

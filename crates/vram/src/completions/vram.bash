@@ -118,7 +118,7 @@ _vram() {
                     return 0
                     ;;
                 --format)
-                    COMPREPLY=($(compgen -W "table json yaml csv html" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "table json yaml csv" -- "${cur}"))
                     return 0
                     ;;
                 --min-samples)
@@ -243,7 +243,7 @@ _vram() {
             return 0
             ;;
         vram__subcmd__report)
-            opts="-h --job --workload --url --format --timeout --credentials-file --ca-file --help"
+            opts="-h --job --workload --url --format --timeout --http-config --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -269,11 +269,7 @@ _vram() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
-                --credentials-file)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --ca-file)
+                --http-config)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

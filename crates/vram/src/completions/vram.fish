@@ -74,8 +74,7 @@ complete -c vram -n "__fish_vram_using_subcommand report" -l url -d 'The exporte
 complete -c vram -n "__fish_vram_using_subcommand report" -l format -d 'Print text, or one JSON object on each line' -r -f -a "text\t''
 json\t''"
 complete -c vram -n "__fish_vram_using_subcommand report" -l timeout -d 'How long the answer may take in all, 1 to 600' -r
-complete -c vram -n "__fish_vram_using_subcommand report" -l credentials-file -d 'A file that contains user:password, if the exporter requires a password' -r -F
-complete -c vram -n "__fish_vram_using_subcommand report" -l ca-file -d 'The certificates to trust instead of those of the system, in PEM format' -r -F
+complete -c vram -n "__fish_vram_using_subcommand report" -l http-config -d 'Password, token, certificates and headers, in the format of promtool\'s HTTP config' -r -F
 complete -c vram -n "__fish_vram_using_subcommand report" -s h -l help -d 'Print help'
 complete -c vram -n "__fish_vram_using_subcommand advise" -l prometheus.url -d 'The Prometheus server, or another one with its API' -r
 complete -c vram -n "__fish_vram_using_subcommand advise" -l range -d 'How far back the history is read' -r
@@ -87,8 +86,7 @@ user\t''"
 complete -c vram -n "__fish_vram_using_subcommand advise" -l format -d 'How the advice is printed' -r -f -a "table\t''
 json\t''
 yaml\t''
-csv\t''
-html\t''"
+csv\t''"
 complete -c vram -n "__fish_vram_using_subcommand advise" -l min-samples -d 'With fewer samples there is no advice' -r
 complete -c vram -n "__fish_vram_using_subcommand advise" -l min-span -d 'With a shorter history there is no advice' -r
 complete -c vram -n "__fish_vram_using_subcommand advise" -l http-config -d 'Password, token, certificates and headers, in the format of promtool\'s HTTP config' -r -F

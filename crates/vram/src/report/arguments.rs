@@ -3,10 +3,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Arg, ArgMatches, value_parser};
+use clap::{ArgMatches, value_parser};
 use text_and_sizes::text::untrusted;
 use vram_exporter::subcommand::{Ending, MESSAGE};
 use web_client::server_url::ServerUrl;
+
+use crate::{flag, http_config};
 
 /// The name of the subcommand.
 pub(crate) const NAME: &str = "report";
@@ -32,10 +34,7 @@ pub(super) struct Arguments {
     pub(super) url: ServerUrl,
     pub(super) format: Format,
     pub(super) timeout: Duration,
-    /// A file with `user:password`.
-    pub(super) credentials_file: Option<PathBuf>,
-    /// A file with the certificates to trust; `None` trusts those of the system.
-    pub(super) ca_file: Option<PathBuf>,
+    pub(super) http_config: Option<PathBuf>,
 }
 
 impl Arguments {
@@ -55,24 +54,19 @@ pub(super) fn read(matches: &ArgMatches) -> Result<Arguments, Ending> {
     if [&job, &workload].into_iter().flatten().any(String::is_empty) {
         return Err(Ending::wrong(PROGRAM, "the job or workload is empty"));
     }
-    let path = |name: &str| matches.get_one::<PathBuf>(name).cloned();
     Ok(Arguments {
         job,
         workload,
-        url: ServerUrl::parse(&text("url").unwrap_or_default(), DEFAULT_URL, "--credentials-file")
+        url: ServerUrl::parse(&text("url").unwrap_or_default(), DEFAULT_URL, "--http-config")
             .map_err(|why| Ending::Wrong(format!("--url: {why}")))?,
         format: if text("format").as_deref() == Some("json") { Format::Json } else { Format::Text },
         timeout: Duration::from_secs(u64::from(*matches.get_one::<u16>("timeout").unwrap_or(&1))),
-        credentials_file: path("credentials-file"),
-        ca_file: path("ca-file"),
+        http_config: matches.get_one::<PathBuf>("http-config").cloned(),
     })
 }
 
 /// The description of the command line of `report`.
 pub(crate) fn command() -> clap::Command {
-    let flag = |name: &'static str, value: &'static str, help: &'static str| {
-        Arg::new(name).long(name).value_name(value).help(help)
-    };
     clap::Command::new(NAME)
         .about("Prints what an exporter reports about a job or another workload: its memory on each GPU, and advice.")
         .override_usage("vram report --job=ID | --workload=NAME [FLAGS]")
@@ -97,14 +91,7 @@ pub(crate) fn command() -> clap::Command {
                 .default_value(DEFAULT_TIMEOUT)
                 .value_parser(value_parser!(u16).range(1..=600)),
         )
-        .arg(
-            flag("credentials-file", "FILE", "A file that contains user:password, if the exporter requires a password.")
-                .value_parser(value_parser!(PathBuf)),
-        )
-        .arg(
-            flag("ca-file", "FILE", "The certificates to trust instead of those of the system, in PEM format.")
-                .value_parser(value_parser!(PathBuf)),
-        )
+        .arg(http_config())
 }
 
 #[cfg(test)]
@@ -129,10 +116,10 @@ mod tests {
         assert_eq!((arguments.job.as_deref(), arguments.workload.as_deref()), (Some("77"), None));
         assert_eq!((arguments.url.to_string(), arguments.format), (format!("{DEFAULT_URL}/"), Format::Text));
         assert_eq!(arguments.timeout, Duration::from_secs(10));
-        let all = ["--workload=ml/a/b", "--url=https://n:1/p", "--format", "json", "--timeout=3", "--ca-file=/a"];
+        let all = ["--workload=ml/a/b", "--url=https://n:1/p", "--format", "json", "--timeout=3", "--http-config=/a"];
         let arguments = given(&all).unwrap();
         assert_eq!((arguments.subject(), arguments.format), ("workload ml/a/b".to_owned(), Format::Json));
-        assert_eq!((arguments.timeout, arguments.ca_file), (Duration::from_secs(3), Some("/a".into())));
+        assert_eq!((arguments.timeout, arguments.http_config), (Duration::from_secs(3), Some("/a".into())));
     }
 
     #[test]
@@ -145,7 +132,7 @@ mod tests {
             (&["--job=1", "--url=ftp://a"], "http:// or https://"),
             (&["--job=1", "--url=/metrics"], "http:// or https://"),
             (&["--job=1", "--url=http://a b"], "must have the name or the address of a host"),
-            (&["--job=1", "--url=http://me:secret@a"], "--credentials-file"),
+            (&["--job=1", "--url=http://me:secret@a"], "--http-config"),
             (&["--job=1", "--url=http://a/?x"], "query"),
             (&["--jobs\n\u{1b}=1"], "--help"),
         ] {

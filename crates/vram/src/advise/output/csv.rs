@@ -2,59 +2,38 @@
 //!
 //! Invariant: no name is a formula for a spreadsheet.
 
+use serde_json::Value;
 use text_and_sizes::text::is_plain;
 
-use super::super::record::{Advice, Workload};
-
-/// A column: its name, and its value; an unknown value is empty.
-type Column = (&'static str, fn(&Workload) -> String);
-
-const COLUMNS: [Column; 30] = [
-    ("cluster", |w| name(w.cluster.as_deref().unwrap_or_default())),
-    ("workload", |w| name(&w.workload)),
-    ("kind", |w| name(&w.kind)),
-    ("runs", |w| w.runs.to_string()),
-    ("devices", |w| w.devices.to_string()),
-    ("devices_now", |w| w.devices_now.to_string()),
-    ("samples", |w| w.samples.to_string()),
-    ("first", |w| optional(w.first)),
-    ("last", |w| optional(w.last)),
-    ("span_seconds", |w| w.span_seconds.to_string()),
-    ("driver_peak_bytes", |w| w.driver_peak_bytes.to_string()),
-    ("peak_from", |w| optional(w.peak_from)),
-    ("intervals", |w| w.intervals.to_string()),
-    ("intervals_near_peak", |w| w.intervals_near_peak.to_string()),
-    ("peak_bytes", |w| w.peak_bytes.to_string()),
-    ("allocated_peak_bytes", |w| optional(w.allocated_peak_bytes)),
-    ("out_of_memory", |w| optional(w.out_of_memory)),
-    ("last_shortage", |w| optional(w.last_shortage)),
-    ("current_bytes", |w| optional(w.current_bytes)),
-    ("current_source", |w| name(w.current_source.as_deref().unwrap_or_default())),
-    ("advice_bytes", |w| optional(w.advice_bytes)),
-    ("reason", |w| <&str>::from(w.reason).to_owned()),
-    ("action", |w| <&str>::from(w.action).to_owned()),
-    ("rising_bytes_per_hour", |w| optional(w.rising_bytes_per_hour)),
-    ("freed_bytes", |w| w.freed_bytes.to_string()),
-    ("board", |w| name(w.units.as_ref().and_then(|u| u.board.as_ref()).map_or("", |board| &board.name))),
-    ("mig_profile", |w| {
-        name(w.units.as_ref().and_then(|u| u.mig_profile.as_ref()).map_or("", |profile| &profile.name))
-    }),
-    ("kai_gpu_fraction", |w| optional(w.units.as_ref().and_then(|u| u.kai_gpu_fraction))),
-    ("gpu_memory_mib", |w| optional(w.units.as_ref().map(|u| u.kai_gpu_memory_mib))),
-    ("torch_memory_fraction", |w| optional(w.units.as_ref().and_then(|u| u.torch_memory_fraction))),
+/// The columns that are fields of a workload in the JSON form. A value that is not known is empty.
+const FIELDS: &str = "cluster workload kind runs devices devices_now samples first last span_seconds driver_peak_bytes \
+    peak_from intervals intervals_near_peak peak_bytes allocated_peak_bytes out_of_memory last_shortage current_bytes \
+    current_source advice_bytes reason action rising_bytes_per_hour freed_bytes";
+/// The other columns, and where their values are.
+const UNITS: [(&str, &str); 5] = [
+    ("board", "/units/board/name"),
+    ("mig_profile", "/units/mig_profile/name"),
+    ("kai_gpu_fraction", "/units/kai_gpu_fraction"),
+    ("gpu_memory_mib", "/units/kai_gpu_memory_mib"),
+    ("torch_memory_fraction", "/units/torch_memory_fraction"),
 ];
 
-/// The table with a heading.
-pub(super) fn text(advice: &Advice) -> String {
-    let line = |fields: Vec<String>| fields.join(",") + "\r\n";
-    let heading = line(COLUMNS.iter().map(|(name, _)| (*name).to_owned()).collect());
-    let lines =
-        advice.workloads.iter().map(|workload| line(COLUMNS.iter().map(|(_, value)| value(workload)).collect()));
-    heading + &lines.collect::<String>()
+/// The table with a heading, from the JSON form of the advice.
+pub(super) fn text(advice: &Value) -> String {
+    let heading = FIELDS.split(' ').chain(UNITS.map(|(name, _)| name)).map(str::to_owned).collect();
+    let workloads = advice["workloads"].as_array().into_iter().flatten().map(|workload| {
+        let fields = FIELDS.split(' ').map(|name| cell(&workload[name]));
+        fields.chain(UNITS.map(|(_, at)| workload.pointer(at).map(cell).unwrap_or_default())).collect()
+    });
+    std::iter::once(heading).chain(workloads).map(|line: Vec<String>| line.join(",") + "\r\n").collect()
 }
 
-fn optional(value: Option<impl ToString>) -> String {
-    value.map(|value| value.to_string()).unwrap_or_default()
+fn cell(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => name(text),
+        other => other.to_string(),
+    }
 }
 
 /// A name that may be hostile, quoted.

@@ -1,11 +1,11 @@
-//! Words for people, which the table and the HTML page share. Names are not escaped here.
+//! The words of the tables. Names are not escaped here.
 
 use std::time::{Duration, UNIX_EPOCH};
 
 use text_and_sizes::format::bytes;
 use text_and_sizes::sizing;
 
-use super::super::record::{Action, Advice, Basis, Reason, Size, Units, Workload};
+use super::super::record::{Action, Advice, Basis, Reason, Size, Workload};
 
 /// What limits all advice.
 pub(super) const CAVEATS: [&str; 3] = [
@@ -41,19 +41,20 @@ pub(super) fn notes(advice: &Advice) -> Vec<String> {
 }
 
 /// The name of a workload, with its cluster.
-pub(super) fn name(workload: &Workload) -> String {
+fn name(workload: &Workload) -> String {
     let cluster = workload.cluster.as_ref().map(|cluster| format!("{cluster}: ")).unwrap_or_default();
     let mark = if workload.simulated { " *" } else { "" };
     format!("{cluster}{}{mark}", workload.workload)
 }
 
-/// The cells of a workload, after its name.
-pub(super) fn cells(workload: &Workload) -> [String; 6] {
+/// The cells of a workload.
+pub(super) fn cells(workload: &Workload) -> [String; HEADINGS.len()] {
     let basis = match workload.basis {
         Basis::Allocator => " (needed)",
         Basis::Driver => "",
     };
     [
+        name(workload),
         format!("{}{basis}", bytes(workload.peak_bytes)),
         workload.peak_from.map(minute).unwrap_or_default(),
         format!("{} of {}", workload.intervals_near_peak, workload.intervals),
@@ -131,13 +132,15 @@ fn reservation(reason: Option<&str>) -> String {
     }
 }
 
-/// The cells of the units, after the name.
-pub(super) fn unit_cells(advice: u64, units: &Units) -> [String; 8] {
+/// The cells of the units of a workload; `None` without them.
+pub(super) fn unit_cells(workload: &Workload) -> Option<[String; UNIT_HEADINGS.len()]> {
+    let units = workload.units.as_ref()?;
     let size = |size: &Option<Size>| size.as_ref().map_or_else(|| "-".to_owned(), |size| size.name.clone());
     let share =
         |share: Option<f64>, digits: usize| share.map_or_else(|| "-".to_owned(), |share| format!("{share:.digits$}"));
-    [
-        bytes(advice),
+    Some([
+        name(workload),
+        bytes(workload.advice_bytes?),
         size(&units.board),
         size(&units.mig_profile),
         share(units.kai_gpu_fraction, 2),
@@ -145,7 +148,7 @@ pub(super) fn unit_cells(advice: u64, units: &Units) -> [String; 8] {
         share(units.torch_memory_fraction, 4),
         share(units.xla_client_mem_fraction, 4),
         share(units.vllm_gpu_memory_utilization, 4),
-    ]
+    ])
 }
 
 /// The lines below the table: a legend, and the fleet.

@@ -4,44 +4,36 @@ use serde_json::Value;
 
 /// A document.
 pub(super) fn text(value: &Value) -> String {
-    let mut text = String::new();
-    write(&mut text, value, 0, "");
-    text
+    lines(value).join("\n") + "\n"
 }
 
-/// Writes the value after what is on the line already, which is indented by `depth` levels. `space` is between them.
-fn write(text: &mut String, value: &Value, depth: usize, space: &str) {
-    let indent = "  ".repeat(depth);
+fn lines(value: &Value) -> Vec<String> {
     match value {
-        Value::Object(fields) if !fields.is_empty() => {
-            for (index, (name, value)) in fields.iter().enumerate() {
-                // The first field follows the dash of a list.
-                let begin = if index == 0 && space == "- " { "" } else { &indent };
-                text.push_str(&format!("{begin}{name}:"));
-                if is_block(value) {
-                    text.push('\n');
-                    write(text, value, depth + 1, "");
-                } else {
-                    write(text, value, depth + 1, " ");
-                }
-            }
+        Value::Object(fields) if is_block(value) => {
+            fields.iter().flat_map(|(name, value)| field(name, value)).collect()
         }
-        Value::Array(items) if !items.is_empty() => {
-            for item in items {
-                text.push_str(&format!("{indent}- "));
-                write(text, item, depth + 1, "- ");
-            }
-        }
-        other => text.push_str(&format!("{}{other}\n", if space == " " { " " } else { "" })),
+        Value::Array(items) if is_block(value) => items.iter().flat_map(|item| behind("- ", lines(item))).collect(),
+        other => vec![other.to_string()],
     }
 }
 
+/// A field, whose value begins on the next line if it is a block.
+fn field(name: &str, value: &Value) -> Vec<String> {
+    if !is_block(value) {
+        return vec![format!("{name}: {value}")];
+    }
+    std::iter::once(format!("{name}:")).chain(behind("  ", lines(value))).collect()
+}
+
+/// Whether the value takes lines of its own.
 fn is_block(value: &Value) -> bool {
-    match value {
-        Value::Object(fields) => !fields.is_empty(),
-        Value::Array(items) => !items.is_empty(),
-        _ => false,
-    }
+    value.as_object().is_some_and(|fields| !fields.is_empty())
+        || value.as_array().is_some_and(|items| !items.is_empty())
+}
+
+/// The first line behind this text, and the others as far to the right.
+fn behind(first: &'static str, lines: Vec<String>) -> impl Iterator<Item = String> {
+    lines.into_iter().enumerate().map(move |(index, line)| format!("{}{line}", if index == 0 { first } else { "  " }))
 }
 
 #[cfg(test)]
