@@ -110,7 +110,7 @@ ON_WORKLOADS = [
         "Workloads with the least memory left of their lowest budget. Peak now: of the exporter's last peak "
         "window. Headroom: budget minus that, negative "
         "above the budget. Time over: time above it in the selected time range. The exporter enforces no budget "
-        "(docs/budgets.md).",
+        "(docs/owners.md).",
         [
             f"{LIMIT} {CLOSEST}",
             f"{PEAK} {CLOSEST}",

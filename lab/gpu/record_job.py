@@ -33,13 +33,11 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests/judges"))
-sys.path.append(str(Path(__file__).resolve().parents[2] / "tests/judges/rules"))
 
-import names
 import nvml_abi
 from children import Child, ChildFailed
 from exporter import Exporter
-from harness import ROOT
+from harness import ROOT, names
 
 BASE_MIB = 90 * 1024
 BEFORE = 10

@@ -29,7 +29,7 @@ sys.path.append(str(HERE.parent / "soak"))
 import harness
 import rude
 import trend
-from harness import vitals
+import vitals
 from harness.exporter import Exporter, Machine
 
 QUIET = {}

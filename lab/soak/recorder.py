@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests/judges"))
 
 import harness
 import trend
-from harness import vitals
+import vitals
 from harness.exporter import Exporter, value
 
 MIB = 1 << 20

@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests/judges"))
 import harness
 import machine
 import verdict
-from harness import vitals
+import vitals
 from harness.exporter import Exporter
 
 HERE = Path(__file__).resolve().parent

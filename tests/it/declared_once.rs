@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use generated_files::assert_committed;
-use vram_exporter::snapshot::{IncidentKind, Scheduler, XIDS};
+use gpu_readings::snapshot::{IncidentKind, Scheduler, XIDS};
 
 fn file(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)

@@ -90,132 +90,81 @@ fn memory_limits() -> [Claim; 6] {
     ]
 }
 
-/// Constants by their names in the header.
+/// Constants by their names in the header, which follow the name of the enum.
 macro_rules! constants {
-    ($($prefix:ident { $($name:ident),* $(,)? })*) => {
-        vec![$($((stringify!($name), sys::$name as i64)),*),*]
+    ($($module:ident { $($name:ident),* $(,)? })*) => {
+        vec![$($((stringify!($name).rsplit("_enum_").next().unwrap(), $module::$name as i64)),*),*]
     };
 }
 
 fn constants() -> Vec<(&'static str, i64)> {
     use sys::field_id as id;
+    // What the bindings call by the header's name, and by the name of its enum and the header's name.
     let mut all = constants! {
-        plain {
+        sys {
             NVML_DEVICE_ARCH_AMPERE, NVML_DEVICE_ARCH_ADA, NVML_DEVICE_ARCH_HOPPER, NVML_DEVICE_ARCH_BLACKWELL,
             NVML_BUS_TYPE_PCIE, NVML_BUS_TYPE_UNKNOWN, NVML_GSP_FIRMWARE_VERSION_BUF_SIZE,
             nvmlEventTypeXidCriticalError, nvmlEventTypeAll, nvmlClocksEventReasonGpuIdle,
-            nvmlClocksEventReasonSwPowerCap,
+            nvmlClocksEventReasonSwPowerCap, NVML_GPM_METRICS_GET_VERSION, NVML_GPM_SUPPORT_VERSION,
+            nvmlReturn_enum_NVML_SUCCESS, nvmlReturn_enum_NVML_ERROR_UNINITIALIZED,
+            nvmlReturn_enum_NVML_ERROR_INVALID_ARGUMENT, nvmlReturn_enum_NVML_ERROR_NOT_SUPPORTED,
+            nvmlReturn_enum_NVML_ERROR_NO_PERMISSION, nvmlReturn_enum_NVML_ERROR_ALREADY_INITIALIZED,
+            nvmlReturn_enum_NVML_ERROR_NOT_FOUND, nvmlReturn_enum_NVML_ERROR_INSUFFICIENT_SIZE,
+            nvmlReturn_enum_NVML_ERROR_INSUFFICIENT_POWER, nvmlReturn_enum_NVML_ERROR_DRIVER_NOT_LOADED,
+            nvmlReturn_enum_NVML_ERROR_TIMEOUT, nvmlReturn_enum_NVML_ERROR_IRQ_ISSUE,
+            nvmlReturn_enum_NVML_ERROR_LIBRARY_NOT_FOUND, nvmlReturn_enum_NVML_ERROR_FUNCTION_NOT_FOUND,
+            nvmlReturn_enum_NVML_ERROR_CORRUPTED_INFOROM, nvmlReturn_enum_NVML_ERROR_GPU_IS_LOST,
+            nvmlReturn_enum_NVML_ERROR_RESET_REQUIRED, nvmlReturn_enum_NVML_ERROR_OPERATING_SYSTEM,
+            nvmlReturn_enum_NVML_ERROR_LIB_RM_VERSION_MISMATCH, nvmlReturn_enum_NVML_ERROR_IN_USE,
+            nvmlReturn_enum_NVML_ERROR_MEMORY, nvmlReturn_enum_NVML_ERROR_NO_DATA,
+            nvmlReturn_enum_NVML_ERROR_VGPU_ECC_NOT_SUPPORTED, nvmlReturn_enum_NVML_ERROR_INSUFFICIENT_RESOURCES,
+            nvmlReturn_enum_NVML_ERROR_FREQ_NOT_SUPPORTED, nvmlReturn_enum_NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
+            nvmlReturn_enum_NVML_ERROR_DEPRECATED, nvmlReturn_enum_NVML_ERROR_NOT_READY,
+            nvmlReturn_enum_NVML_ERROR_GPU_NOT_FOUND, nvmlReturn_enum_NVML_ERROR_INVALID_STATE,
+            nvmlReturn_enum_NVML_ERROR_RESET_TYPE_NOT_SUPPORTED, nvmlReturn_enum_NVML_ERROR_UNKNOWN,
+            nvmlBrandType_enum_NVML_BRAND_NVIDIA, nvmlBrandType_enum_NVML_BRAND_GEFORCE,
+            nvmlClockType_enum_NVML_CLOCK_GRAPHICS, nvmlClockType_enum_NVML_CLOCK_SM,
+            nvmlClockType_enum_NVML_CLOCK_MEM, nvmlClockType_enum_NVML_CLOCK_VIDEO,
+            nvmlClockId_enum_NVML_CLOCK_ID_CURRENT, nvmlTemperatureSensors_enum_NVML_TEMPERATURE_GPU,
+            nvmlTemperatureThresholds_enum_NVML_TEMPERATURE_THRESHOLD_SHUTDOWN,
+            nvmlTemperatureThresholds_enum_NVML_TEMPERATURE_THRESHOLD_SLOWDOWN,
+            nvmlTemperatureThresholds_enum_NVML_TEMPERATURE_THRESHOLD_MEM_MAX,
+            nvmlTemperatureThresholds_enum_NVML_TEMPERATURE_THRESHOLD_GPU_MAX, nvmlPStates_enum_NVML_PSTATE_0,
+            nvmlPStates_enum_NVML_PSTATE_8, nvmlMemoryErrorType_enum_NVML_MEMORY_ERROR_TYPE_CORRECTED,
+            nvmlMemoryErrorType_enum_NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
+            nvmlMemoryLocation_enum_NVML_MEMORY_LOCATION_DRAM, nvmlMemoryLocation_enum_NVML_MEMORY_LOCATION_SRAM,
+            nvmlPcieUtilCounter_enum_NVML_PCIE_UTIL_COUNT, nvmlValueType_enum_NVML_VALUE_TYPE_UNSIGNED_INT,
+            nvmlValueType_enum_NVML_VALUE_TYPE_UNSIGNED_LONG_LONG, nvmlValueType_enum_NVML_VALUE_TYPE_SIGNED_INT,
+        }
+        id {
+            NVML_FI_DEV_ECC_CURRENT, NVML_FI_DEV_ECC_SBE_VOL_TOTAL, NVML_FI_DEV_ECC_DBE_AGG_TOTAL,
+            NVML_FI_DEV_RETIRED_SBE, NVML_FI_DEV_MEMORY_TEMP, NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION,
+            NVML_FI_DEV_PCIE_REPLAY_COUNTER, NVML_FI_DEV_REMAPPED_COR, NVML_FI_DEV_REMAPPED_FAILURE,
+            NVML_FI_DEV_GET_GPU_RECOVERY_ACTION,
         }
     };
-    macro_rules! of {
-        ($($header:ident = $value:expr;)*) => { all.extend([$((stringify!($header), i64::from($value))),*]) };
+    // What the bindings lack.
+    macro_rules! numbers {
+        ($($header:ident = $value:literal,)*) => { all.extend([$((stringify!($header), $value)),*]) };
     }
-    of! {
-        NVML_SUCCESS = sys::nvmlReturn_enum_NVML_SUCCESS;
-        NVML_ERROR_UNINITIALIZED = sys::nvmlReturn_enum_NVML_ERROR_UNINITIALIZED;
-        NVML_ERROR_INVALID_ARGUMENT = sys::nvmlReturn_enum_NVML_ERROR_INVALID_ARGUMENT;
-        NVML_ERROR_NOT_SUPPORTED = sys::nvmlReturn_enum_NVML_ERROR_NOT_SUPPORTED;
-        NVML_ERROR_NO_PERMISSION = sys::nvmlReturn_enum_NVML_ERROR_NO_PERMISSION;
-        NVML_ERROR_ALREADY_INITIALIZED = sys::nvmlReturn_enum_NVML_ERROR_ALREADY_INITIALIZED;
-        NVML_ERROR_NOT_FOUND = sys::nvmlReturn_enum_NVML_ERROR_NOT_FOUND;
-        NVML_ERROR_INSUFFICIENT_SIZE = sys::nvmlReturn_enum_NVML_ERROR_INSUFFICIENT_SIZE;
-        NVML_ERROR_INSUFFICIENT_POWER = sys::nvmlReturn_enum_NVML_ERROR_INSUFFICIENT_POWER;
-        NVML_ERROR_DRIVER_NOT_LOADED = sys::nvmlReturn_enum_NVML_ERROR_DRIVER_NOT_LOADED;
-        NVML_ERROR_TIMEOUT = sys::nvmlReturn_enum_NVML_ERROR_TIMEOUT;
-        NVML_ERROR_IRQ_ISSUE = sys::nvmlReturn_enum_NVML_ERROR_IRQ_ISSUE;
-        NVML_ERROR_LIBRARY_NOT_FOUND = sys::nvmlReturn_enum_NVML_ERROR_LIBRARY_NOT_FOUND;
-        NVML_ERROR_FUNCTION_NOT_FOUND = sys::nvmlReturn_enum_NVML_ERROR_FUNCTION_NOT_FOUND;
-        NVML_ERROR_CORRUPTED_INFOROM = sys::nvmlReturn_enum_NVML_ERROR_CORRUPTED_INFOROM;
-        NVML_ERROR_GPU_IS_LOST = sys::nvmlReturn_enum_NVML_ERROR_GPU_IS_LOST;
-        NVML_ERROR_RESET_REQUIRED = sys::nvmlReturn_enum_NVML_ERROR_RESET_REQUIRED;
-        NVML_ERROR_OPERATING_SYSTEM = sys::nvmlReturn_enum_NVML_ERROR_OPERATING_SYSTEM;
-        NVML_ERROR_LIB_RM_VERSION_MISMATCH = sys::nvmlReturn_enum_NVML_ERROR_LIB_RM_VERSION_MISMATCH;
-        NVML_ERROR_IN_USE = sys::nvmlReturn_enum_NVML_ERROR_IN_USE;
-        NVML_ERROR_MEMORY = sys::nvmlReturn_enum_NVML_ERROR_MEMORY;
-        NVML_ERROR_NO_DATA = sys::nvmlReturn_enum_NVML_ERROR_NO_DATA;
-        NVML_ERROR_VGPU_ECC_NOT_SUPPORTED = sys::nvmlReturn_enum_NVML_ERROR_VGPU_ECC_NOT_SUPPORTED;
-        NVML_ERROR_INSUFFICIENT_RESOURCES = sys::nvmlReturn_enum_NVML_ERROR_INSUFFICIENT_RESOURCES;
-        NVML_ERROR_FREQ_NOT_SUPPORTED = sys::nvmlReturn_enum_NVML_ERROR_FREQ_NOT_SUPPORTED;
-        NVML_ERROR_ARGUMENT_VERSION_MISMATCH = sys::nvmlReturn_enum_NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
-        NVML_ERROR_DEPRECATED = sys::nvmlReturn_enum_NVML_ERROR_DEPRECATED;
-        NVML_ERROR_NOT_READY = sys::nvmlReturn_enum_NVML_ERROR_NOT_READY;
-        NVML_ERROR_GPU_NOT_FOUND = sys::nvmlReturn_enum_NVML_ERROR_GPU_NOT_FOUND;
-        NVML_ERROR_INVALID_STATE = sys::nvmlReturn_enum_NVML_ERROR_INVALID_STATE;
-        NVML_ERROR_RESET_TYPE_NOT_SUPPORTED = sys::nvmlReturn_enum_NVML_ERROR_RESET_TYPE_NOT_SUPPORTED;
-        NVML_ERROR_UNKNOWN = sys::nvmlReturn_enum_NVML_ERROR_UNKNOWN;
-        NVML_BRAND_NVIDIA = sys::nvmlBrandType_enum_NVML_BRAND_NVIDIA;
-        NVML_BRAND_GEFORCE = sys::nvmlBrandType_enum_NVML_BRAND_GEFORCE;
-        NVML_CLOCK_GRAPHICS = sys::nvmlClockType_enum_NVML_CLOCK_GRAPHICS;
-        NVML_CLOCK_SM = sys::nvmlClockType_enum_NVML_CLOCK_SM;
-        NVML_CLOCK_MEM = sys::nvmlClockType_enum_NVML_CLOCK_MEM;
-        NVML_CLOCK_VIDEO = sys::nvmlClockType_enum_NVML_CLOCK_VIDEO;
-        NVML_CLOCK_ID_CURRENT = sys::nvmlClockId_enum_NVML_CLOCK_ID_CURRENT;
-        NVML_TEMPERATURE_GPU = sys::nvmlTemperatureSensors_enum_NVML_TEMPERATURE_GPU;
-        NVML_TEMPERATURE_THRESHOLD_SHUTDOWN = sys::nvmlTemperatureThresholds_enum_NVML_TEMPERATURE_THRESHOLD_SHUTDOWN;
-        NVML_TEMPERATURE_THRESHOLD_SLOWDOWN = sys::nvmlTemperatureThresholds_enum_NVML_TEMPERATURE_THRESHOLD_SLOWDOWN;
-        NVML_TEMPERATURE_THRESHOLD_MEM_MAX = sys::nvmlTemperatureThresholds_enum_NVML_TEMPERATURE_THRESHOLD_MEM_MAX;
-        NVML_TEMPERATURE_THRESHOLD_GPU_MAX = sys::nvmlTemperatureThresholds_enum_NVML_TEMPERATURE_THRESHOLD_GPU_MAX;
-        NVML_PSTATE_0 = sys::nvmlPStates_enum_NVML_PSTATE_0;
-        NVML_PSTATE_8 = sys::nvmlPStates_enum_NVML_PSTATE_8;
-        NVML_MEMORY_ERROR_TYPE_CORRECTED = sys::nvmlMemoryErrorType_enum_NVML_MEMORY_ERROR_TYPE_CORRECTED;
-        NVML_MEMORY_ERROR_TYPE_UNCORRECTED = sys::nvmlMemoryErrorType_enum_NVML_MEMORY_ERROR_TYPE_UNCORRECTED;
-        NVML_MEMORY_LOCATION_DRAM = sys::nvmlMemoryLocation_enum_NVML_MEMORY_LOCATION_DRAM;
-        NVML_MEMORY_LOCATION_SRAM = sys::nvmlMemoryLocation_enum_NVML_MEMORY_LOCATION_SRAM;
-        NVML_PCIE_UTIL_COUNT = sys::nvmlPcieUtilCounter_enum_NVML_PCIE_UTIL_COUNT;
-        NVML_VALUE_TYPE_UNSIGNED_INT = sys::nvmlValueType_enum_NVML_VALUE_TYPE_UNSIGNED_INT;
-        NVML_VALUE_TYPE_UNSIGNED_LONG_LONG = sys::nvmlValueType_enum_NVML_VALUE_TYPE_UNSIGNED_LONG_LONG;
-        NVML_VALUE_TYPE_SIGNED_INT = sys::nvmlValueType_enum_NVML_VALUE_TYPE_SIGNED_INT;
-        NVML_FI_DEV_ECC_CURRENT = id::NVML_FI_DEV_ECC_CURRENT;
-        NVML_FI_DEV_ECC_SBE_VOL_TOTAL = id::NVML_FI_DEV_ECC_SBE_VOL_TOTAL;
-        NVML_FI_DEV_ECC_DBE_AGG_TOTAL = id::NVML_FI_DEV_ECC_DBE_AGG_TOTAL;
-        NVML_FI_DEV_RETIRED_SBE = id::NVML_FI_DEV_RETIRED_SBE;
-        NVML_FI_DEV_MEMORY_TEMP = id::NVML_FI_DEV_MEMORY_TEMP;
-        NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION = id::NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION;
-        NVML_FI_DEV_PCIE_REPLAY_COUNTER = id::NVML_FI_DEV_PCIE_REPLAY_COUNTER;
-        NVML_FI_DEV_REMAPPED_COR = id::NVML_FI_DEV_REMAPPED_COR;
-        NVML_FI_DEV_REMAPPED_FAILURE = id::NVML_FI_DEV_REMAPPED_FAILURE;
-        NVML_FI_DEV_GET_GPU_RECOVERY_ACTION = id::NVML_FI_DEV_GET_GPU_RECOVERY_ACTION;
-        NVML_GPU_RECOVERY_ACTION_NONE = 0;
-        NVML_GPU_RECOVERY_ACTION_GPU_RESET = 1;
-        NVML_GPU_RECOVERY_ACTION_NODE_REBOOT = 2;
-        NVML_GPU_RECOVERY_ACTION_DRAIN_P2P = 3;
-        NVML_GPU_RECOVERY_ACTION_DRAIN_AND_RESET = 4;
-        NVML_DEVICE_ADDRESSING_MODE_NONE = 0;
-        NVML_DEVICE_ADDRESSING_MODE_HMM = 1;
-        NVML_DEVICE_ADDRESSING_MODE_ATS = 2;
-        NVML_FI_DEV_POWER_AVERAGE = 185;
-        NVML_GPM_METRICS_GET_VERSION = sys::NVML_GPM_METRICS_GET_VERSION;
-        NVML_GPM_SUPPORT_VERSION = sys::NVML_GPM_SUPPORT_VERSION;
-        NVML_GPM_METRIC_GRAPHICS_UTIL = 1;
-        NVML_GPM_METRIC_SM_UTIL = 2;
-        NVML_GPM_METRIC_SM_OCCUPANCY = 3;
-        NVML_GPM_METRIC_INTEGER_UTIL = 4;
-        NVML_GPM_METRIC_ANY_TENSOR_UTIL = 5;
-        NVML_GPM_METRIC_HMMA_TENSOR_UTIL = 7;
-        NVML_GPM_METRIC_DRAM_BW_UTIL = 10;
-        NVML_GPM_METRIC_FP64_UTIL = 11;
-        NVML_GPM_METRIC_FP32_UTIL = 12;
-        NVML_GPM_METRIC_FP16_UTIL = 13;
-        NVML_GPM_METRIC_PCIE_TX_PER_SEC = 20;
-        NVML_GPM_METRIC_PCIE_RX_PER_SEC = 21;
-        NVML_GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC = 60;
-        NVML_GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC = 61;
-        NVML_GPM_METRIC_C2C_TOTAL_TX_PER_SEC = 100;
-        NVML_GPM_METRIC_C2C_TOTAL_RX_PER_SEC = 101;
-        NVML_GPM_METRIC_C2C_DATA_TX_PER_SEC = 102;
-        NVML_GPM_METRIC_C2C_DATA_RX_PER_SEC = 103;
-        NVML_FI_DEV_POWER_INSTANT = 186;
-        NVML_FI_DEV_POWER_CURRENT_LIMIT = 190;
-        NVML_FI_DEV_TEMPERATURE_SHUTDOWN_TLIMIT = 193;
-        NVML_FI_DEV_TEMPERATURE_SLOWDOWN_TLIMIT = 194;
-        NVML_FI_DEV_TEMPERATURE_MEM_MAX_TLIMIT = 195;
-        NVML_FI_DEV_TEMPERATURE_GPU_MAX_TLIMIT = 196;
-        NVML_GPU_INSTANCE_PROFILE_1_SLICE = 0;
-        NVML_GPU_INSTANCE_PROFILE_2_SLICE = 1;
-        NVML_GPU_INSTANCE_PROFILE_3_SLICE = 2;
-        NVML_GPU_INSTANCE_PROFILE_4_SLICE = 3;
-        NVML_GPU_INSTANCE_PROFILE_7_SLICE = 4;
-        NVML_GPU_INSTANCE_PROFILE_1_SLICE_REV2 = 9;
+    numbers! {
+        NVML_GPU_RECOVERY_ACTION_NONE = 0, NVML_GPU_RECOVERY_ACTION_GPU_RESET = 1,
+        NVML_GPU_RECOVERY_ACTION_NODE_REBOOT = 2, NVML_GPU_RECOVERY_ACTION_DRAIN_P2P = 3,
+        NVML_GPU_RECOVERY_ACTION_DRAIN_AND_RESET = 4, NVML_DEVICE_ADDRESSING_MODE_NONE = 0,
+        NVML_DEVICE_ADDRESSING_MODE_HMM = 1, NVML_DEVICE_ADDRESSING_MODE_ATS = 2, NVML_FI_DEV_POWER_AVERAGE = 185,
+        NVML_GPM_METRIC_GRAPHICS_UTIL = 1, NVML_GPM_METRIC_SM_UTIL = 2, NVML_GPM_METRIC_SM_OCCUPANCY = 3,
+        NVML_GPM_METRIC_INTEGER_UTIL = 4, NVML_GPM_METRIC_ANY_TENSOR_UTIL = 5, NVML_GPM_METRIC_HMMA_TENSOR_UTIL = 7,
+        NVML_GPM_METRIC_DRAM_BW_UTIL = 10, NVML_GPM_METRIC_FP64_UTIL = 11, NVML_GPM_METRIC_FP32_UTIL = 12,
+        NVML_GPM_METRIC_FP16_UTIL = 13, NVML_GPM_METRIC_PCIE_TX_PER_SEC = 20, NVML_GPM_METRIC_PCIE_RX_PER_SEC = 21,
+        NVML_GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC = 60, NVML_GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC = 61,
+        NVML_GPM_METRIC_C2C_TOTAL_TX_PER_SEC = 100, NVML_GPM_METRIC_C2C_TOTAL_RX_PER_SEC = 101,
+        NVML_GPM_METRIC_C2C_DATA_TX_PER_SEC = 102, NVML_GPM_METRIC_C2C_DATA_RX_PER_SEC = 103,
+        NVML_FI_DEV_POWER_INSTANT = 186, NVML_FI_DEV_POWER_CURRENT_LIMIT = 190,
+        NVML_FI_DEV_TEMPERATURE_SHUTDOWN_TLIMIT = 193, NVML_FI_DEV_TEMPERATURE_SLOWDOWN_TLIMIT = 194,
+        NVML_FI_DEV_TEMPERATURE_MEM_MAX_TLIMIT = 195, NVML_FI_DEV_TEMPERATURE_GPU_MAX_TLIMIT = 196,
+        NVML_GPU_INSTANCE_PROFILE_1_SLICE = 0, NVML_GPU_INSTANCE_PROFILE_2_SLICE = 1,
+        NVML_GPU_INSTANCE_PROFILE_3_SLICE = 2, NVML_GPU_INSTANCE_PROFILE_4_SLICE = 3,
+        NVML_GPU_INSTANCE_PROFILE_7_SLICE = 4, NVML_GPU_INSTANCE_PROFILE_1_SLICE_REV2 = 9,
     }
     all
 }

@@ -68,8 +68,12 @@ impl Library {
             // SAFETY: a buffer of our own.
             unsafe { to.cast::<u32>().write(value) };
         };
-        let version = |size: u32, version: u32| put(at[0], size | version << 24);
         let d = self.device;
+        // A struct that begins with its size and its version.
+        let versioned = |size: u32, version: u32| {
+            put(at[0], size | version << 24);
+            [d, at[0], none, none, none]
+        };
         let with = match name {
             "nvmlInit" | "nvmlInit_v2" | "nvmlInitWithFlags" | "nvmlShutdown" => [none; 5],
             "nvmlSystemGetDriverVersion" | "nvmlSystemGetNVMLVersion" => [at[0], int(96), none, none, none],
@@ -90,22 +94,10 @@ impl Library {
             | "nvmlDeviceGetSerial"
             | "nvmlDeviceGetBoardPartNumber"
             | "nvmlDeviceGetVbiosVersion" => [d, at[0], int(96), none, none],
-            "nvmlDeviceGetPciInfoExt" => {
-                version(64, 1);
-                [d, at[0], none, none, none]
-            }
-            "nvmlDeviceGetMemoryInfo_v2" => {
-                version(40, 2);
-                [d, at[0], none, none, none]
-            }
-            "nvmlDeviceGetAddressingMode" => {
-                version(8, 1);
-                [d, at[0], none, none, none]
-            }
-            "nvmlDeviceGetTemperatureV" => {
-                version(12, 1);
-                [d, at[0], none, none, none]
-            }
+            "nvmlDeviceGetPciInfoExt" => versioned(64, 1),
+            "nvmlDeviceGetMemoryInfo_v2" => versioned(40, 2),
+            "nvmlDeviceGetAddressingMode" => versioned(8, 1),
+            "nvmlDeviceGetTemperatureV" => versioned(12, 1),
             "nvmlDeviceGetGpuInstanceProfileInfoV" => {
                 put(at[1], 152 | 2 << 24);
                 [d, none, at[1], none, none]

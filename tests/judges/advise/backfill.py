@@ -6,10 +6,10 @@ memory. Each block has a file of its own, because promtool reads the whole file 
 
 import concurrent.futures
 import os
-import subprocess
 from typing import NamedTuple
 
 from harness.exporter import series_name
+from harness.promtool import blocks_from
 
 # Seconds between two scrapes. With the exporter's peak window of 60 s, no peak is lost.
 STEP = 60
@@ -54,10 +54,7 @@ def piece(every, folder, low, high):
         size = file.tell()
         file.write("# EOF\n")
     if size:
-        command = ["promtool", "tsdb", "create-blocks-from", "openmetrics", "--quiet", f"--max-block-duration={BLOCK}s", path, folder / "data"]
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode:
-            raise SystemExit(f"promtool: {done.stdout[-1000:]}{done.stderr[-1000:]}")
+        blocks_from("openmetrics", "--quiet", f"--max-block-duration={BLOCK}s", path, folder / "data")
     path.unlink()
     return size
 

@@ -5,7 +5,6 @@ The copies in docs/collectors.md are checked with the other generated files (dep
 """
 
 import re
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -14,15 +13,12 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from harness import ROOT, finish
+from harness import ROOT, finish, names
+from harness.promtool import problems
 
 FOLDER = ROOT / "deploy/collectors"
 PAGE = (ROOT / "docs/collectors.md").read_text()
 LIMITS = {"scrape_interval": "15s", "scrape_timeout": "5s", "sample_limit": 50000, "honor_labels": False}
-
-
-def families():
-    return set(re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/metrics.md").read_text(), re.MULTILINE))
 
 
 def job_problems(name, job):
@@ -33,9 +29,7 @@ def job_problems(name, job):
 
 def prometheus():
     name = "prometheus-file-sd.yml"
-    done = subprocess.run(["promtool", "check", "config", FOLDER / name], capture_output=True, text=True, timeout=60)
-    if done.returncode != 0:
-        yield f"{name}: {done.stdout}{done.stderr}"
+    yield from problems("check", "config", FOLDER / name)
     [job] = yaml.safe_load((FOLDER / name).read_text())["scrape_configs"]
     yield from job_problems(name, job)
     if job["file_sd_configs"] != [{"files": ["vram-exporter-targets.yml"]}]:
@@ -83,7 +77,7 @@ def alloy():
 def datadog():
     name = "datadog-openmetrics.yaml"
     [instance] = yaml.safe_load((FOLDER / name).read_text())["instances"]
-    known = {family.removesuffix("_total") for family in families()}
+    known = {family.removesuffix("_total") for family in names.documented()[0]}
     for pattern in instance["metrics"]:
         if not any(re.search(pattern, family) for family in known):
             yield f"{name}: {pattern} selects no family"
@@ -109,7 +103,7 @@ def zabbix():
             yield f"{name}: {entry['key']} depends on an item that does not exist"
         for step in entry.get("preprocessing", []):
             family = step["parameters"][0].partition("{")[0]
-            if family not in families():
+            if family not in names.documented()[0]:
                 yield f"{name}: {family} is not a family"
 
 

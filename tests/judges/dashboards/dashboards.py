@@ -2,11 +2,9 @@
 
 import json
 import re
-from pathlib import Path
 
-import yaml
+from harness import ROOT, names
 
-ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / "grafana/dashboards"
 # Variables that Grafana itself replaces.
 BUILT_IN = re.compile(r"__(all|rate_interval|interval|interval_ms|range|range_s|data|field|url_time_range)")
@@ -16,15 +14,9 @@ def read():
     return {path.name: json.loads(path.read_text()) for path in sorted(FOLDER.glob("*.json"))}
 
 
-def rule_groups():
-    """The groups of the shipped rules."""
-    for path in sorted((ROOT / "deploy/prometheus/rules").glob("*.yml")):
-        yield from yaml.safe_load(path.read_text())["groups"]
-
-
 def alert_rules():
     """The shipped alerts, as in their rule files."""
-    return (rule for group in rule_groups() for rule in group["rules"] if "alert" in rule)
+    return (rule for group in names.rule_groups() for rule in group["rules"] if "alert" in rule)
 
 
 def panels(dashboard):
@@ -174,22 +166,14 @@ PROMETHEUS = {"ALERTS", "ALERTS_FOR_STATE", "scrape_duration_seconds", "scrape_s
 
 def known_families():
     """Families in docs/metrics.md and the golden scrapes, the series of histograms, and recorded series."""
-    found = set(re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/metrics.md").read_text(), re.MULTILINE))
+    found = names.documented()[0]
     for path in (ROOT / "tests/golden").glob("*.prom"):
         found |= set(re.findall(r"^# TYPE (\w+) ", path.read_text(), re.MULTILINE))
-    rules = (ROOT / "deploy/prometheus/rules/recording.yml").read_text()
-    recorded = set(re.findall(r"^ +- record: (\S+)$", rules, re.MULTILINE))
+    recorded = {rule["record"] for group in names.rule_groups() for rule in group["rules"] if "record" in rule}
     return found | {name + suffix for name in found for suffix in ("_bucket", "_count", "_sum")} | recorded | PROMETHEUS
 
 
-WORDS = {"and", "or", "unless", "bool", "offset", "by", "without", "on", "ignoring", "group_left", "group_right"}
-
-
 def families(expression):
-    """Names of the families in a PromQL expression."""
-    found = {name for names in re.findall(r'__name__=~"([^"]*)"', expression) for name in names.split("|")}
-    rest = re.sub(r'"(?:[^"\\]|\\.)*"', '""', expression)
-    rest = re.sub(r"\{[^}]*\}|\[[^]]*\]", " ", rest)
-    rest = re.sub(r"\b(by|without|on|ignoring|group_left|group_right)\s*\([^)]*\)", " ", rest)
-    names = re.findall(r"(?<![\w$@:])([a-zA-Z_][\w:]*)\b(?!\s*\()", rest)
-    return found | {name for name in names if name not in WORDS}
+    """Names of the families in a PromQL expression with variables of Grafana."""
+    listed = {name for names in re.findall(r'__name__=~"([^"]*)"', expression) for name in names.split("|")}
+    return listed | names.used(re.sub(r"\$\w+", "1", expression)).metrics

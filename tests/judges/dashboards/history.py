@@ -4,7 +4,6 @@ Invariant: the week's data is defined only here, and the shipped rules record th
 """
 
 import contextlib
-import subprocess
 import tempfile
 import time
 from pathlib import Path
@@ -14,6 +13,7 @@ import yaml
 import dashboards
 from harness.exporter import series_name
 from harness.prometheus import Prometheus
+from harness.promtool import blocks_from
 
 GIB = 1 << 30
 MINUTE, HOUR, DAY = 60, 3600, 86400
@@ -174,14 +174,6 @@ def write(path, families, end, longest, shortest, step):
         file.write("# EOF\n")
 
 
-def promtool(*arguments):
-    done = subprocess.run(
-        ["promtool", "tsdb", "create-blocks-from", *map(str, arguments)], capture_output=True, text=True
-    )
-    if done.returncode:
-        raise SystemExit(f"promtool: {done.stdout[-1000:]}{done.stderr[-1000:]}")
-
-
 def backfill(folder, every, end, span, step=SCRAPE, piece=PIECE):
     """Stores the samples of the last `span` seconds. promtool reads the whole file for each block of two hours, so small files are faster."""
     families = {}
@@ -189,7 +181,7 @@ def backfill(folder, every, end, span, step=SCRAPE, piece=PIECE):
         families.setdefault(family, []).append(series)
     for longest in range(span, 0, -piece):
         write(folder / "piece", families, end, longest, max(0, longest - piece), step)
-        promtool("openmetrics", "--quiet", folder / "piece", folder / "data")
+        blocks_from("openmetrics", "--quiet", folder / "piece", folder / "data")
 
 
 def record(folder, port, end, span=WEEK, names=("vram-exporter.sizing", "vram-exporter.idle")):
@@ -201,9 +193,7 @@ def record(folder, port, end, span=WEEK, names=("vram-exporter.sizing", "vram-ex
     # promtool evaluates block by block, and stops at the first block in which no evaluation is due. The time range therefore begins at
     # the start of a block.
     start = (end - span) // BLOCK * BLOCK
-    promtool(
-        "rules", url, f"--start={start}", f"--end={end}", f"--output-dir={folder / 'data'}", folder / "rules.yml"
-    )
+    blocks_from("rules", url, f"--start={start}", f"--end={end}", f"--output-dir={folder / 'data'}", folder / "rules.yml")
 
 
 def serving(folder):

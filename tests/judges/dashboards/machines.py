@@ -10,8 +10,7 @@ from pathlib import Path
 
 import yaml
 
-import dashboards
-from harness import free_port, until
+from harness import free_port, names, until
 from harness.exporter import Exporter
 from harness.prometheus import Prometheus
 
@@ -49,7 +48,7 @@ def configuration(ports):
 def eager_rules():
     """The shipped rules, evaluated every two seconds, and with alerts that fire at once."""
     groups = []
-    for group in dashboards.rule_groups():
+    for group in names.rule_groups():
         for rule in group["rules"]:
             rule.pop("for", None)
         groups.append({**group, "interval": "2s"})

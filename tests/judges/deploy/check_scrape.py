@@ -3,9 +3,7 @@ exporter's labels. The labels `namespace`, `pod` and `container` of its series t
 
 import json
 import re
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import yaml
@@ -13,7 +11,8 @@ import yaml
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import scenarios
-from harness import finish
+from harness import finish, names
+from harness.promtool import problems, promtool, written
 
 FOLDER = scenarios.ROOT / "deploy/prometheus"
 # One pod of the DaemonSet, as Prometheus discovers it.
@@ -47,22 +46,13 @@ OPERATOR_SERVICE = [
 MONITORS = {"PodMonitor": ("podMetricsEndpoints", OPERATOR), "ServiceMonitor": ("endpoints", OPERATOR_SERVICE)}
 
 
-def promtool(*arguments):
-    done = subprocess.run(["promtool", *map(str, arguments)], capture_output=True, text=True, timeout=60)
-    if done.returncode != 0:
-        raise SystemExit(f"promtool {' '.join(map(str, arguments))}: {done.stdout}{done.stderr}")
-    return done.stdout
-
-
 def target_labels(job, relabelings):
     """The labels that Prometheus gives to the target, determined by promtool."""
     static = [{"targets": ["10.1.2.3:9836"], "labels": DISCOVERED}]
     text = {"scrape_configs": [{"job_name": job, "static_configs": static, "relabel_configs": relabelings}]}
-    with tempfile.NamedTemporaryFile("w", suffix=".yml") as file:
-        yaml.safe_dump(text, file)
-        file.flush()
+    with written(text) as file:
         # promtool waits this long for discovery, which a static target does not need.
-        found = json.loads(promtool("check", "service-discovery", file.name, job, "--timeout=1s"))
+        found = json.loads(promtool("check", "service-discovery", file, job, "--timeout=1s")[1])
     if len(found) != 1 or not found[0].get("labels"):
         raise SystemExit(f"{job}: the pod is not a target: {found}")
     return {name: value for name, value in found[0]["labels"].items() if not name.startswith("__")}
@@ -72,14 +62,6 @@ def snake(relabeling):
     return {
         re.sub("[A-Z]", lambda letter: "_" + letter.group().lower(), key): value for key, value in relabeling.items()
     }
-
-
-def exporter_labels():
-    """Every label of a family in docs/metrics.md, and those of a workload."""
-    text = (scenarios.ROOT / "docs/metrics.md").read_text()
-    rows = [line.split("|") for line in text.splitlines() if line.startswith("| `")]
-    found = {label for row in rows for cell in row[2:-1] for label in re.findall(r"`([a-z_]+)`", cell)}
-    return found | {"gpu", "uuid", "process", "namespace", "pod", "container", "workload", "kind"}
 
 
 def jobs():
@@ -135,10 +117,8 @@ def static_problems():
         for job in config["scrape_configs"]:
             if job.pop("kubernetes_sd_configs", None):
                 job["static_configs"] = [{"targets": ["10.1.2.3:9836"]}]
-        with tempfile.NamedTemporaryFile("w", suffix=".yml") as checked:
-            yaml.safe_dump(config, checked)
-            checked.flush()
-            promtool("check", "config", checked.name)
+        with written(config) as checked:
+            yield from problems("check", "config", checked)
     plain, demo, cluster = (
         yaml.safe_load((FOLDER / name).read_text())["scrape_configs"][0]
         for name in ("scrape.yml", "compose.yml", "kubernetes.yml")
@@ -151,7 +131,7 @@ def static_problems():
 
 
 def main():
-    own = exporter_labels()
+    own = names.documented()[1] | {"gpu", "uuid", "process", "namespace", "pod", "container", "workload", "kind"}
     found = [*static_problems(), *dcgm_problems()]
     shapes = set()
     for name, labels, honor, wanted in jobs():

@@ -27,7 +27,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import harness
 import hostile
-from harness import vitals
 from harness.exporter import Machine
 
 CLIENTS = 120
@@ -168,8 +167,8 @@ def run_phase(name, process, ports, addresses, incident, seconds, options):
         thread.start()
     end = time.monotonic() + seconds
     while time.monotonic() < end and process.poll() is None:
-        if (sample := vitals.read(process.pid)) is not None:
-            resident.append(sample["rss"] / 1024)
+        with contextlib.suppress(OSError, StopIteration):  # The exporter has ended.
+            resident.append(harness.resident_kib(process.pid) / 1024)
         time.sleep(0.5)
     over.set()
     for thread in threads:
@@ -201,7 +200,7 @@ def machine(gpus, processes, options, out):
         stack.callback(cgroup.remove)
         process = stack.enter_context(exporter).process
         time.sleep(AGE[options.quick])
-        quiet = vitals.read(process.pid)["rss"] / 1024
+        quiet = harness.resident_kib(process.pid) / 1024
         listed = json.loads(exporter.get("/api/v1/incidents", timeout=options.limit))["incidents"]
         if not listed:
             yield f"{gpus} x {processes}: no incident was recorded, so their paths are not covered"

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import tomllib
 from pathlib import Path
 
 import yaml
@@ -14,8 +15,8 @@ import yaml
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import histories
-import names
-from harness import finish
+from harness import finish, names
+from harness.promtool import problems, unit_test, written
 
 sys.path.insert(0, str(names.ROOT / "deploy"))
 import generate
@@ -201,11 +202,6 @@ def name_problems():
         yield f"runbook: {name} is not a family"
 
 
-def promtool(*arguments):
-    done = subprocess.run(["promtool", *map(str, arguments)], capture_output=True, text=True, timeout=300)
-    return [] if done.returncode == 0 else [f"promtool {' '.join(map(str, arguments))}: {done.stdout}{done.stderr}"]
-
-
 def links(groups):
     """The link of each alert; None without one."""
     return {r["alert"]: r["annotations"].get("runbook_url") for g in groups for r in g["rules"] if "alert" in r}
@@ -242,33 +238,14 @@ def dashboard_links(groups):
 
 
 GRAFANA = "https://grafana.example.com"
-# Labels of an alert, and the dashboard and the variables to which it leads. Colons, slashes and pluses are escaped.
-LINKS = [
-    ({"instance": "a b", "gpu": "0", "uuid": "GPU-1", "job": "x"}, "gpu", "&var-job=x&var-instance=a+b&var-gpu=GPU-1"),
-    (
-        {"instance": "n:9836", "gpu": "0", "uuid": "GPU-1", "mig_uuid": "MIG-7", "cluster": "west"},
-        "gpu",
-        "&var-cluster=west&var-instance=n%3A9836&var-gpu=GPU-1&var-mig=MIG-7",
-    ),
-    (
-        {"instance": "n", "gpu": "0", "uuid": "GPU-1", "workload": "ml/c++&co/main", "namespace": "ml", "pod": "c++&co"},
-        "workloads",
-        "&var-instance=n&var-gpu=GPU-1&var-namespace=ml&var-workload=ml%2Fc%2B%2B%26co%2Fmain",
-    ),
-    ({"instance": "n", "namespace": "ml", "pod": "idle-0"}, "workloads", "&var-instance=n&var-namespace=ml"),
-    ({"instance": "n", "gpu": "0", "uuid": "GPU-1", "lane": "process"}, "exporter", "&var-instance=n&var-gpu=GPU-1"),
-    ({"instance": "n"}, "exporter", "&var-instance=n"),
-    ({}, "exporter", ""),
-]
+LINKS = tomllib.loads((TESTS / "links.toml").read_text())["links"]
 
 
 def alert_problems(rules, series, expected):
     """What promtool says about the texts of these alerts."""
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "rules.yml").write_text(yaml.safe_dump({"groups": [{"name": "links", "rules": rules}]}))
-        test = {"interval": "1m", "input_series": series, "alert_rule_test": expected}
-        Path(folder, "test.yml").write_text(yaml.safe_dump({"rule_files": ["rules.yml"], "tests": [test]}))
-        yield from promtool("test", "rules", Path(folder, "test.yml"))
+    test = {"interval": "1m", "input_series": series, "alert_rule_test": expected}
+    status, text = unit_test(test, groups=[{"name": "links", "rules": rules}])
+    return [text] if status else []
 
 
 # An alert's `instance`, and where the exporter's pages are.
@@ -310,14 +287,15 @@ def dashboard_link_problems():
     template = yaml.safe_load(generate.dashboard_url(GRAFANA + "/"))
     minute, hour = 60_000, 3_600_000
     rules, series, expected = [], [], []
-    for number, (labels, page, variables) in enumerate(LINKS):
+    for number, link in enumerate(LINKS):
+        labels = link["labels"]
         name = f"case_{number}"
         rules.append({"alert": name, "expr": f"{name} == 1", "annotations": {"dashboard_url": template}})
         listed = ",".join(f'{key}="{value}"' for key, value in labels.items())
         series.append({"series": f"{name}{{{listed}}}", "values": "1x200"})
         at = 90 * minute
-        link = f"{GRAFANA}/d/vram-exporter-{page}?from={at - hour}&to={at}{variables}"
-        alert = [{"exp_labels": labels, "exp_annotations": {"dashboard_url": link}}]
+        url = f"{GRAFANA}/d/vram-exporter-{link['dashboard']}?from={at - hour}&to={at}{link['variables']}"
+        alert = [{"exp_labels": labels, "exp_annotations": {"dashboard_url": url}}]
         expected.append({"eval_time": "90m", "alertname": name, "exp_alerts": alert})
     yield from alert_problems(rules, series, expected)
 
@@ -344,7 +322,7 @@ def runbook_problems():
                     entry.get("annotations", {}).pop(link, None)
             if found != shipped:
                 yield f"generate.py --runbook changes more than the links of {what}"
-        yield from promtool("check", "rules", "--lint=all", "--lint-fatal", *files)
+        yield from problems("check", "rules", "--lint=all", "--lint-fatal", *files)
     tracked = subprocess.run(["git", "-C", ROOT, "grep", "-l", "example[.]com/vram-exporter/docs"], capture_output=True, text=True)
     if tracked.stdout:
         yield f"files with the placeholder of an address: {tracked.stdout.split()}"
@@ -377,10 +355,8 @@ def rendered_problems():
             if dashboard_links(item["spec"]["groups"]) != {wanted_link}:
                 yield f"{scenario.name}: dashboards {dashboard_links(item['spec']['groups'])}"
             linked += scenario.runbook is not None and scenario.grafana is not None
-            with tempfile.NamedTemporaryFile("w", suffix=".yml") as file:
-                yaml.safe_dump(item["spec"], file)
-                file.flush()
-                yield from promtool("check", "rules", "--lint=all", "--lint-fatal", file.name)
+            with written(item["spec"]) as file:
+                yield from problems("check", "rules", "--lint=all", "--lint-fatal", file)
     if objects < 2:
         yield f"only {objects} scenarios have a PrometheusRule"
     if not 0 < linked < objects:
@@ -389,7 +365,7 @@ def rendered_problems():
 
 def main():
     found = [f"{path.relative_to(ROOT)} is stale: run deploy/generate.py" for path in generate.differing()]
-    found += promtool("check", "rules", "--lint=all", "--lint-fatal", *generate.rule_files())
+    found += problems("check", "rules", "--lint=all", "--lint-fatal", *generate.rule_files())
     for check in (
         text_problems,
         facts_problems,
@@ -406,7 +382,7 @@ def main():
         rendered_problems,
     ):
         found += check()
-    found += promtool("test", "rules", *sorted(TESTS.glob("*_test.yml")))
+    found += problems("test", "rules", *sorted(TESTS.glob("*_test.yml")))
     print(f"{len(alerts())} alerts, {len(rules()) - len(alerts())} recording rules")
     return finish(found)
 

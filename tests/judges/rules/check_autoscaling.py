@@ -1,9 +1,7 @@
 """Checks the autoscaling examples against Kubernetes' schema, and makes promtool compute the replicas that they would request."""
 
 import re
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import kubernetes_validate
@@ -12,8 +10,8 @@ from kubernetes_validate.utils import all_versions
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import names
-from harness import finish
+from harness import finish, names
+from harness.promtool import unit_test
 
 sys.path.insert(0, str(names.ROOT / "deploy"))
 import generate
@@ -62,12 +60,9 @@ def query_problems(query, samples):
         {"expr": query, "eval_time": "40m", "exp_samples": []},
     ]
     test = {"interval": "1m", "input_series": series, "promql_expr_test": looks}
-    with tempfile.NamedTemporaryFile("w", suffix=".yml") as file:
-        yaml.safe_dump({"evaluation_interval": "1m", "tests": [test]}, file)
-        file.flush()
-        done = subprocess.run(["promtool", "test", "rules", file.name], capture_output=True, text=True, timeout=60)
-    if done.returncode != 0:
-        yield done.stdout + done.stderr
+    status, text = unit_test(test, evaluation_interval="1m")
+    if status:
+        yield text
 
 
 def object_problems():

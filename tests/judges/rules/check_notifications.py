@@ -13,44 +13,29 @@ import shutil
 import sys
 import tempfile
 import time
+import tomllib
 from pathlib import Path
 
 import yaml
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from harness import ROOT, Server, free_port, skipped, until
+from harness import ROOT, Server, finish, free_port, names, skipped, until
 from harness.serving import Handler, Serving
 
 CONFIGURATION = ROOT / "deploy/alertmanager/alertmanager.yml"
-RULES = ROOT / "deploy/prometheus/rules"
 
 
-def on(gpu, *names, **labels):
-    """Alerts of these names about one GPU; `name@kind` is an incident of this kind."""
-    for name in names:
-        alertname, _, kind = name.partition("@")
-        yield {"alertname": alertname, "cluster": "a", "instance": "node-1", **({"gpu": gpu} if gpu else {}), **({"kind": kind} if kind else {}), **labels}
+CASES = tomllib.loads(Path(__file__).with_name("notifications.toml").read_text())["case"]
 
 
-# Name, alerts, and of each notification the alerts that it contains, with their kinds.
-CASES = [
-    ("a process that reported its failure dies", [*on("0", "GpuOutOfMemory", "AllocatorRetries", pid="7"),
-        *on("0", "GpuMemoryIncident@near_limit", "GpuMemoryIncident@ended_at_peak", "GpuMemoryPeakNearLimit")], [["GpuOutOfMemory"]]),
-    ("a process dies at the limit", [*on("0", "GpuMemoryIncident@near_limit", "GpuMemoryIncident@ended_at_peak", "GpuMemoryPeakNearLimit")],
-        [["GpuMemoryIncident@ended_at_peak"]]),
-    ("another process and another MIG device", [*on("0", "GpuOutOfMemory", mig_uuid="MIG-a", pid="7"), *on("0", "AllocatorRetries", mig_uuid="MIG-a", pid="8"),
-        *on("0", "GpuMemoryIncident@near_limit", "GpuMemoryPeakNearLimit", mig_uuid="MIG-b")],
-        [["AllocatorRetries", "GpuOutOfMemory"], ["GpuMemoryIncident@near_limit", "GpuMemoryPeakNearLimit"]]),
-    ("a failure beside a memory error", [*on("0", "GpuOutOfMemory", "GpuMemoryIncident@memory_xid")], [["GpuMemoryIncident@memory_xid", "GpuOutOfMemory"]]),
-    ("a leak", [*on("0", "GpuMemoryExhaustionPredicted", "GpuMemoryHigh", "GpuProcessMemoryLeak", "GpuMemoryPeakNearLimit")], [["GpuMemoryExhaustionPredicted"]]),
-    ("a full GPU", [*on("0", "GpuMemoryCritical", "GpuMemoryHigh", "GpuMemoryPeakNearLimit")], [["GpuMemoryCritical"]]),
-    ("a GPU falls off the bus", [*on("0", "GpuLost", "GpuXidError", "GpuMemoryIncident@gpu_lost", "GpuMemoryReserved", "GpuMemoryHigh")], [["GpuLost"]]),
-    ("the driver fails", [*on(None, "VramExporterNvmlDown"), *on("0", "GpuLost", "GpuMemoryHigh"), *on("1", "GpuXidError")], [["VramExporterNvmlDown"]]),
-    ("two GPUs are full for two reasons", [*on("0", "GpuMemoryCritical", "GpuMemoryHigh"), *on("1", "GpuMemoryHigh")], [["GpuMemoryCritical"], ["GpuMemoryHigh"]]),
-    ("two MIG devices of one GPU", [*on("0", "GpuMemoryCritical", mig_uuid="MIG-a"), *on("0", "GpuMemoryHigh", mig_uuid="MIG-b")], [["GpuMemoryCritical"], ["GpuMemoryHigh"]]),
-    ("two different things about one GPU", [*on("0", "GpuThermalThrottle", "GpuMemoryHigh")], [["GpuMemoryHigh", "GpuThermalThrottle"]]),
-]  # fmt: skip
+def alerts_of(case):
+    """The labels of each alert."""
+    for group in case["alerts"]:
+        labels = {"cluster": "a", "instance": "node-1"} | {key: value for key, value in group.items() if key != "names"}
+        for name in group["names"]:
+            alertname, _, kind = name.partition("@")
+            yield {"alertname": alertname, **labels, **({"kind": kind} if kind else {})}
 
 
 def named(labels):
@@ -66,8 +51,8 @@ class Receiver(Handler):
 
 def unknown_names():
     """Names in the configuration and in the cases that no rule has."""
-    known = {rule["alert"] for file in RULES.glob("*.yml") for group in yaml.safe_load(file.read_text())["groups"] for rule in group["rules"] if "alert" in rule}
-    named = {alert["alertname"] for _, alerts, _ in CASES for alert in alerts}
+    known = {rule["alert"] for group in names.rule_groups() for rule in group["rules"] if "alert" in rule}
+    named = {alert["alertname"] for case in CASES for alert in alerts_of(case)}
     for rule in yaml.safe_load(CONFIGURATION.read_text())["inhibit_rules"]:
         for matcher in rule["source_matchers"] + rule["target_matchers"]:
             label, _, value = matcher.replace("=~", "=").partition("=")
@@ -100,14 +85,14 @@ def main():
     problems = [f"no rule is named {name}" for name in sorted(unknown_names())]
     with Serving(Receiver) as webhook:
         webhook.heard = []
-        for name, alerts, expected in CASES:
+        for case in CASES:
+            name, alerts, expected = case["name"], list(alerts_of(case)), case["notifications"]
             with tempfile.TemporaryDirectory(prefix="notifications-") as folder:
                 heard = heard_for(program, Path(folder), alerts, webhook)
             right = sorted(heard) == sorted(expected)
             print(f"{'ok  ' if right else 'FAIL'} {name}: {len(alerts)} alerts, {len(heard)} notifications: {heard}", flush=True)
             problems += [] if right else [f"{name}: {heard}, not {expected}"]
-    print("\n".join(problems))
-    return 1 if problems else 0
+    return finish(problems)
 
 
 if __name__ == "__main__":

@@ -15,12 +15,9 @@ must not change.
 """
 
 import argparse
-import json
 import os
 import re
-import subprocess
 import sys
-import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -28,11 +25,10 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import names
-from harness import finish
+from harness import finish, names
+from harness.promtool import unit_test
 
 HERE = Path(__file__).resolve().parent
-RULES = HERE.parents[2] / "deploy/prometheus/rules"
 # Alerts about the scrapes of a job, not about what was scraped.
 PER_JOB = {"VramExporterDown", "VramExporterPeakWindowTooShort"}
 SECOND = "second-"
@@ -65,7 +61,7 @@ class Rules:
     """The shipped rules, and for each name those that its result depends on."""
 
     def __init__(self, folder):
-        self.groups = [group for path in sorted(folder.glob("*.yml")) for group in yaml.safe_load(path.read_text())["groups"]]
+        self.groups = names.rule_groups(folder)
         self.rules = {rule.get("record") or rule["alert"]: rule for group in self.groups for rule in group["rules"]}
         self.recorded = sorted(name for name, rule in self.rules.items() if "record" in rule)
         self.alerts = {name for name, rule in self.rules.items() if "alert" in rule}
@@ -106,13 +102,8 @@ def evaluated(rules, groups, interval, group, asked):
     times = {look["eval_time"] for kind in ("alert_rule_test", "promql_expr_test") for look in group.get(kind, [])}
     test = {key: group[key] for key in ("interval", "input_series", "alert_rule_test") if key in group}
     test["promql_expr_test"] = [{"expr": expression, "eval_time": time, "exp_samples": []} for expression in asked for time in sorted(times)]
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "rules.yml").write_text(json.dumps({"groups": groups}))
-        order = [one["name"] for one in groups]
-        what = {"rule_files": ["rules.yml"], "evaluation_interval": interval, "group_eval_order": order, "tests": [test]}
-        Path(folder, "test.yml").write_text(json.dumps(what))
-        done = subprocess.run(["promtool", "test", "rules", Path(folder, "test.yml")], capture_output=True, text=True, timeout=300)
-    text = done.stdout + done.stderr
+    order = [one["name"] for one in groups]
+    _, text = unit_test(test, groups=groups, evaluation_interval=interval, group_eval_order=order)
     if "err:" in text or "SUCCESS" not in text and "FAILED" not in text:
         raise RuntimeError(text[:3000])
     found, texts, place = {}, [], None
@@ -180,7 +171,7 @@ def judged(rules, name, interval, group):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rules", type=Path, default=RULES)
+    parser.add_argument("--rules", type=Path, default=names.RULES)
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     options = parser.parse_args()
     rules = Rules(options.rules)

@@ -11,7 +11,7 @@ of rises and falls include what happens between two scrapes.
 import re
 from dataclasses import dataclass, field
 
-import names
+from harness import names
 
 GIB = 2**30
 FINE = 5

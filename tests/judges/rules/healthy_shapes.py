@@ -4,6 +4,7 @@ Invariant: a shape draws every parameter from the generator, so a seed always ma
 """
 
 import math
+from functools import partial
 
 from gpu_history import FINE, GIB, Gpu, Machine, Process
 
@@ -67,24 +68,12 @@ def full_reservation(rng, hours, mig=False):
     return machine(rng, hours, gpu)
 
 
-def mig_reservation(rng, hours):
-    return reservation(rng, hours, mig=True)
-
-
-def full_mig_reservation(rng, hours):
-    return full_reservation(rng, hours, mig=True)
-
-
 def reporting_server(rng, hours, mig=False):
     """vLLM or JAX with the client: nearly all memory is reserved, half of it is needed."""
     gpu = board(rng, mig)
     need = noise(rng, 120, 0.3 * gpu.total, 0.7 * gpu.total)
     server(gpu, rng, rng.uniform(0.88, 0.95), starts(rng, hours, 2), hours * HOUR, allocated=need)
     return machine(rng, hours, gpu)
-
-
-def reporting_server_on_mig(rng, hours):
-    return reporting_server(rng, hours, mig=True)
 
 
 def reboot(rng, hours):
@@ -112,10 +101,6 @@ def stairs(levels, otherwise, memory):
     return lambda time: table.get(int(time // FINE), otherwise * memory)
 
 
-def batch_server_on_mig(rng, hours):
-    return batch_server(rng, hours, mig=True)
-
-
 def busy_batch_server(rng, hours):
     """The same, with longer batches between 88 and 96 %."""
     gpu = board(rng)
@@ -132,10 +117,6 @@ def growing_cache(rng, hours, mig=False):
     cache = lambda time: need * 1.1 + (time * slope) % room  # noqa: E731
     gpu.processes.append(Process("train.py", -HOUR, 1e9, cache, constant(need)))
     return machine(rng, hours, gpu)
-
-
-def growing_cache_on_mig(rng, hours):
-    return growing_cache(rng, hours, mig=True)
 
 
 def notebooks(rng, hours):
@@ -265,10 +246,6 @@ def one_after_the_other(rng, hours, mig=False):
     return machine(rng, hours, gpu)
 
 
-def one_after_the_other_on_mig(rng, hours):
-    return one_after_the_other(rng, hours, mig=True)
-
-
 def sawtooth(rng, hours):
     """A cache that is filled in an hour or more and then emptied; nothing reports."""
     gpu, every = board(rng), rng.uniform(60, 90) * MINUTE
@@ -279,21 +256,21 @@ def sawtooth(rng, hours):
 SHAPES = {
     "server takes 60 to 95 %": reservation,
     "server takes 90 to 95 %": full_reservation,
-    "server takes 60 to 95 % of a MIG device": mig_reservation,
-    "server takes 90 to 95 % of a MIG device": full_mig_reservation,
+    "server takes 60 to 95 % of a MIG device": partial(reservation, mig=True),
+    "server takes 90 to 95 % of a MIG device": partial(full_reservation, mig=True),
     "server that reports, half is needed": reporting_server,
-    "the same on a MIG device": reporting_server_on_mig,
+    "the same on a MIG device": partial(reporting_server, mig=True),
     "server and reboot": reboot,
     "batches between 80 and 96 %": batch_server,
-    "batches on a MIG device": batch_server_on_mig,
+    "batches on a MIG device": partial(batch_server, mig=True),
     "long batches between 88 and 96 %": busy_batch_server,
     "cache grows above a constant need": growing_cache,
-    "the same on a MIG device, cache": growing_cache_on_mig,
+    "the same on a MIG device, cache": partial(growing_cache, mig=True),
     "notebooks": notebooks,
     "CI runners": runners,
     "training": training,
     "workloads load one after the other": one_after_the_other,
-    "the same on a MIG device, loads": one_after_the_other_on_mig,
+    "the same on a MIG device, loads": partial(one_after_the_other, mig=True),
     "planned exchange": exchange,
     "two jobs and two replicas": replicas,
     "slow leak, restarted in time": slow_leak_with_restarts,

@@ -19,24 +19,22 @@ Prometheus' own too. A healthy history lasts 8 hours, which counts as a day; wit
 """
 
 import argparse
-import json
 import os
 import random
 import re
-import subprocess
 import sys
-import tempfile
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import healthy_shapes
 import troubled_shapes
+from harness import names
+from harness.promtool import unit_test
 
-ROOT = Path(__file__).resolve().parents[3]
 STEP = 30
 HALVES = {"tune": 1, "judge": 2}
 HOURS, QUICK_HOURS = 8, 4
@@ -132,16 +130,9 @@ def fired(machines, rules):
     looks = [{"expr": begins, "eval_time": f"{time}s", "exp_samples": []} for time in range(0, end + 1, STEP)]
     series = [series for machine in machines for series in machine.series()]
     test = {"interval": f"{machines[0].scrape}s", "input_series": series, "promql_expr_test": looks}
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "history.yml"
-        groups = [group for rule in rules for group in yaml.safe_load(rule.read_text())["groups"]]
-        # Without an order, promtool chooses one at random. Groups that record come first.
-        order = [group["name"] for group in groups if "record" not in group["rules"][0]]
-        order = [group["name"] for group in groups if group["name"] not in order] + order
-        what = {"rule_files": [str(rule) for rule in rules], "evaluation_interval": f"{STEP}s", "group_eval_order": order, "tests": [test]}
-        path.write_text(json.dumps(what))
-        done = subprocess.run(["promtool", "test", "rules", str(path)], capture_output=True, text=True)
-    text = done.stdout + done.stderr
+    # Without an order, promtool chooses one at random. Groups that record come first.
+    order = [group["name"] for group in sorted(names.rule_groups(rules), key=lambda group: "record" not in group["rules"][0])]
+    status, text = unit_test(test, sorted(rules.glob("*.yml")), evaluation_interval=f"{STEP}s", group_eval_order=order)
     found, lengths, time = {machine.name: {} for machine in machines}, {machine.name: machine.length for machine in machines}, None
     for line in text.splitlines():
         if at := re.search(r"time: (\S+),", line):
@@ -154,7 +145,7 @@ def fired(machines, rules):
             for name in [pairs["instance"]] if "instance" in pairs else found:
                 if time <= lengths[name]:
                     found[name].setdefault(pairs["alertname"], (pairs["severity"], []))[1].append(time)
-    if (done.returncode != 0) != any(found.values()) and not done.stdout.count("got:"):
+    if (status != 0) != any(found.values()) and "got:" not in text:
         raise RuntimeError(text[:4000])
     return [found[machine.name] for machine in machines]
 
@@ -201,10 +192,9 @@ def main():
     parser.add_argument("--quick", action="store_true", help="a part that ends within a minute on two cores")
     parser.add_argument("--half", choices=HALVES)
     parser.add_argument("--only", default="", help="the shapes whose name contains this text")
-    parser.add_argument("--rules", type=Path, default=ROOT / "deploy/prometheus/rules")
+    parser.add_argument("--rules", type=Path, default=names.RULES)
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     options = parser.parse_args()
-    rules = sorted(options.rules.glob("*.yml"))
     shapes = [*healthy_shapes.SHAPES, *troubled_shapes.SHAPES]
     if unknown := {*LIMITS, *QUICK} - {*shapes}:
         sys.exit(f"no such shape: {sorted(unknown)}")
@@ -219,7 +209,7 @@ def main():
         made[what][0].name = f"gpu-host-{number}"
 
     def run(batch):
-        found = fired([made[what][0] for what in batch], rules)
+        found = fired([made[what][0] for what in batch], options.rules)
         return [Row(*what, *made[what], alerts) for what, alerts in zip(batch, found)]
 
     with ThreadPoolExecutor(options.workers) as pool:

@@ -26,14 +26,14 @@ an hour; a leak of 64 MiB a second becomes one of 8 MiB a second with a factor o
 import argparse
 import json
 import re
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
-import yaml
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-ROOT = Path(__file__).resolve().parents[3]
+from harness import ROOT
+from harness.promtool import unit_test
+
 RECORDINGS = ROOT / "tests/fixtures/recordings"
 RULES = sorted((ROOT / "deploy/prometheus/rules").glob("*.yml"))
 LEAK_ALERTS = ("GpuMemoryExhaustionPredicted", "GpuProcessMemoryLeak")
@@ -198,13 +198,10 @@ def main():
         sys.exit(f"not recorded on a real GPU: {', '.join(simulated)}")
     failed = []
     for test in tests(raw):
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "replay.yml"
-            path.write_text(yaml.safe_dump({"rule_files": [str(rule) for rule in RULES], "evaluation_interval": "30s", "tests": [test]}))
-            done = subprocess.run(["promtool", "test", "rules", str(path)], capture_output=True, text=True)
-        print(f"{test['name']}: {'as expected' if done.returncode == 0 else 'FAILED'}", flush=True)
-        if done.returncode != 0:
-            failed.append(f"{test['name']}\n{done.stdout}{done.stderr}")
+        status, text = unit_test(test, RULES, evaluation_interval="30s")
+        print(f"{test['name']}: {'FAILED' if status else 'as expected'}", flush=True)
+        if status:
+            failed.append(f"{test['name']}\n{text}")
     for job, recording in raw.items():
         print(f"{job} was recorded on {recording['date']} on an {recording['gpu']}{', SIMULATED' if recording.get('simulated') else ''}")
     if failed:

@@ -14,91 +14,22 @@ const OWN: &[u8] = b"\n--\n";
 
 /// Names as runtimes, systemd and Slurm choose them. `{A}` is a container's id, `{P}` a pod's uid with hyphens,
 /// `{p}` one with underscores, `{S}` one without either.
-const NAMES: [&str; 83] = [
-    "{A}",
-    "docker",
-    "docker-{A}.scope",
-    "cri-containerd-{A}.scope",
-    "crio-{A}",
-    "crio-conmon-{A}.scope",
-    "libpod-payload-{A}",
-    "libpod_parent",
-    "kubepods",
-    "kubepods.slice",
-    "burstable",
-    "kubepods-burstable.slice",
-    "kubepods-burstable-pod{p}.slice",
-    "kubepods-pod{S}.slice",
-    "kubepods-besteffort-pod{p}.slice:cri-containerd:{A}",
-    "kubelet-kubepods-pod{p}.slice",
-    "pod{P}",
-    "pod{S}",
-    "system.slice",
-    "system-a.slice",
-    "user.slice",
-    "user-1000.slice",
-    "user@1000.service",
-    "app.slice",
-    "session-3.scope",
-    "user",
-    "ollama.service",
-    "_cpu.service",
-    "init.scope",
-    "a\\x2db@c:d.service",
-    "containerd.service",
-    "kubelet.service",
-    "k3s.service",
-    "slurm",
-    "slurm_node1",
-    "uid_1000",
-    "slurmstepd.scope",
-    "node1_slurmstepd.scope",
-    "job_42",
-    "sABCDEFGHJKMNP",
-    "step_0",
-    "step_batch",
-    "step_0+1",
-    "lxc",
-    "lxc.payload",
-    "lxc.payload.build-1",
-    "ecs",
-    "{S}-1234567",
-    "default",
-    "my.namespace",
-    "container.name",
-    "incus.payload",
-    "incus.payload.build-1",
-    "machine.slice",
-    "machine-lxc\\x2d7\\x2dbuild\\x2d1.scope",
-    "machine-build.scope",
-    "payload",
-    "systemd-nspawn@build-1.service",
-    "build-1.libvirt-lxc",
-    "garden.service",
-    "garden",
-    "6f265890-5165-7fab-6b52-18d1",
-    "pbs_jobs.service",
-    "jobid",
-    "12345[7].head",
-    "pbspro.slice",
-    "pbspro-12345.head\\x2d1.slice",
-    "torque",
-    "htcondor",
-    "condor_execute_slot1_2@node",
-    "nomad.slice",
-    "nomad",
-    "{P}.train.scope",
-    "oar",
-    "ada_4242",
-    "ada_4242.scope",
-    "oar.slice",
-    "oar-u1000.slice",
-    "oar-u1000-j4242.slice",
-    "hadoop-yarn",
-    "container_e17_1410901177871_0001_01_000005",
-    "container_1410901177871_0001_01_000005",
-    "..",
-];
+const NAMES: &str = "
+    {A} docker docker-{A}.scope cri-containerd-{A}.scope crio-{A} crio-conmon-{A}.scope libpod-payload-{A} libpod_parent
+    kubepods kubepods.slice burstable kubepods-burstable.slice kubepods-burstable-pod{p}.slice kubepods-pod{S}.slice
+    kubepods-besteffort-pod{p}.slice:cri-containerd:{A} kubelet-kubepods-pod{p}.slice pod{P} pod{S}
+    system.slice system-a.slice user.slice user-1000.slice user@1000.service app.slice session-3.scope user
+    ollama.service _cpu.service init.scope a\\x2db@c:d.service containerd.service kubelet.service k3s.service
+    slurm slurm_node1 uid_1000 slurmstepd.scope node1_slurmstepd.scope job_42 sABCDEFGHJKMNP step_0 step_batch step_0+1
+    lxc lxc.payload lxc.payload.build-1 ecs {S}-1234567 default my.namespace container.name
+    incus.payload incus.payload.build-1 machine.slice machine-lxc\\x2d7\\x2dbuild\\x2d1.scope machine-build.scope
+    payload systemd-nspawn@build-1.service build-1.libvirt-lxc garden.service garden 6f265890-5165-7fab-6b52-18d1
+    pbs_jobs.service jobid 12345[7].head pbspro.slice pbspro-12345.head\\x2d1.slice torque
+    htcondor condor_execute_slot1_2@node nomad.slice nomad {P}.train.scope
+    oar ada_4242 ada_4242.scope oar.slice oar-u1000.slice oar-u1000-j4242.slice
+    hadoop-yarn container_e17_1410901177871_0001_01_000005 container_1410901177871_0001_01_000005
+    ..
+";
 const CONTROLLERS: [&str; 12] = [
     "",
     "memory",
@@ -192,7 +123,7 @@ fn assert_trusted(line: &[u8]) {
         return;
     }
     let own_id = ID.replace('a', "b");
-    for name in NAMES {
+    for name in NAMES.split_ascii_whitespace() {
         let inner = read(&[path, b"/", name_of(name, &own_id).as_bytes()].concat());
         let all = |location: &CgroupLocation| {
             (location.boundary, location.pod_uid.clone(), location.slurm_job.clone(), location.job.clone())
@@ -257,7 +188,7 @@ fn name(u: &mut Unstructured<'_>) -> Vec<u8> {
     if u.once_in(8) {
         return u.up_to(80).to_vec();
     }
-    let form = u.pick(&NAMES);
+    let form = u.word(NAMES);
     let id = if u.once_in(4) { ID.replace('a', "c") } else { ID.to_owned() };
     let mut name = name_of(form, &id).into_bytes();
     // Sometimes a byte is removed, added or replaced.

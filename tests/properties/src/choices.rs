@@ -21,6 +21,8 @@ pub(crate) trait Choose<'a> {
     fn once_in(&mut self, odds: usize) -> bool;
     /// One element of a list.
     fn pick<T: Copy>(&mut self, list: &[T]) -> T;
+    /// One word of a list whose words are separated by white space.
+    fn word<'w>(&mut self, list: &'w str) -> &'w str;
     /// Up to `most` bytes.
     fn up_to(&mut self, most: usize) -> &'a [u8];
     /// [`Choose::up_to`] as text; bytes that are not UTF-8 are replaced.
@@ -44,6 +46,11 @@ impl<'a> Choose<'a> for Unstructured<'a> {
 
     fn pick<T: Copy>(&mut self, list: &[T]) -> T {
         *self.choose(list).expect("no list here is empty")
+    }
+
+    fn word<'w>(&mut self, list: &'w str) -> &'w str {
+        let words: Vec<&str> = list.split_ascii_whitespace().collect();
+        self.pick(&words)
     }
 
     fn up_to(&mut self, most: usize) -> &'a [u8] {

@@ -34,40 +34,10 @@ const PROGRAMS: [&str; 24] = [
     "nvidia-smi",
 ];
 /// Options for these programs.
-const OPTIONS: [&str; 32] = [
-    "-u",
-    "-m",
-    "-c",
-    "-",
-    "--",
-    "-W",
-    "-X",
-    "-e",
-    "-jar",
-    "-cp",
-    "-f",
-    "--file=",
-    "--args",
-    "--eval",
-    "-o",
-    "+x",
-    "-I",
-    "-r",
-    "--require",
-    "-um",
-    "-mx",
-    "-L",
-    "-Wx",
-    "-lc",
-    "--rcfile",
-    "--module=",
-    "-d",
-    "-0",
-    ".",
-    "..",
-    "@f",
-    "-O",
-];
+const OPTIONS: &str = "
+    -u -m -c - -- -W -X -e -jar -cp -f --file= --args --eval -o +x -I -r --require -um -mx -L -Wx -lc --rcfile
+    --module= -d -0 . .. @f -O
+";
 
 /// Reads what the kernel shows about a process: the first line is its `comm`, the rest its arguments, each terminated
 /// by a zero byte. True if it has a name.
@@ -160,7 +130,7 @@ fn arbitrary(u: &mut Unstructured<'_>) -> Vec<u8> {
             1 => data.extend_from_slice(
                 u.pick(&["a/b.py", "x.sh", "Main", "org.example.Main", "/", "Main.java"]).as_bytes(),
             ),
-            _ => data.extend_from_slice(u.pick(&OPTIONS).as_bytes()),
+            _ => data.extend_from_slice(u.word(OPTIONS).as_bytes()),
         }
         if u.once_in(8) {
             data.extend_from_slice(u.up_to(20));

@@ -15,24 +15,10 @@ const RESOURCES: [&str; 8] = [
 ];
 const UUID: &str = "b4c0ffee-0123-4567-89ab-0123456789ab";
 /// Ids as device plugins assign them; `@` is a UUID.
-const IDS: [&str; 16] = [
-    "GPU-@",
-    "MIG-@",
-    "GPU-@::3",
-    "MIG-@::0",
-    "MIG-GPU-@/1/0",
-    "0",
-    "1:2",
-    "7::1",
-    "nvidia0",
-    "nvidia1/gi3",
-    "nvidia2/gi3/vgpu1",
-    "nvidia2/vgpu1",
-    "GPU-@-4",
-    "GPU-@-_-1",
-    "01",
-    "4294967296",
-];
+const IDS: &str = "
+    GPU-@ MIG-@ GPU-@::3 MIG-@::0 MIG-GPU-@/1/0 0 1:2 7::1 nvidia0 nvidia1/gi3 nvidia2/gi3/vgpu1 nvidia2/vgpu1
+    GPU-@-4 GPU-@-_-1 01 4294967296
+";
 
 /// A response that lists pods or allocatable devices.
 pub(super) fn answer(u: &mut Unstructured<'_>) -> Vec<u8> {
@@ -65,9 +51,10 @@ fn container(u: &mut Unstructured<'_>) -> Vec<u8> {
 
 fn devices(u: &mut Unstructured<'_>) -> Vec<u8> {
     let mut out = Vec::new();
+    let ids: Vec<&str> = IDS.split_ascii_whitespace().collect();
     text(u, &mut out, 1, &RESOURCES);
     for _ in 0..u.below(4) {
-        text(u, &mut out, 2, &IDS);
+        text(u, &mut out, 2, &ids);
     }
     out
 }

@@ -9,69 +9,19 @@ const MODELS: [&str; 8] = ["H200", "B200", "RTX 5090", "A100-40GB", "A100-80GB",
 const PROFILES: [&str; 6] = ["", "1g.5gb", "1g.10gb", "2g.10gb", "3g.40gb", "7g.80gb"];
 const CALLS: [&str; 6] =
     ["nvmlDeviceGetMemoryInfo", "nvmlDeviceGetName", "nvmlInit_v2", "nvmlDeviceGetUUID", "*", "nvml"];
-const SPANS: [&str; 24] = [
-    "1ms",
-    "10ms",
-    "1s",
-    "2s",
-    "5s",
-    "1m",
-    "1h",
-    "1d",
-    "0s",
-    "1us",
-    "0.001us",
-    "20ms",
-    "1s",
-    "10s",
-    "1h30m",
-    "-2h",
-    "-100d",
-    "37000d",
-    "-37000d",
-    "106751d",
-    "0.0000001us",
-    "-0s",
-    "1.5s",
-    "400d",
-];
-const SIZES: [&str; 18] = [
-    "0B", "1B", "1MiB", "2MiB", "64MiB", "100MiB", "256MiB", "512MiB", "1GiB", "2GiB", "4GiB", "20GiB", "141GiB",
-    "8000TiB", "0.5KiB", "8185TiB", "unknown", "4GB",
-];
-const NUMBERS: [&str; 24] = [
-    "0",
-    "0",
-    "0",
-    "0",
-    "0",
-    "0",
-    "1",
-    "1",
-    "1",
-    "1",
-    "2",
-    "2",
-    "2",
-    "7",
-    "64",
-    "128",
-    "16384",
-    "4194303",
-    "2097152",
-    "4294967295",
-    "-1",
-    "0.5",
-    "nan",
-    "1e308",
-];
-const KINDS: [&str; 8] = ["constant", "ramp", "step", "spike", "leak", "sawtooth", "wave", "noise"];
+const SPANS: &str = "
+    1ms 10ms 1s 2s 5s 1m 1h 1d 0s 1us 0.001us 20ms 1s 10s 1h30m -2h -100d 37000d -37000d 106751d 0.0000001us -0s
+    1.5s 400d
+";
+const SIZES: &str = "0B 1B 1MiB 2MiB 64MiB 100MiB 256MiB 512MiB 1GiB 2GiB 4GiB 20GiB 141GiB 8000TiB 0.5KiB 8185TiB unknown 4GB";
+const NUMBERS: &str = "0 0 0 0 0 0 1 1 1 1 2 2 2 7 64 128 16384 4194303 2097152 4294967295 -1 0.5 nan 1e308";
+const KINDS: &str = "constant ramp step spike leak sawtooth wave noise";
 
 /// A scenario, and sometimes a control file.
 pub(super) fn scenario(u: &mut Unstructured<'_>) -> String {
     let mut text = String::new();
     if u.once_in(4) {
-        put(&mut text, "seed", u.pick(&NUMBERS));
+        put(&mut text, "seed", u.word(NUMBERS));
     }
     if u.once_in(4) {
         put(&mut text, "driver", u.pick(&["{ cuda = 13050 }", "{ cuda = 13049 }", "{ cuda = -1 }"]));
@@ -112,7 +62,7 @@ fn vgpu(text: &mut String, u: &mut Unstructured<'_>) {
     put(text, "vm", u.pick(&["\"7\"", "\"a84d1c2e-0f3b-4c5d-8e9f-000000000001\"", "\"\"", "\"\\u0000\""]));
     put(text, "memory", &size(u));
     if u.once_in(4) {
-        put(text, "gpu", u.pick(&NUMBERS));
+        put(text, "gpu", u.word(NUMBERS));
     }
 }
 
@@ -125,23 +75,23 @@ fn memory_limit(text: &mut String, u: &mut Unstructured<'_>) {
         }
     }
     if u.once_in(4) {
-        put(text, "gpu", u.pick(&NUMBERS));
+        put(text, "gpu", u.word(NUMBERS));
     }
 }
 
 fn span(u: &mut Unstructured<'_>) -> String {
-    format!("{:?}", u.pick(&SPANS))
+    format!("{:?}", u.word(SPANS))
 }
 
 fn size(u: &mut Unstructured<'_>) -> String {
-    format!("{:?}", u.pick(&SIZES))
+    format!("{:?}", u.word(SIZES))
 }
 
 fn gpu(text: &mut String, u: &mut Unstructured<'_>) {
     text.push_str("[[gpu]]\n");
     put(text, "model", &format!("{:?}", u.pick(&MODELS)));
     if u.once_in(4) {
-        put(text, "count", u.pick(&NUMBERS));
+        put(text, "count", u.word(NUMBERS));
     }
     if u.once_in(6) {
         let profiles: Vec<_> = (0..u.below(9)).map(|_| format!("{:?}", u.pick(&PROFILES))).collect();
@@ -159,7 +109,7 @@ fn gpu(text: &mut String, u: &mut Unstructured<'_>) {
         put(text, "addressing_mode", u.pick(&["\"ats\"", "\"none\"", "\"ATS\"", "2"]));
     }
     if u.once_in(8) {
-        put(text, "module_id", u.pick(&NUMBERS));
+        put(text, "module_id", u.word(NUMBERS));
     }
     if u.once_in(8) {
         put(
@@ -177,7 +127,7 @@ fn process(text: &mut String, u: &mut Unstructured<'_>) {
     text.push_str("[[process]]\n");
     for key in ["pid", "count", "gpu", "mig", "uid"] {
         if u.once_in(8) {
-            put(text, key, u.pick(&NUMBERS));
+            put(text, key, u.word(NUMBERS));
         }
     }
     if u.once_in(6) {
@@ -230,7 +180,7 @@ fn ratio(u: &mut Unstructured<'_>) -> String {
 
 /// A phase with the keys of its kind, and sometimes one key too few or too many.
 fn phase(u: &mut Unstructured<'_>, of: fn(&mut Unstructured<'_>) -> String) -> String {
-    let kind = u.pick(&KINDS);
+    let kind = u.word(KINDS);
     let (quantities, spans): (&[&str], &[&str]) = match kind {
         "constant" => (&["value"], &[]),
         "ramp" => (&["from", "to"], &["for"]),
@@ -259,9 +209,9 @@ fn phase(u: &mut Unstructured<'_>, of: fn(&mut Unstructured<'_>) -> String) -> S
 
 fn xid(text: &mut String, u: &mut Unstructured<'_>) {
     text.push_str("[[xid]]\n");
-    put(text, "code", u.pick(&NUMBERS));
+    put(text, "code", u.word(NUMBERS));
     if u.once_in(4) {
-        put(text, "gpu", u.pick(&NUMBERS));
+        put(text, "gpu", u.word(NUMBERS));
     }
     for key in ["at", "every"] {
         if u.once_in(2) {

@@ -31,22 +31,7 @@ const MEANING: [&str; 24] = [
     ">-\n    x",
     "'\u{85}\u{2028}\u{202e}'",
 ];
-const INTERVALS: [&str; 14] = [
-    "1s",
-    "100ms",
-    "0",
-    "0s",
-    "1m30s",
-    "1.5h",
-    "7",
-    "-1s",
-    "1d",
-    ".s",
-    "9223372036854775807ns",
-    "2562048h",
-    "1\u{b5}s",
-    "+5s",
-];
+const INTERVALS: &str = "1s 100ms 0 0s 1m30s 1.5h 7 -1s 1d .s 9223372036854775807ns 2562048h 1\u{b5}s +5s";
 const VERSIONS: [&str; 7] = ["TLS12", "TLS13", "TLS12", "TLS10", "TLS11", "TLS14", "1.2"];
 const SUITES: [&str; 6] = [
     "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
@@ -129,7 +114,7 @@ fn line(u: &mut Unstructured<'_>, most: usize) -> String {
 }
 
 fn limit(text: &mut String, u: &mut Unstructured<'_>) {
-    let interval = u.pick(&INTERVALS);
+    let interval = u.word(INTERVALS);
     let burst = if u.once_in(3) { u.number().to_string() } else { u.byte().to_string() };
     *text += &format!("rate_limit:\n  interval: {}\n  burst: {}\n", value(u, interval), value(u, &burst));
 }

@@ -1,4 +1,4 @@
-"""Families and labels: those that the exporter documents, and those that an expression uses.
+"""Families and labels: those that the exporter documents, and those that an expression uses; and the shipped rules. Needs PyYAML.
 
 Invariant: a word in an expression that is neither a word of PromQL nor a label is treated as a metric family, so that a misspelt family
 is found.
@@ -6,9 +6,12 @@ is found.
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[3]
+import yaml
+
+from harness import ROOT
+
+RULES = ROOT / "deploy/prometheus/rules"
 WORDS = {"and", "or", "unless", "on", "ignoring", "by", "without", "group_left", "group_right", "bool", "offset"}
 NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 
@@ -17,6 +20,11 @@ NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 class Used:
     metrics: set
     labels: set
+
+
+def rule_groups(folder=RULES):
+    """The groups of the shipped rules."""
+    return [group for path in sorted(folder.glob("*.yml")) for group in yaml.safe_load(path.read_text())["groups"]]
 
 
 def documented():
