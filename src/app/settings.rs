@@ -31,13 +31,13 @@ pub fn lanes(config: &Config, library: Library) -> lanes::Settings {
             peak_window: memory.peak_window,
             linger: process.linger,
             series_limit: process.series_limit,
-            telemetry: TelemetrySettings {
+            telemetry: Some(TelemetrySettings {
                 interval: telemetry.interval,
                 slow_interval: telemetry.slow_interval,
                 energy: telemetry.energy,
                 profiling_interval: config.profiling.enabled.then_some(config.profiling.interval),
                 unseen: unseen(config),
-            },
+            }),
         },
     }
 }

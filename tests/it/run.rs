@@ -412,16 +412,43 @@ fn a_driver_call_that_hangs_does_not_hold_back_the_report() {
 }
 
 #[test]
-fn a_hang_on_one_gpu_says_nothing_false_about_the_others() {
+fn a_gpu_whose_call_hangs_delays_no_reading_of_another_one() {
     let machine = Machine::new(&GPU.repeat(2));
-    machine.control("[[fault]]\ncall = \"nvmlDeviceGetMemoryInfo_v2\"\ngpu = 0\nkind = \"hang\"\n");
-    let (report, status) = report(&machine, &["--nvml.call-timeout=50ms"], "await $NVML_SIM_PROCFS/stat; sleep 3");
-    assert_eq!(status, Some(0));
+    let fault = "[[fault]]\ncall = \"nvmlDeviceGetMemoryInfo_v2\"\ngpu = 0\nkind = \"hang\"\n";
+    machine.control(fault);
+    // Both lists that the script waits for are read after the call has begun to hang.
+    let body = r#"
+        await "$NVML_SIM_PROCFS/stat"; cp "$NVML_SIM_CONTROL" fault
+        { cat fault; printf '[[process]]\npid = %s\ngpus = [1]\nmemory = "1GiB"\n' $$; } | place
+        await "$NVML_SIM_PROCFS/$$"
+        { cat "$NVML_SIM_CONTROL"; printf '[[process]]\npid = 3000001\ngpus = [1]\ncontext = "0B"\n'; } | place
+        await "$NVML_SIM_PROCFS/3000001"
+        exit 6
+    "#;
+    let mut command = machine.run(&["--format=json", "--nvml.call-timeout=50ms"], &script(body));
+    let output = finish(command.current_dir(machine.folder.path()));
+    let report = parse(&output);
+    assert_eq!(output.status.code(), Some(6));
+    let [sick, well] = [0, 1].map(|index| report["gpus"][index].as_object().unwrap());
+    assert_eq!(well["together"]["peak_bytes"], 1024 * MIB + CONTEXT, "{report:#}");
+    assert_eq!(well["used_peak_bytes"], 1024 * MIB + CONTEXT + 8 * MIB, "{report:#}");
+    assert!(!sick.contains_key("used_peak_bytes") && !sick.contains_key("processes"), "{report:#}");
+    assert!(report["together"].is_null(), "the sum over both is unknown: {report:#}");
     let said = notes(&report);
     assert!(said.contains("GPU 0: a driver call that began at"), "{said}");
-    assert!(said.contains("GPU 1: the memory of the GPU as a whole was not read"), "{said}");
-    assert!(!said.contains("does not report") && !said.contains("too short"), "{said}");
-    assert!(report["gpus"][1]["used_peak_bytes"].is_null(), "{report:#}");
+    assert!(said.contains("GPU 0: the memory of the GPU as a whole was not read"), "{said}");
+    assert!(!said.contains("GPU 1") && !said.contains("does not report") && !said.contains("too short"), "{said}");
+}
+
+#[test]
+fn a_command_that_ends_before_the_driver_is_open_has_one_reading() {
+    let machine = Machine::new(&format!("{GPU}[[process]]\npid = 4100\nmemory = \"5GiB\"\n"));
+    let (report, status) = report(&machine, &[], "exit 0");
+    assert_eq!(status, Some(0));
+    let gpu = &report["gpus"][0];
+    assert_eq!(gpu["used_peak_bytes"], 5 * 1024 * MIB + CONTEXT + 8 * MIB, "{report:#}");
+    assert_eq!(gpu["others"][0]["pid"], 4100, "{report:#}");
+    assert!(report["sampling"]["samples"].as_u64() >= Some(1) && report["sampling"]["lists"].as_u64() >= Some(1));
 }
 
 #[test]

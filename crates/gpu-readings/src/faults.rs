@@ -11,6 +11,7 @@
 use std::collections::HashMap;
 use std::error::Error;
 use std::fmt::Write as _;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -250,6 +251,12 @@ impl Source {
     }
 }
 
+/// Hears of every fault, also of those that are not logged again.
+pub trait Listener: std::fmt::Debug + Send + Sync {
+    /// [`Faults::raise`] was called. The caller waits.
+    fn raised(&self, source: Source, reason: Reason, gpu: Option<u32>, error: &dyn Error);
+}
+
 /// The counters of all faults since the exporter started. Every part of the exporter shares them; `metrics` reads them.
 #[derive(Debug)]
 pub struct Faults {
@@ -257,6 +264,7 @@ pub struct Faults {
     since: SystemTime,
     counts: Vec<AtomicU64>,
     throttles: Mutex<HashMap<Kind, LogThrottle>>,
+    listener: Option<Arc<dyn Listener>>,
 }
 
 /// Faults with the same source, reason and GPU are the same fault.
@@ -292,11 +300,16 @@ impl Default for Faults {
     fn default() -> Self {
         let pairs = Source::ALL.len() * Reason::ALL.len();
         let counts = (0..pairs).map(|_| AtomicU64::new(0)).collect();
-        Self { since: SystemTime::now(), counts, throttles: Mutex::default() }
+        Self { since: SystemTime::now(), counts, throttles: Mutex::default(), listener: None }
     }
 }
 
 impl Faults {
+    /// Counters without a fault. The listener hears of each one.
+    pub fn heard_by(listener: Arc<dyn Listener>) -> Self {
+        Self { listener: Some(listener), ..Self::default() }
+    }
+
     /// When nothing had been counted yet.
     pub fn since(&self) -> SystemTime {
         self.since
@@ -307,6 +320,9 @@ impl Faults {
     pub fn raise(&self, source: Source, reason: Reason, gpu: Option<u32>, error: &dyn Error) {
         debug_assert!(source.reasons().any(|r| r == reason), "{source:?} never has {reason:?}");
         self.cell(source, reason).fetch_add(1, Ordering::Relaxed);
+        if let Some(listener) = &self.listener {
+            listener.raised(source, reason, gpu, error);
+        }
         let now = Instant::now();
         let mut throttles = self.throttles.lock();
         let known = throttles.get_mut(&(source, reason, gpu));
@@ -387,5 +403,22 @@ mod tests {
         #[error("outer")]
         struct Outer(#[source] std::io::Error);
         assert_eq!(chain(&Outer(std::io::Error::other("inner"))), "outer: inner");
+    }
+
+    #[test]
+    fn a_listener_hears_of_every_fault_although_it_is_logged_once() {
+        #[derive(Debug, Default)]
+        struct Heard(Mutex<Vec<String>>);
+        impl Listener for Heard {
+            fn raised(&self, source: Source, reason: Reason, gpu: Option<u32>, error: &dyn Error) {
+                self.0.lock().push(format!("{source:?} {reason:?} {gpu:?} {error}"));
+            }
+        }
+        let heard = Arc::new(Heard::default());
+        let faults = Faults::heard_by(heard.clone());
+        let error = std::io::Error::other("lost");
+        (0..2).for_each(|_| faults.raise(Source::Memory, Reason::GpuIsLost, Some(3), &error));
+        assert_eq!(*heard.0.lock(), ["Memory GpuIsLost Some(3) lost"; 2]);
+        assert_eq!(faults.count(Source::Memory, Reason::GpuIsLost), 2);
     }
 }

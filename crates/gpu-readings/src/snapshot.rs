@@ -12,6 +12,7 @@ mod incident_kind;
 mod kubernetes;
 mod machine;
 mod memory;
+mod observer;
 mod owner;
 mod process;
 mod process_id;
@@ -41,6 +42,7 @@ pub use machine::{Driver, Gpu, MigDevice};
 pub use memory::{
     GpuMemory, GpuState, MemoryFigures, MemoryPart, MigMemory, NEARLY_FULL, PRESSURE_RATIOS, allocatable,
 };
+pub use observer::{ListRead, Observer, ReadProcess};
 pub use owner::{Owner, Workload, WorkloadKind};
 pub use pod_resources::{Allocation, Device, DeviceName, PodContainer};
 pub use process::{Ended, GpuProcesses, Other, Process, ProcessKind, ProcessPart, WorkloadUse, longest_gap};
@@ -86,6 +88,8 @@ pub struct Snapshot {
     pub recorder: ArcSwap<RecorderPart>,
     /// Passes samples and process lists from the lanes to the recorder.
     pub feed: Feed,
+    /// Sees every reading. The exporter has none.
+    pub observer: Option<Arc<dyn Observer>>,
 }
 
 impl Snapshot {
@@ -97,6 +101,11 @@ impl Snapshot {
     /// An empty snapshot with a feed for the recorder.
     pub fn recorded(feed: Feed) -> Arc<Self> {
         Arc::new(Self { feed, ..Self::default() })
+    }
+
+    /// An empty snapshot whose readings the observer sees.
+    pub fn observed(observer: Arc<dyn Observer>) -> Arc<Self> {
+        Arc::new(Self { observer: Some(observer), ..Self::default() })
     }
 
     /// Removes every reading that came from the driver, because once the driver is closed, none of them is valid any

@@ -3,31 +3,29 @@
 //! ```text
 //!  arguments ──> measure ── starts ──> child (the command; signals are forwarded to it)
 //!                   │
-//!                   ├── sampler thread: nvml ──> lists ──> tree (membership) ──> record
-//!                   ├── names thread: attribution ──> owners
+//!                   ├── readings: the exporter's lanes ──> record
+//!                   │                  └──> names: tree (membership), attribution ──> owners
 //!                   ├── socket: allocator ──> reported (by the processes of the command, about their allocators)
 //!                   └── at the end: record + owners + reported ──> report ──> text or JSON ──> output
 //! ```
 //!
 //! Invariants: the command runs whether or not it can be measured, with its own input and output, and its exit status
-//! is the exit status of `run`. No lock is held during a driver call, so that a driver that hangs cannot hold back the
-//! report. A sum is the sum of a list that was read at one moment, and never a sum of peaks. A value that was not
-//! measured is absent.
+//! is the exit status of `run`. A driver that hangs cannot hold back the report. A sum is the sum of lists that show one
+//! moment, and never a sum of peaks. A value that was not measured is absent.
 
 mod allocators;
 mod arguments;
 mod child;
 mod facts;
-mod lists;
 mod measure;
 mod names;
 mod notes;
 mod output;
 mod places;
+mod readings;
 mod record;
 mod report;
 mod reported;
-mod sampler;
 mod signals;
 mod socket;
 mod text;

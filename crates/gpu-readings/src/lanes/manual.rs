@@ -33,7 +33,7 @@ pub struct ManualLanes {
     snapshot: Arc<Snapshot>,
     memory: MemoryLane,
     process: ProcessLane,
-    xids: XidWatch,
+    xids: Option<XidWatch>,
     session: Session,
     state: LaneState,
     watch: Watch,
@@ -55,7 +55,8 @@ impl ManualLanes {
         let Settings { library, memory, process, .. } = settings;
         let link = Arc::new(Link::default());
         let memory = MemoryLane::new(memory, snapshot.clone(), faults.clone(), link.clone());
-        let xids = XidWatch::new(&process.telemetry, snapshot.clone(), faults.clone(), link.clone());
+        let watch = |telemetry| XidWatch::new(telemetry, snapshot.clone(), faults.clone(), link.clone());
+        let xids = process.telemetry.as_ref().map(watch);
         let process = ProcessLane::new(process, attribution, snapshot.clone(), faults, link);
         Self::begin(library, snapshot, memory, process, xids)
     }
@@ -75,7 +76,7 @@ impl ManualLanes {
         snapshot: Arc<Snapshot>,
         memory: MemoryLane,
         process: ProcessLane,
-        xids: XidWatch,
+        xids: Option<XidWatch>,
     ) -> Result<Self, OpenError> {
         let mut driver = library.open()?;
         let discovered = driver.discover(&Discovery::default());
@@ -86,8 +87,10 @@ impl ManualLanes {
         [&memory as &dyn LaneTask, &process].iter().for_each(|task| task.resume(&session));
         let state = memory.begin(&session);
         let watch = Watch::new(Lane::Memory, Role::Shared, Duration::MAX);
-        let round = xids.round(Caller::new(&session, &watch), &mut xids::LaneState::default());
-        round.expect(NOT_SUPERSEDED);
+        if let Some(xids) = &xids {
+            let round = xids.round(Caller::new(&session, &watch), &mut xids::LaneState::default());
+            round.expect(NOT_SUPERSEDED);
+        }
         Ok(Self { library, snapshot, memory, process, session, state, watch, xids, _alive: alive })
     }
 

@@ -37,10 +37,11 @@ impl Lanes {
         let memory = MemoryLane::new(settings.memory.clone(), snapshot.clone(), faults.clone(), link.clone());
         let process =
             ProcessLane::new(settings.process.clone(), attribution, snapshot.clone(), faults.clone(), link.clone());
-        let telemetry = &settings.process.telemetry;
-        let xids = XidWatch::new(telemetry, snapshot.clone(), faults.clone(), link.clone());
-        let tasks: LaneTasks =
-            [(Lane::Memory, Arc::new(memory)), (Lane::Process, Arc::new(process)), (Lane::Telemetry, Arc::new(xids))];
+        let mut tasks: LaneTasks = vec![(Lane::Memory, Arc::new(memory)), (Lane::Process, Arc::new(process))];
+        if let Some(telemetry) = &settings.process.telemetry {
+            let xids = XidWatch::new(telemetry, snapshot.clone(), faults.clone(), link.clone());
+            tasks.push((Lane::Telemetry, Arc::new(xids)));
+        }
         let supervisor = Supervisor::new(settings, tasks, link, snapshot, faults, control.clone());
         let supervisor = thread::Builder::new().name("supervisor".into()).spawn(move || supervisor.run())?;
         Ok(Self { control, supervisor })

@@ -31,7 +31,7 @@ use starvation::Starvation;
 
 /// The threads of a session: each with the lane to which its faults are attributed, and its task. The telemetry is read
 /// on the process lane's thread; the thread of [`Lane::Telemetry`] watches for Xid events.
-pub(super) type LaneTasks = [(Lane, Arc<dyn LaneTask>); 3];
+pub(super) type LaneTasks = Vec<(Lane, Arc<dyn LaneTask>)>;
 
 pub(super) struct Supervisor {
     settings: Settings,

@@ -38,6 +38,21 @@ pub enum Severity {
     Driver,
 }
 
+impl Severity {
+    /// What a call that failed for this reason means.
+    pub fn of(reason: Reason) -> Self {
+        match reason {
+            Reason::NotSupported
+            | Reason::NoPermission
+            | Reason::FunctionNotFound
+            | Reason::ArgumentVersionMismatch => Self::Absent,
+            Reason::GpuIsLost | Reason::ResetRequired => Self::Gpu,
+            Reason::Uninitialized | Reason::DriverNotLoaded | Reason::LibRmVersionMismatch => Self::Driver,
+            _ => Self::Passing,
+        }
+    }
+}
+
 impl Error {
     pub(super) fn new(call: &'static str, cause: NvmlError) -> Self {
         Self { call, cause: Cause::Nvml(cause) }
@@ -72,15 +87,7 @@ impl Error {
 
     /// What the failure means for the exporter.
     pub fn severity(&self) -> Severity {
-        match self.reason() {
-            Reason::NotSupported
-            | Reason::NoPermission
-            | Reason::FunctionNotFound
-            | Reason::ArgumentVersionMismatch => Severity::Absent,
-            Reason::GpuIsLost | Reason::ResetRequired => Severity::Gpu,
-            Reason::Uninitialized | Reason::DriverNotLoaded | Reason::LibRmVersionMismatch => Severity::Driver,
-            _ => Severity::Passing,
-        }
+        Severity::of(self.reason())
     }
 
     /// Whether the driver may not have what the call asks for at all, as far as one call tells: some drivers refuse a list or a

@@ -20,8 +20,6 @@ pub(super) struct Facts {
     pub(super) followed: Option<Followed>,
     /// Whether descendants of the command are still running.
     pub(super) left: bool,
-    /// How long `run` waited for a driver call that did not return.
-    pub(super) hangs: Option<Duration>,
     /// Whether the machine's other processes are visible; `None` if that is unknown.
     pub(super) sees_host: Option<bool>,
     /// What the processes reported about their allocators.

@@ -18,17 +18,15 @@ use super::child::{Child, Ended};
 use super::facts::{Facts, Followed};
 use super::names::Names;
 use super::output::Output;
+use super::readings::Readings;
 use super::report::Report;
 use super::reported::Reported;
-use super::sampler::{LIST_INTERVAL, Sampler};
 use super::signals::{self, Signals};
 use super::socket::Socket;
 use super::text;
 
 /// How often the descendants of a command that has ended are checked.
 const LOOK: Duration = Duration::from_millis(5);
-/// The longest wait for names at the end.
-const NAMING: Duration = Duration::from_millis(500);
 
 /// Runs the command and reports. `env` are those of [`std::env::vars_os`]. Returns the exit status.
 pub(crate) fn main(matches: &ArgMatches, env: impl IntoIterator<Item = (OsString, OsString)>) -> u8 {
@@ -64,23 +62,22 @@ async fn run(mut arguments: Arguments, output: Output, simulated: Option<&Simula
         Ok(signals) => signals,
         Err(error) => return refuse(PROGRAM, &format!("signals cannot be handled: {error}"), FAILURE),
     };
-    // Without names the report shows pids.
-    let names = Names::start(&arguments.config).ok();
+    let names = Names::new(&arguments.config);
     // The command does not wait for the driver, which may hang. A process can allocate only after it has opened the driver too.
-    let sampler = match Sampler::open(library, arguments.period, names.clone()) {
-        Ok(sampler) => sampler,
+    let readings = match Readings::start(library, &arguments.config, arguments.period, names.clone()) {
+        Ok(readings) => readings,
         Err(error) => return refuse(PROGRAM, &format!("no thread could be started: {error}"), FAILURE),
     };
-    let call_timeout = arguments.config.nvml.call_timeout;
     // Without the socket, everything else is measured all the same.
     let socket = Socket::open(names.clone()).await;
     let variables = socket.as_ref().map_or_else(|_| Vec::new(), Socket::variables);
     let (start, begun) = (Instant::now(), SystemTime::now());
+    readings.begin(start);
     let child = match Child::start(&arguments.command, variables) {
         Ok(child) => child,
         Err(not_started) => {
-            // The thread must not use the files of a simulated machine after they have been removed.
-            sampler.end(call_timeout);
+            // The lanes must not use the files of a simulated machine after they have been removed.
+            readings.stop();
             let program = arguments.command.first().map(|program| program.to_string_lossy()).unwrap_or_default();
             return refuse(
                 PROGRAM,
@@ -89,21 +86,20 @@ async fn run(mut arguments: Arguments, output: Output, simulated: Option<&Simula
             );
         }
     };
-    sampler.begin(start);
     let ended = command_end(&child, &mut signals).await;
     let duration = start.elapsed();
-    let followed = follow(&child, &mut signals, &sampler, call_timeout).await;
+    let followed = follow(&child, &mut signals, &readings, arguments.config.nvml.call_timeout).await;
     let left = child.reap().remaining;
     let reported = match socket {
         Ok(socket) => socket.finish(left).await,
         Err(error) => Reported { problem: Some(format!("{error:#}")), ..Reported::default() },
     };
-    let (state, hangs) = sampler.end(call_timeout);
-    let owners = names.map(|names| names.finish(NAMING)).unwrap_or_default();
+    let state = readings.finish().await;
+    readings.stop();
+    let owners = names.lock().owners().clone();
     let sees_host = attribution::sees_host_processes(Path::new("/proc")).filter(|_| simulated.is_none());
-    let hangs = hangs.then_some(call_timeout);
     let command = arguments.command;
-    let facts = Facts { command, begun, start, ended, duration, followed, left, hangs, sees_host, reported };
+    let facts = Facts { command, begun, start, ended, duration, followed, left, sees_host, reported };
     let report = Report::of(&facts, &state, &owners);
     let written = match arguments.format {
         Format::Text => Ok(text::of(&report)),
@@ -134,25 +130,23 @@ async fn command_end(child: &Child, signals: &mut Signals) -> Ended {
 
 /// Waits until none of the descendants that outlived the command holds GPU memory, or until a signal arrives that asks
 /// this process to end. Returns `None` if no descendant held any GPU memory.
-async fn follow(child: &Child, signals: &mut Signals, sampler: &Sampler, limit: Duration) -> Option<Followed> {
+async fn follow(child: &Child, signals: &mut Signals, readings: &Readings, limit: Duration) -> Option<Followed> {
     let begin = Instant::now();
     let (mut processes, mut until) = (None, None);
     // Every descendant that is alive is a child of this process or a descendant of such a child, so none is left once
     // this process has no children.
-    while until.is_none() && child.reap().remaining && sampler.is_running() {
+    while until.is_none() && child.reap().remaining && readings.is_open() {
         let asked = Instant::now();
-        sampler.want_pass();
         let mut living = None;
         while living.is_none() && asked.elapsed() < limit {
             until = until.or(end_within(LOOK, signals).await);
-            living = sampler.living_since(asked);
+            living = readings.living_since(asked);
         }
-        // If a driver call hangs, the number of living processes stays unknown.
+        // If no GPU answers, the number of living processes stays unknown.
         if living.is_none_or(|living| living == 0) {
             break;
         }
         processes = processes.or(living);
-        until = until.or(end_within(LIST_INTERVAL, signals).await);
     }
     processes.map(|processes| Followed { time: begin.elapsed(), processes, until })
 }

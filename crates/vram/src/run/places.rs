@@ -1,9 +1,8 @@
-//! The devices whose memory is sampled: each GPU, or its MIG devices instead.
+//! The devices whose memory is measured: each GPU, or its MIG devices instead.
 
 use std::sync::Arc;
 
-use gpu_readings::nvml::{Device, Driver};
-use gpu_readings::snapshot::{Gpu, MigDevice};
+use gpu_readings::snapshot::{Driver, Gpu, MigDevice};
 
 /// A GPU, or a MIG device of a GPU.
 #[derive(Debug, Clone)]
@@ -20,7 +19,7 @@ impl Place {
 }
 
 /// The machine on which the command runs.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Machine {
     pub(super) simulated: bool,
     pub(super) driver_version: Option<String>,
@@ -29,22 +28,35 @@ pub(super) struct Machine {
     pub(super) unreachable: Vec<u32>,
 }
 
-/// The machine that a driver reports, and its devices in the order of [`Machine::places`].
-pub(super) fn of(driver: &Driver) -> (Machine, Vec<Device<'_>>) {
-    let (mut places, mut devices, mut unreachable) = (Vec::new(), Vec::new(), Vec::new());
-    for (position, gpu) in driver.gpus().enumerate() {
-        if !gpu.mig.is_empty() {
-            for (mig, device) in gpu.mig.iter().zip(driver.mig_devices(position)) {
-                places.push(Place { gpu: gpu.clone(), mig: Some(mig.clone()) });
-                devices.push(device);
+impl Machine {
+    /// Adds what a driver reports that has been opened.
+    pub(super) fn open(&mut self, driver: &Driver) {
+        self.simulated = driver.simulated;
+        self.driver_version.clone_from(&driver.driver_version);
+        // A GPU that could not be opened has no UUID.
+        let unreachable = driver.gpus.iter().filter(|gpu| gpu.uuid.is_empty());
+        self.unreachable = unreachable.map(|gpu| gpu.index).collect();
+        driver.gpus.iter().filter(|gpu| !gpu.uuid.is_empty()).for_each(|gpu| self.add(gpu));
+    }
+
+    /// The position of the device with this UUID, which is the GPU or one of its MIG devices.
+    pub(super) fn place(&mut self, gpu: &Arc<Gpu>, uuid: &str) -> Option<usize> {
+        let of = |places: &[Place]| places.iter().position(|place| place.uuid() == uuid);
+        of(&self.places).or_else(|| {
+            // It answers, although it did not return its UUID.
+            self.unreachable.retain(|index| *index != gpu.index);
+            self.add(gpu);
+            of(&self.places)
+        })
+    }
+
+    fn add(&mut self, gpu: &Arc<Gpu>) {
+        let mig = gpu.mig.iter().map(|mig| Place { gpu: gpu.clone(), mig: Some(mig.clone()) });
+        let whole = gpu.mig.is_empty().then(|| Place { gpu: gpu.clone(), mig: None });
+        for place in mig.chain(whole) {
+            if !self.places.iter().any(|known| known.uuid() == place.uuid()) {
+                self.places.push(place);
             }
-        } else if let Some(device) = driver.device(position) {
-            places.push(Place { gpu: gpu.clone(), mig: None });
-            devices.push(device);
-        } else {
-            unreachable.push(gpu.index);
         }
     }
-    let about = driver.describe();
-    (Machine { simulated: about.simulated, driver_version: about.driver_version, places, unreachable }, devices)
 }

@@ -1,20 +1,18 @@
 //! What was measured, accumulated sample by sample and list by list. Pure: nothing here reads a clock or a device.
 //!
-//! Invariant: a sum over processes is taken from lists that were read at one moment: from one list, or from the lists of all
-//! devices if no device changed while they were read. If the memory of any process in a sum is unknown, the sum is unknown. Times are counted from the start of the command.
+//! Invariant: a sum over processes is taken from lists that show one moment: from one list, or from the last lists of all
+//! devices if the memory of each of them stayed the same from its list to the latest one. If the memory of any process in a
+//! sum is unknown, the sum is unknown. Times are counted from the start of the command.
 
 use std::collections::BTreeMap;
-use std::fmt::Display;
 use std::time::Duration;
 
-use gpu_readings::snapshot::{NEARLY_FULL, ProcessId};
+use gpu_readings::snapshot::{MemoryFigures, ProcessId, allocatable};
 
-/// The share of the allocatable memory at or above which the time of a GPU is added up.
-const FULL: f64 = NEARLY_FULL[0];
-/// If the gap between two samples is longer than this, it is not counted as time at the level of the first sample.
-const LONGEST_STEP: Duration = Duration::from_secs(1);
 /// The maximum number of processes that are remembered for a device. Any others are included only in the sums.
 const MOST_PROCESSES: usize = 4096;
+/// The maximum number of sums that wait for readings of other devices.
+const MOST_SUMS: usize = 1024;
 /// A peak counts as a spike that no list shows if it exceeds every level with known processes by more than this number
 /// of bytes.
 const SPIKE: u64 = 32 << 20;
@@ -46,20 +44,12 @@ pub(super) struct Entry {
     pub(super) used: Option<u64>,
 }
 
-/// What the lists of all devices, read one after the other, show together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Pass {
-    /// The state of one moment: no device changed between the first list and the last.
-    OneMoment,
-    /// States of several moments.
-    Changed,
-}
-
-/// The memory of a GPU or MIG device at one moment.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Level {
-    pub(super) used: u64,
-    pub(super) allocatable: u64,
+/// How often something was read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Rhythm {
+    pub(super) count: u64,
+    pub(super) last: Option<Duration>,
+    pub(super) longest_gap: Duration,
 }
 
 /// One process on one GPU or MIG device.
@@ -73,7 +63,7 @@ pub(super) struct ProcessRecord {
 /// One GPU or MIG device.
 #[derive(Debug, Clone, Default)]
 pub(super) struct PlaceRecord {
-    /// Whether the driver said that it does not report the memory of the device.
+    /// Whether the device answered without its memory.
     pub(super) has_no_memory: bool,
     /// `None` if the memory of the device was never read.
     pub(super) allocatable: Option<u64>,
@@ -81,7 +71,7 @@ pub(super) struct PlaceRecord {
     pub(super) own_peak: Option<Extreme>,
     /// The lowest free memory.
     pub(super) least_free: Option<Extreme>,
-    /// The time at or above [`FULL`].
+    /// The time at or above [`NEARLY_FULL`](gpu_readings::snapshot::NEARLY_FULL).
     pub(super) nearly_full: Duration,
     /// The highest memory that was in use both before and after a list was read, so that its processes are known.
     pub(super) listed_peak: Option<u64>,
@@ -89,21 +79,22 @@ pub(super) struct PlaceRecord {
     pub(super) tree_peak: Option<Extreme>,
     /// The number of the command's processes at the moment of `tree_peak`.
     pub(super) tree_processes: usize,
-    /// When the last list was read, and the longest time without one until then.
-    pub(super) last_list: Option<Duration>,
-    pub(super) longest_list_gap: Duration,
+    pub(super) samples: Rhythm,
+    pub(super) lists: Rhythm,
     /// `None` before the first list.
     pub(super) processes: Option<BTreeMap<ProcessId, ProcessRecord>>,
     /// Whether there were more processes than can be remembered.
     pub(super) left_out: bool,
     /// Whether the driver listed a process of the command without its memory.
     pub(super) unknown_memory: bool,
-    /// The number of failed driver calls for the device, and the first error.
-    pub(super) failures: u64,
-    pub(super) first_failure: Option<String>,
     /// The sum of the command's processes in the last list; `None` if it is unknown.
     tree_now: Option<u64>,
-    last: Option<(Duration, bool)>,
+    /// The memory in use at the moment of the last list; `None` if it changed while the list was read.
+    level: Option<u64>,
+    /// Up to when the memory is known to be at that level.
+    holds_until: Option<Duration>,
+    /// Whether the memory has changed since the last list.
+    has_changed: bool,
 }
 
 /// Everything that was measured.
@@ -114,68 +105,52 @@ pub(super) struct Record {
     pub(super) together: Option<Extreme>,
     /// The highest sum over lists of several moments, which is no amount that was ever held.
     changed_sum: Option<u64>,
-    /// When the first sample was taken.
-    pub(super) first: Option<Duration>,
-    /// The number of rounds in which all devices were sampled.
-    pub(super) rounds: u64,
-    /// The number of rounds in which lists were read.
-    pub(super) lists: u64,
-    pub(super) longest_gap: Duration,
-    pub(super) longest_list_gap: Duration,
-    last_round: Option<Duration>,
-    last_list: Option<Duration>,
+    /// Sums that are of one moment if the memory of no other device turns out to have changed before it.
+    waiting: Vec<Extreme>,
+    /// Sums since all devices were last at the levels of their lists.
+    mixed: Vec<u64>,
 }
 
 impl Record {
-    pub(super) fn new(places: usize) -> Self {
-        Self { places: vec![PlaceRecord { tree_now: Some(0), ..PlaceRecord::default() }; places], ..Self::default() }
+    /// Makes room for this many devices.
+    pub(super) fn has_places(&mut self, count: usize) {
+        let count = count.max(self.places.len());
+        self.places.resize_with(count, PlaceRecord::default);
     }
 
-    /// Begins a round of samples.
-    pub(super) fn begin_round(&mut self, at: Duration) {
-        self.first.get_or_insert(at);
-        self.rounds += 1;
-        let gap = self.last_round.replace(at).map_or(Duration::ZERO, |last| at.saturating_sub(last));
-        self.longest_gap = self.longest_gap.max(gap);
-    }
-
-    /// Records the memory of a device.
-    pub(super) fn sample(&mut self, place: usize, at: Duration, level: Level) {
-        let place = &mut self.places[place];
-        place.allocatable = Some(level.allocatable);
-        place.close_step(at);
-        place.last = Some((at, level.used as f64 >= FULL * level.allocatable as f64));
-        raise(&mut place.own_peak, level.used, at);
-        let free = level.allocatable.saturating_sub(level.used);
-        if place.least_free.is_none_or(|least| free < least.bytes) {
-            place.least_free = Some(Extreme { bytes: free, at });
+    /// Records the memory of a device; `None` if it does not report it. `nearly_full` is the time up to now at or above
+    /// that ratio.
+    pub(super) fn sample(&mut self, place: usize, at: Duration, memory: Option<MemoryFigures>, nearly_full: Duration) {
+        let record = &mut self.places[place];
+        // A reading may be seen again while the next one takes long.
+        if record.samples.last == Some(at) {
+            return;
         }
+        record.samples.beat(at);
+        record.has_no_memory = memory.is_none();
+        if let Some(MemoryFigures { total, reserved, used, .. }) = memory {
+            let allocatable = allocatable(total, reserved);
+            (record.allocatable, record.nearly_full) = (Some(allocatable), nearly_full);
+            raise(&mut record.own_peak, used, at);
+            let free = allocatable.saturating_sub(used);
+            if record.least_free.is_none_or(|least| free < least.bytes) {
+                record.least_free = Some(Extreme { bytes: free, at });
+            }
+        }
+        self.see_level(place, at, memory.map(|memory| memory.used));
     }
 
-    /// Records that the memory of a device could not be read and is therefore unknown until the next sample.
-    pub(super) fn no_sample(&mut self, place: usize, at: Duration, error: &dyn Display) {
-        let place = &mut self.places[place];
-        place.fail(error);
-        place.close_step(at);
-    }
-
-    /// Records that the processes of a device could not be read and that their sum is therefore unknown until the next
-    /// list.
-    pub(super) fn no_list(&mut self, place: usize, error: &dyn Display) {
-        let place = &mut self.places[place];
-        place.fail(error);
-        place.tree_now = None;
-    }
-
-    /// Records the processes of a device. `level` is the memory in use before or after the list was read, whichever is
-    /// lower.
-    pub(super) fn list(&mut self, place: usize, at: Duration, entries: &[Entry], level: Option<u64>) {
-        let place = &mut self.places[place];
-        let gap = at.saturating_sub(place.last_list.replace(at).unwrap_or_default());
-        place.longest_list_gap = place.longest_list_gap.max(gap);
-        place.listed_peak = place.listed_peak.max(level);
+    /// Records the processes of a device. `around` is the memory in use before and after the list was read.
+    pub(super) fn list(&mut self, place: usize, at: Duration, entries: &[Entry], around: [Option<u64>; 2]) {
+        let [before, after] = around;
+        let level = before.filter(|_| before == after);
+        // The list shows as well whether the one before it held until now.
+        self.see_level(place, at, level);
+        let record = &mut self.places[place];
+        record.lists.beat(at);
+        record.listed_peak = record.listed_peak.max(before.zip(after).map(|(before, after)| before.min(after)));
         let (mut sum, mut count) = (Some(0_u64), 0);
-        let processes = place.processes.get_or_insert_default();
+        let processes = record.processes.get_or_insert_default();
         for entry in entries {
             if processes.len() < MOST_PROCESSES || processes.contains_key(&entry.key) {
                 let new = ProcessRecord { membership: entry.membership, peak: None };
@@ -184,35 +159,27 @@ impl Record {
                     raise(&mut process.peak, used, at);
                 }
             } else {
-                place.left_out = true;
+                record.left_out = true;
             }
             if entry.membership == Membership::Tree {
                 count += 1;
                 sum = sum.zip(entry.used).map(|(sum, used)| sum.saturating_add(used));
             }
         }
-        place.unknown_memory |= sum.is_none();
-        place.tree_now = sum;
+        record.unknown_memory |= sum.is_none();
+        (record.tree_now, record.level, record.holds_until) = (sum, level, Some(at));
+        record.has_changed = level.is_none();
         if let Some(sum) = sum.filter(|_| count > 0)
-            && raise(&mut place.tree_peak, sum, at)
+            && raise(&mut record.tree_peak, sum, at)
         {
-            place.tree_processes = count;
+            record.tree_processes = count;
         }
+        self.add_up(at);
     }
 
-    /// Ends a round after all its lists have been read, and adds up the sums of all devices.
-    pub(super) fn end_lists(&mut self, at: Duration, pass: Pass) {
-        self.lists += 1;
-        let gap = self.last_list.replace(at).map_or(Duration::ZERO, |last| at.saturating_sub(last));
-        self.longest_list_gap = self.longest_list_gap.max(gap);
-        let sum = self.places.iter().try_fold(0_u64, |sum, place| Some(sum.saturating_add(place.tree_now?)));
-        match (sum.filter(|&sum| sum > 0), pass) {
-            (Some(sum), Pass::OneMoment) => {
-                raise(&mut self.together, sum, at);
-            }
-            (sum, Pass::Changed) => self.changed_sum = self.changed_sum.max(sum),
-            (None, Pass::OneMoment) => {}
-        }
+    /// Whether any sample was taken.
+    pub(super) fn has_samples(&self) -> bool {
+        self.places.iter().any(|place| place.samples.count > 0)
     }
 
     /// Whether the devices together may have held more than `together`.
@@ -221,8 +188,57 @@ impl Record {
     }
 
     /// Ends the measurement.
-    pub(super) fn end(&mut self, at: Duration) {
-        self.places.iter_mut().for_each(|place| place.close_step(at));
+    pub(super) fn end(&mut self) {
+        let unknown = self.waiting.drain(..).map(|sum| sum.bytes).chain(self.mixed.drain(..)).max();
+        self.changed_sum = self.changed_sum.max(unknown);
+    }
+
+    /// Adds up the last lists of all devices, one of which was read at `at`.
+    fn add_up(&mut self, at: Duration) {
+        let sum = self.places.iter().try_fold(0_u64, |sum, place| Some(sum.saturating_add(place.tree_now?)));
+        let Some(bytes) = sum.filter(|&sum| sum > 0) else { return };
+        // One list is of one moment by itself.
+        if self.places.len() > 1 && self.places.iter().any(|place| place.has_changed) {
+            // The devices that have changed are listed next.
+            self.mixed.push(bytes);
+            if self.mixed.len() >= self.places.len() {
+                self.changed_sum = self.changed_sum.max(self.mixed.drain(..).max());
+            }
+            return;
+        }
+        self.mixed.clear();
+        if self.waiting.len() >= MOST_SUMS {
+            self.changed_sum = self.changed_sum.max(self.waiting.drain(..).map(|sum| sum.bytes).max());
+        }
+        self.waiting.push(Extreme { bytes, at });
+        self.settle();
+    }
+
+    /// Learns the memory in use on a device after its last list.
+    fn see_level(&mut self, place: usize, at: Duration, used: Option<u64>) {
+        let record = &mut self.places[place];
+        let Some(until) = record.holds_until.filter(|until| at > *until && !record.has_changed) else { return };
+        if used.is_some() && used == record.level {
+            record.holds_until = Some(at);
+            return self.settle();
+        }
+        record.has_changed = true;
+        let (known, unknown): (Vec<_>, Vec<_>) = self.waiting.drain(..).partition(|sum| sum.at <= until);
+        self.waiting = known;
+        self.changed_sum = self.changed_sum.max(unknown.iter().map(|sum| sum.bytes).max());
+    }
+
+    /// Takes the sums that are known to be of one moment.
+    fn settle(&mut self) {
+        let until = self.places.iter().map(|place| place.holds_until).min().flatten();
+        let together = &mut self.together;
+        self.waiting.retain(|sum| {
+            let is_known = Some(sum.at) <= until;
+            if is_known {
+                raise(together, sum.bytes, sum.at);
+            }
+            !is_known
+        });
     }
 }
 
@@ -231,17 +247,13 @@ impl PlaceRecord {
     pub(super) fn spike(&self) -> Option<Extreme> {
         self.own_peak.filter(|peak| peak.bytes > self.listed_peak.unwrap_or(0).saturating_add(SPIKE))
     }
+}
 
-    fn fail(&mut self, error: &dyn Display) {
-        self.failures += 1;
-        self.first_failure.get_or_insert_with(|| error.to_string());
-    }
-
-    fn close_step(&mut self, at: Duration) {
-        if let Some((since, true)) = self.last.take() {
-            let step = at.saturating_sub(since);
-            self.nearly_full += if step <= LONGEST_STEP { step } else { Duration::ZERO };
-        }
+impl Rhythm {
+    fn beat(&mut self, at: Duration) {
+        let gap = self.last.replace(at).map_or(Duration::ZERO, |last| at.saturating_sub(last));
+        self.longest_gap = self.longest_gap.max(gap);
+        self.count += 1;
     }
 }
 

@@ -16,8 +16,8 @@ use super::facts::Facts;
 use super::names::Owners;
 use super::notes;
 use super::places::Place;
-use super::record::{Extreme, Membership, PlaceRecord, ProcessRecord};
-use super::sampler::State;
+use super::readings::State;
+use super::record::{Extreme, Membership, PlaceRecord, ProcessRecord, Rhythm};
 
 /// The version of the JSON form. It is incremented when the meaning of a field changes or a field is removed.
 const VERSION: u8 = 1;
@@ -157,11 +157,12 @@ impl Report {
         let records = &state.record.places;
         let gpus: Vec<Gpu> = places.iter().zip(records).map(|(place, record)| gpu(place, record, owners)).collect();
         let record = &state.record;
-        let sampling = (record.rounds > 0).then_some(Sampling {
-            samples: record.rounds,
-            longest_gap_seconds: record.longest_gap.as_secs_f64(),
-            lists: record.lists,
-            longest_list_gap_seconds: record.longest_list_gap.as_secs_f64(),
+        let (samples, lists) = (most(records, |place| place.samples), most(records, |place| place.lists));
+        let sampling = (samples.count > 0).then_some(Sampling {
+            samples: samples.count,
+            longest_gap_seconds: samples.longest_gap.as_secs_f64(),
+            lists: lists.count,
+            longest_list_gap_seconds: lists.longest_gap.as_secs_f64(),
         });
         let allocators = allocators::of(facts, places, owners);
         let mut notes = notes::of(facts, state, &gpus.iter().map(Gpu::label).collect::<Vec<_>>());
@@ -190,6 +191,15 @@ impl Report {
             gpus,
         }
     }
+}
+
+/// How often the devices were read: the highest number, and the longest gap, of any device.
+fn most(records: &[PlaceRecord], of: fn(&PlaceRecord) -> Rhythm) -> Rhythm {
+    records.iter().map(of).fold(Rhythm::default(), |most, one| Rhythm {
+        count: most.count.max(one.count),
+        longest_gap: most.longest_gap.max(one.longest_gap),
+        ..most
+    })
 }
 
 fn together(peak: Extreme, processes: Option<usize>) -> Together {
@@ -257,20 +267,18 @@ fn fits(records: &[PlaceRecord]) -> Option<Fits> {
 mod tests {
     use std::time::Duration;
 
-    use super::super::record::{Entry, Level, Pass, Record};
+    use super::super::record::{Entry, Record};
     use super::*;
 
     const MIB: u64 = 1 << 20;
 
     fn record(spike: u64) -> Record {
-        let mut record = Record::new(1);
-        let level = |used| Level { used: used * MIB, allocatable: 40_000 * MIB };
+        let mut record = Record::of(1);
         let key = ProcessId { pid: 7, start_ticks: Some(1) };
         let entry = Entry { key, membership: Membership::Tree, used: Some(4_800 * MIB) };
-        record.sample(0, Duration::ZERO, level(4_810));
-        record.list(0, Duration::ZERO, &[entry], Some(4_810 * MIB));
-        record.end_lists(Duration::ZERO, Pass::OneMoment);
-        record.sample(0, Duration::from_millis(7), level(spike));
+        record.see(0, Duration::ZERO, 4_810 * MIB, 40_000 * MIB);
+        record.list(0, Duration::ZERO, &[entry], [Some(4_810 * MIB); 2]);
+        record.see(0, Duration::from_millis(7), spike * MIB, 40_000 * MIB);
         record
     }
 
@@ -292,6 +300,6 @@ mod tests {
 
     #[test]
     fn a_command_without_gpu_memory_has_no_need() {
-        assert!(fits(&Record::new(2).places).is_none());
+        assert!(fits(&Record::of(2).places).is_none());
     }
 }

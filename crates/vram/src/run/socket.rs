@@ -17,10 +17,9 @@ use gpu_readings::snapshot::{Feed, Snapshot};
 use nix::unistd::mkdtemp;
 use parking_lot::Mutex;
 
-use super::names::Names;
+use super::names::SharedNames;
 use super::record::Membership;
 use super::reported::Reported;
-use super::tree::Tree;
 
 /// Starts the Python client in each Python process that has it installed.
 const ARM: &str = "VRAM_EXPORTER_ARM";
@@ -28,8 +27,6 @@ const ARM: &str = "VRAM_EXPORTER_ARM";
 const SOCKETS: &str = "VRAM_EXPORTER_SOCKET";
 /// Where a client reports if the variable is not set.
 const DEFAULT: &str = "/run/vram-exporter/allocator.sock";
-/// The maximum number of connections for which the name of the process is looked up.
-const MOST_NAMED: usize = 4096;
 /// The time limit for reading what processes sent before they ended.
 const READING: Duration = Duration::from_secs(2);
 /// The same limit if processes of the command are still running, because their connections stay open.
@@ -51,7 +48,7 @@ impl Socket {
     ///
     /// # Errors
     /// When the socket cannot be created, neither in `$XDG_RUNTIME_DIR` nor in the folder for temporary files.
-    pub(super) async fn open(names: Option<Names>) -> Result<Self> {
+    pub(super) async fn open(names: SharedNames) -> Result<Self> {
         let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
         let mut bound = Err(anyhow::Error::msg("there is no folder for it"));
         for folder in runtime.into_iter().chain([std::env::temp_dir()]) {
@@ -120,22 +117,15 @@ async fn bind(within: &Path) -> Result<(Folder, Listener)> {
     Ok((folder, listener))
 }
 
-/// Reads the start times of the command's processes, and requests their names. A process that the command did not start
-/// is unknown. One whose ancestors can no longer be looked up belongs to the command, because no other process was
-/// given the path of the socket.
-fn members(names: Option<Names>) -> StartTicks {
-    let tree = Mutex::new((Tree::below(std::process::id()), 0));
+/// Reads the start times and the names of the command's processes. A process that the command did not start is unknown. One
+/// whose ancestors can no longer be looked up belongs to the command, because no other process was given the path of the
+/// socket.
+fn members(names: SharedNames) -> StartTicks {
     StartTicks::new(move |pid| {
-        let (tree, named) = &mut *tree.lock();
-        let found = tree.find(pid, Instant::now());
-        if found.membership == Membership::Other {
-            return None;
-        }
-        if let Some(names) = names.as_ref().filter(|_| *named < MOST_NAMED) {
-            *named += 1;
-            names.look_up(found.key, Membership::Tree);
-        }
-        Some(found.key)
+        let (mut names, now) = (names.lock(), Instant::now());
+        let found = names.find(pid, now);
+        names.read([pid].into_iter(), now);
+        (found.membership != Membership::Other).then_some(found.key)
     })
 }
 

@@ -119,7 +119,13 @@ impl MemoryLane {
             if !caller.serves(position) {
                 continue;
             }
-            match self.sampler.sample(caller, position, accumulator, began)? {
+            let sampled = self.sampler.sample(caller, position, accumulator, began)?;
+            if let Some(observer) = &self.snapshot.observer {
+                let mut accumulator = accumulator.lock();
+                accumulator.flush_run();
+                observer.sampled(&accumulator.shown);
+            }
+            match sampled {
                 Sampled::Same => continue,
                 Sampled::Changed => changed = true,
                 Sampled::Moved => moved |= WakeBits::bit(position),

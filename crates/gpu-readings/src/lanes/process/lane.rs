@@ -39,8 +39,8 @@ pub struct Settings {
     pub linger: Duration,
     /// The maximum number of processes per GPU.
     pub series_limit: usize,
-    /// The telemetry readings between two passes.
-    pub telemetry: telemetry::Settings,
+    /// The telemetry readings between two passes; `None`: only memory and processes are read.
+    pub telemetry: Option<telemetry::Settings>,
 }
 
 /// The lane. It outlives its threads and its sessions.
@@ -90,14 +90,15 @@ impl ProcessLane {
         }
     }
 
-    fn work<'s>(&self, caller: Caller<'s>, telemetry: &mut Telemetry<'s>) -> Result<(), Superseded> {
+    fn work<'s>(&self, caller: Caller<'s>, telemetry: &mut Option<Telemetry<'s>>) -> Result<(), Superseded> {
         let session = caller.session;
         let mut buffer = ProcessBuffer::default();
         let mut rested = Instant::now();
         let mut heartbeat = Ticker::starting(self.settings.interval, rested);
         while !session.ending() && !caller.gives_back() {
             let now = Instant::now();
-            let deadline = heartbeat.next().min(telemetry.next(now)).min(now + HEARTBEAT);
+            let readings = telemetry.iter().map(|telemetry| telemetry.next(now));
+            let deadline = readings.fold(heartbeat.next().min(now + HEARTBEAT), Instant::min);
             if deadline > now {
                 caller.rest();
                 std::thread::sleep(deadline.min(rested).saturating_duration_since(now));
@@ -127,7 +128,9 @@ impl ProcessLane {
                     self.snapshot.vitals.observe(Lane::Process, took);
                 }
             }
-            self.take_readings(caller, telemetry, began)?;
+            if let Some(telemetry) = telemetry {
+                self.take_readings(caller, telemetry, began)?;
+            }
         }
         Ok(())
     }
@@ -210,13 +213,14 @@ impl ProcessLane {
         buffer: &mut ProcessBuffer,
         whole: bool,
     ) -> Result<Option<usize>, Superseded> {
-        let (source, total) = (ListSource::of(*device), self.total(device));
+        let (source, total, observer) = (ListSource::of(*device), self.total(device), &self.snapshot.observer);
         if whole {
             kept.guests.refresh(total, device, &self.faults)?;
         }
         loop {
             let list = kept.lists.read(&source, buffer, whole, total, &self.faults)?;
             let Some(list) = list else { return Ok(None) };
+            observer.iter().for_each(|observer| observer.listed(device.gpu(), list.at, &list.reads()));
             let layout_holds = kept.layout.holds_for(&list, device, &self.faults)?;
             if device.session.ending() {
                 return Ok(None);
@@ -229,7 +233,9 @@ impl ProcessLane {
             match state.fold_list(device.position(), device.gpu(), list, layout_holds, &limits, kept.guests.known()) {
                 Folded::Alive(alive) => {
                     state.set_alive(device.position(), alive);
-                    self.snapshot.feed.add_list(state.shown(device.position()));
+                    let shown = state.shown(device.position());
+                    self.snapshot.feed.add_list(shown);
+                    observer.iter().for_each(|observer| observer.attributed(shown));
                     return Ok(Some(alive));
                 }
                 // The list is read again, now that the previous process has been recorded as ended.
@@ -296,13 +302,14 @@ impl LaneTask for ProcessLane {
 
     fn run(&self, session: &Session, watch: &Watch) -> Result<(), Superseded> {
         let Self { settings, snapshot, faults, profiling, .. } = self;
-        let mut telemetry = Telemetry::new(&settings.telemetry, snapshot, faults, profiling, session);
+        let begin = |settings| Telemetry::new(settings, snapshot, faults, profiling, session);
+        let mut telemetry = settings.telemetry.as_ref().map(begin);
         let caller = Caller::new(session, watch);
         self.work(caller, &mut telemetry)?;
         // A driver that fails or is to be closed is not asked any more.
         if session.ending() && !session.is_replaced() {
             return Ok(());
         }
-        telemetry.finish(caller)
+        telemetry.iter_mut().try_for_each(|telemetry| telemetry.finish(caller))
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::list::{ListEntry, ProcessList, ProcessSlot};
-use super::list_source::ListSource;
+use super::list_source::{ListSource, Used};
 use super::raised::RaisedReason;
 use crate::faults::{Faults, Source};
 use crate::lanes::watch::Superseded;
@@ -29,7 +29,7 @@ pub(super) struct ListCache {
     /// In the order of [`ListKind`].
     lists: [CachedList; ListKind::ALL.len()],
     /// When all lists were read, and the bytes in use then.
-    all_read: Option<(Instant, u64)>,
+    all_read: Option<(Instant, Used)>,
 }
 
 /// One of the driver's lists, as it was last read.
@@ -89,14 +89,16 @@ impl ListCache {
         faults: &Faults,
     ) -> Result<Option<ProcessList>, Superseded> {
         let mut before = source.in_use()?;
-        let is_valid = |(at, used): (Instant, u64)| before.gpu == Some(used) && at.elapsed() < VALID_FOR;
+        let is_valid = |(at, used): (Instant, Used)| before.gpu == Some(used) && at.elapsed() < VALID_FOR;
         let all = whole && !self.all_read.is_some_and(is_valid);
         let mut earlier: Vec<Vec<ListEntry>> = Vec::new();
+        let mut around = Vec::new();
         let mut in_use = loop {
             if !self.read_once(source, buffer, all, faults)? {
                 return Ok(None);
             }
             let after = source.in_use()?;
+            around.push([before.clone(), after.clone()]);
             if before == after || earlier.len() + 1 == ATTEMPTS {
                 // A figure that changed during every attempt does not match the lists.
                 break before.common(after);
@@ -123,8 +125,9 @@ impl ListCache {
         Ok(Some(ProcessList {
             entries,
             earlier,
-            used: in_use.gpu,
-            mig_used: in_use.mig,
+            used: in_use.gpu.and_then(Used::exact),
+            mig_used: in_use.mig.into_iter().map(|used| used?.exact()).collect(),
+            around,
             implausible,
             unread: self.unread(),
             at: Instant::now(),

@@ -12,17 +12,32 @@ pub(super) struct ListSource<'d> {
     mig_devices: Vec<(GuardedDevice<'d>, (u32, u32))>,
 }
 
-/// Bytes in use on the GPU and on each of its MIG devices, without reserved memory; `None` if that is not known.
-#[derive(Debug, PartialEq, Eq)]
+/// The memory in use on the GPU and on each of its MIG devices; `None` if it is not known.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct InUse {
-    pub(super) gpu: Option<u64>,
-    pub(super) mig: Vec<Option<u64>>,
+    pub(super) gpu: Option<Used>,
+    pub(super) mig: Vec<Option<Used>>,
+}
+
+/// Memory in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Used {
+    pub(super) bytes: u64,
+    /// Whether reserved memory is reported separately, and is no part of it.
+    pub(super) is_exact: bool,
+}
+
+impl Used {
+    /// Bytes, without reserved memory; `None` if the driver does not report that separately.
+    pub(super) fn exact(self) -> Option<u64> {
+        Some(self.bytes).filter(|_| self.is_exact)
+    }
 }
 
 impl InUse {
     /// Keeps only the figures that were the same before and after the lists were read.
     pub(super) fn common(self, after: Self) -> Self {
-        let same = |(before, after): (Option<u64>, Option<u64>)| after.filter(|_| before == after);
+        let same = |(before, after): (Option<Used>, Option<Used>)| after.filter(|_| before == after);
         Self { gpu: same((self.gpu, after.gpu)), mig: self.mig.into_iter().zip(after.mig).map(same).collect() }
     }
 
@@ -84,9 +99,9 @@ impl<'d> ListSource<'d> {
     }
 }
 
-fn used(device: &GuardedDevice<'_>) -> Result<Option<u64>, Superseded> {
+fn used(device: &GuardedDevice<'_>) -> Result<Option<Used>, Superseded> {
     match device.call(|device| device.memory()) {
-        Ok(memory) => Ok(memory.reserved.map(|_| memory.used)),
+        Ok(memory) => Ok(Some(Used { bytes: memory.used, is_exact: memory.reserved.is_some() })),
         Err(error) => error.refusal().map(|_| None),
     }
 }

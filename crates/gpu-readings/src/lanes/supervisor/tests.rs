@@ -72,13 +72,13 @@ fn supervisor(panics: u32) -> (Supervisor, Stage) {
             peak_window,
             linger: Duration::from_secs(300),
             series_limit: 256,
-            telemetry: TelemetrySettings {
+            telemetry: Some(TelemetrySettings {
                 unseen: Vec::new(),
                 profiling_interval: Some(Duration::from_secs(1)),
                 interval: Duration::from_secs(1),
                 slow_interval: Duration::from_secs(15),
                 energy: false,
-            },
+            }),
         },
     };
     let (snapshot, faults, link) = (Snapshot::new(), Arc::new(Faults::default()), Arc::new(Link::default()));
@@ -89,10 +89,10 @@ fn supervisor(panics: u32) -> (Supervisor, Stage) {
     let attribution = Attribution::new(places, snapshot.clone(), faults.clone());
     let process =
         ProcessLane::new(settings.process.clone(), attribution, snapshot.clone(), faults.clone(), link.clone());
-    let telemetry = &settings.process.telemetry;
+    let telemetry = settings.process.telemetry.as_ref().unwrap();
     let xids = XidWatch::new(telemetry, snapshot.clone(), faults.clone(), link.clone());
     let tasks: LaneTasks =
-        [(Lane::Memory, Arc::new(memory)), (Lane::Process, Arc::new(process)), (Lane::Telemetry, Arc::new(xids))];
+        vec![(Lane::Memory, Arc::new(memory)), (Lane::Process, Arc::new(process)), (Lane::Telemetry, Arc::new(xids))];
     let control = Arc::new(Control::new(Bell::new().unwrap()));
     let stage = Stage { snapshot: snapshot.clone(), faults: faults.clone(), control, link: link.clone() };
     (Supervisor::new(settings, tasks, link, snapshot, faults, stage.control.clone()), stage)

@@ -41,6 +41,7 @@ impl Supervisor {
         let session = Arc::new(Session::new(driver, &self.alive, &mut self.stalls));
         self.tasks.iter().for_each(|(_, task)| task.resume(&session));
         // Earlier readings of the same GPUs remain published until the lanes have read them again, a moment later.
+        self.snapshot.observer.iter().for_each(|observer| observer.opened(&description));
         self.snapshot.driver.store(Arc::new(description));
         let now = Instant::now();
         Lane::ALL.iter().for_each(|&lane| self.snapshot.vitals.beat(lane, now));

@@ -21,6 +21,7 @@ fn list(entries: &[ListEntry], at: Instant) -> ProcessList {
         earlier: Vec::new(),
         used: None,
         mig_used: Vec::new(),
+        around: Vec::new(),
         implausible: None,
         unread: Vec::new(),
         at,
