@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use generated_files::assert_committed;
+use nvml_sim::internals::NUMBERS;
 use vram_exporter::snapshot::{IncidentKind, Scheduler, XIDS};
 
 fn file(path: &str) -> PathBuf {
@@ -83,4 +84,11 @@ fn the_page_about_owners_knows_every_scheduler() {
             "docs/owners.md: no row says what the job_id of {label} is"
         );
     }
+}
+
+#[test]
+fn the_recorder_of_calls_has_the_list_of_the_simulator() {
+    let rows = NUMBERS.iter().map(|(call, kind)| format!("  \"{call}\": \"{kind}\""));
+    let rows: Vec<_> = rows.collect();
+    assert_committed(&file("lab/gpu/numbers.json"), &format!("{{\n{}\n}}\n", rows.join(",\n")));
 }
