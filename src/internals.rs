@@ -13,4 +13,5 @@ pub use crate::kubernetes::api::container_index::{ContainerIndex, RETENTION};
 pub use crate::kubernetes::api::list_watch::{PodList, WatchEvent};
 pub use crate::kubernetes::api::pod::{ContainerName, Pod};
 pub use crate::lanes::manual::ManualLanes;
+pub use crate::lanes::telemetry::reading::numbers as telemetry_numbers;
 pub use crate::metrics::label::LONGEST as LONGEST_LABEL;

@@ -31,7 +31,7 @@ mod session;
 mod settings;
 mod stalls;
 mod supervisor;
-mod telemetry;
+pub(crate) mod telemetry;
 mod wake;
 mod watch;
 mod worker;

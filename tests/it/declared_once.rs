@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use generated_files::assert_committed;
 use nvml_sim::internals::NUMBERS;
+use vram_exporter::internals::telemetry_numbers;
 use vram_exporter::snapshot::{IncidentKind, Scheduler, XIDS};
 
 fn file(path: &str) -> PathBuf {
@@ -86,9 +87,20 @@ fn the_page_about_owners_knows_every_scheduler() {
     }
 }
 
+/// The simulator has the table of all calls that write one number, the exporter that of the calls that it makes.
 #[test]
-fn the_recorder_of_calls_has_the_list_of_the_simulator() {
+fn the_programs_that_make_the_same_calls_have_the_lists_of_the_simulator_and_of_the_exporter() {
     let rows = NUMBERS.iter().map(|(call, kind)| format!("  \"{call}\": \"{kind}\""));
     let rows: Vec<_> = rows.collect();
     assert_committed(&file("lab/gpu/numbers.json"), &format!("{{\n{}\n}}\n", rows.join(",\n")));
+
+    let [fast, slow, _] = telemetry_numbers();
+    let list = |name: &str, calls: &[(&str, &[&str])]| {
+        let rows = calls.iter().map(|(call, _)| format!(" \\\n    call(int, {call}, (device, void *))"));
+        format!("#define {name}(call){}\n", rows.collect::<String>())
+    };
+    const HEAD: &str = "/* The readings of one number, from src/lanes/telemetry/reading.rs. Generated: \
+                        UPDATE_GOLDEN=1 cargo test --test it declared_once */\n";
+    let header = format!("{HEAD}{}{}", list("FAST_NUMBERS", &fast), list("SLOW_NUMBERS", &slow));
+    assert_committed(&file("lab/bench/numbers.h"), &header);
 }
