@@ -3,4 +3,5 @@
     call(int, nvmlDeviceGetPowerUsage, (device, void *)) \
     call(int, nvmlDeviceGetEnforcedPowerLimit, (device, void *))
 #define SLOW_NUMBERS(call) \
-    call(int, nvmlDeviceGetPcieReplayCounter, (device, void *))
+    call(int, nvmlDeviceGetPcieReplayCounter, (device, void *)) \
+    call(int, nvmlDeviceGetPowerManagementDefaultLimit, (device, void *))

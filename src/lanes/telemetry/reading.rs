@@ -146,6 +146,13 @@ pub(super) static SLOW: &[Reading] = &[
         slow.pcie_replays,
         u64::from
     ),
+    number!(
+        "gpu_power_limit_default_watts",
+        "nvmlDeviceGetPowerManagementDefaultLimit",
+        power_management_limit_default,
+        slow.power_limit_default,
+        thousandths
+    ),
     plain!("gpu_retired_pages", pages_retired_for_single_bit_errors, slow.retired_single_bit),
     plain!("gpu_retired_pages", pages_retired_for_double_bit_errors, slow.retired_double_bit),
     plain!("gpu_row_remap_banks", row_remap_banks, slow.row_remap_banks),
