@@ -2,6 +2,8 @@
 #ifndef BENCH_NVML_H
 #define BENCH_NVML_H
 
+#include "numbers.h"
+
 #include <stdint.h>
 
 #define NVML_OK 0
@@ -76,8 +78,6 @@ typedef struct {
     call(int, nvmlDeviceGetDecoderUtilization, (device, unsigned int *, unsigned int *))                               \
     call(int, nvmlDeviceGetTemperature, (device, int, unsigned int *))                                                 \
     call(int, nvmlDeviceGetFieldValues, (device, int, field_value *))                                                  \
-    call(int, nvmlDeviceGetPowerUsage, (device, unsigned int *))                                                       \
-    call(int, nvmlDeviceGetEnforcedPowerLimit, (device, unsigned int *))                                               \
     call(int, nvmlDeviceGetClockInfo, (device, int, unsigned int *))                                                   \
     call(int, nvmlDeviceGetCurrentClocksThrottleReasons, (device, ull *))                                              \
     call(int, nvmlDeviceGetTotalEccErrors, (device, int, int, ull *))                                                  \
@@ -94,12 +94,13 @@ typedef struct {
     call(int, nvmlEventSetWait_v2, (void *, event *, unsigned int))                                                    \
     call(int, nvmlDeviceGetMigMode, (device, unsigned int *, unsigned int *))                                          \
     call(int, nvmlDeviceGetBAR1MemoryInfo, (device, ull *))                                                            \
-    call(int, nvmlDeviceGetPcieReplayCounter, (device, unsigned int *))                                                \
     call(int, nvmlDeviceGetRetiredPages, (device, int, unsigned int *, ull *))                                         \
     call(int, nvmlGpmQueryDeviceSupport, (device, unsigned int *))                                                     \
     call(int, nvmlGpmSampleAlloc, (void **))                                                                           \
     call(int, nvmlGpmSampleGet, (device, void *))                                                                      \
-    call(int, nvmlGpmMetricsGet, (profiling_request *))
+    call(int, nvmlGpmMetricsGet, (profiling_request *))                                                                \
+    FAST_NUMBERS(call)                                                                                                 \
+    SLOW_NUMBERS(call)
 
 #define NVML_DECLARE(result, name, arguments) extern result(*name) arguments;
 NVML_CALLS(NVML_DECLARE)

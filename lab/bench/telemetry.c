@@ -24,8 +24,6 @@ static int field(device d, unsigned int number) {
     return code ? code : (int)value.code;
 }
 static int memory_temperature(device d) { return field(d, FIELD_MEMORY_TEMPERATURE); }
-static int power(device d) { unsigned a; return nvmlDeviceGetPowerUsage(d, &a); }
-static int power_limit(device d) { unsigned a; return nvmlDeviceGetEnforcedPowerLimit(d, &a); }
 static int graphics_clock(device d) { unsigned a; return nvmlDeviceGetClockInfo(d, GRAPHICS_CLOCK, &a); }
 static int sm_clock(device d) { unsigned a; return nvmlDeviceGetClockInfo(d, SM_CLOCK, &a); }
 static int memory_clock(device d) { unsigned a; return nvmlDeviceGetClockInfo(d, MEMORY_CLOCK, &a); }
@@ -39,7 +37,6 @@ static int generation(device d) { unsigned a; return nvmlDeviceGetCurrPcieLinkGe
 static int width(device d) { unsigned a; return nvmlDeviceGetCurrPcieLinkWidth(d, &a); }
 
 static int bar1(device d) { ull a[3]; return nvmlDeviceGetBAR1MemoryInfo(d, a); }
-static int replays(device d) { unsigned a; return nvmlDeviceGetPcieReplayCounter(d, &a); }
 static int banks(device d) { unsigned a[5]; return nvmlDeviceGetRowRemapperHistogram(d, a); }
 static int most_generation(device d) { unsigned a; return nvmlDeviceGetMaxPcieLinkGeneration(d, &a); }
 static int most_width(device d) { unsigned a; return nvmlDeviceGetMaxPcieLinkWidth(d, &a); }
@@ -59,11 +56,18 @@ static int retired(device d, int cause) {
 static int retired_single(device d) { return retired(d, 0); }
 static int retired_double(device d) { return retired(d, 1); }
 
+/* The readings of one number: the exporter's own list. The largest number is one of 64 bits. */
+#define READ_NUMBER(result, name, arguments) static int read_##name(device d) { ull a; return name(d, &a); }
+#define NUMBER_READING(result, name, arguments) read_##name,
+FAST_NUMBERS(READ_NUMBER)
+SLOW_NUMBERS(READ_NUMBER)
+
 typedef int (*reading)(device);
-static const reading QUICK[] = {utilization, encoder, decoder, temperature, memory_temperature, power, power_limit,
-    graphics_clock, sm_clock, memory_clock, video_clock, throttle, ecc_corrected, ecc_uncorrected, remapped,
-    recovery, generation, width};
-static const reading SLOW[] = {mig_mode, bar1, replays, retired_single, retired_double, banks, most_generation, most_width};
+static const reading QUICK[] = {FAST_NUMBERS(NUMBER_READING) utilization, encoder, decoder, temperature,
+    memory_temperature, graphics_clock, sm_clock, memory_clock, video_clock, throttle, ecc_corrected, ecc_uncorrected,
+    remapped, recovery, generation, width};
+static const reading SLOW[] = {SLOW_NUMBERS(NUMBER_READING) mig_mode, bar1, retired_single, retired_double, banks,
+    most_generation, most_width};
 #define QUICKS (sizeof QUICK / sizeof *QUICK)
 #define SLOWS (sizeof SLOW / sizeof *SLOW)
 

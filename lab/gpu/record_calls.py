@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from ctypes import byref, c_int, c_uint, c_ulonglong, c_void_p
+from pathlib import Path
 
 import nvml_abi as abi
 from call_recorder import CHEAP, DEAR, ROOM, Out, Recorder, Rows, Text, listed, percentiles
@@ -79,6 +80,23 @@ def library_calls(r, device):
     r.call("nvmlDeviceGetHandleByPciBusId_v2/absent", b"FFFFFFFF:7F:00.0", Out(c_void_p))
 
 
+# The calls that write one number about a device, each with the type of the number: those that the simulator answers, and those
+# that it leaves out.
+NUMBERS = json.loads(Path(__file__).with_name("numbers.json").read_text()) | dict.fromkeys(
+    (
+        "nvmlDeviceGetMultiGpuBoard", "nvmlDeviceGetVirtualizationMode", "nvmlDeviceGetHostVgpuMode",
+        "nvmlDeviceGetPowerSource", "nvmlDeviceGetPcieSpeed", "nvmlDeviceGetPcieLinkMaxSpeed",
+    ),
+    "c_uint",
+)  # fmt: skip
+
+
+def number_calls(r, device):
+    for name, kind in NUMBERS.items():
+        dear = any(word in name for word in ("Pcie", "Energy", "Mig", "Instance"))
+        r.call(name, device, Out(getattr(ctypes, kind)), repeat=DEAR if dear else CHEAP)
+
+
 def identity_calls(r, device):
     d = device
     r.call("nvmlDeviceGetIndex", d, Out(c_uint))
@@ -96,12 +114,6 @@ def identity_calls(r, device):
     r.call("nvmlDeviceGetPciInfoExt", d, Out(abi.PciInfoExt, version=abi.struct_version(abi.PciInfoExt, 1)))
     r.call("nvmlDeviceGetCudaComputeCapability", d, Out(c_int), Out(c_int))
     r.call("nvmlDeviceGetAttributes_v2", d, Out(abi.DeviceAttributes))
-    for name in (
-        "MinorNumber", "Architecture", "Brand", "NumGpuCores", "MemoryBusWidth", "BusType", "MultiGpuBoard",
-        "ModuleId", "NumaNodeId", "PersistenceMode", "ComputeMode", "DisplayActive", "DisplayMode",
-        "VirtualizationMode", "HostVgpuMode", "PowerSource",
-    ):  # fmt: skip
-        r.call(f"nvmlDeviceGet{name}", d, Out(c_uint))
     r.call("nvmlDeviceGetActiveVgpus", d, Out(c_uint), c_void_p())
     r.call("nvmlDeviceGetGpuOperationMode", d, Out(c_uint), Out(c_uint))
     r.call("nvmlDeviceGetDriverModel", d, Out(c_uint), Out(c_uint))
@@ -152,8 +164,6 @@ def process_calls(r, device):
         return found
 
     r.section("process_detail_list", details)
-    r.call("nvmlDeviceGetAccountingMode", d, Out(c_uint))
-    r.call("nvmlDeviceGetAccountingBufferSize", d, Out(c_uint))
     r.call("nvmlDeviceGetAccountingPids", d, Rows(c_uint, 4096), repeat=50)
     r.call("nvmlDeviceGetAccountingPids/count-only", d, Rows(c_uint, 0), repeat=50)
     pid = next(iter(r.children), os.getpid())
@@ -224,14 +234,8 @@ def telemetry_calls(r, device):
     for number, name in enumerate(("shutdown", "slowdown", "memory-max", "gpu-max")):
         suffix = "" if number == 0 else f"/{name}"
         r.call(f"nvmlDeviceGetTemperatureThreshold{suffix}", d, c_uint(number), Out(c_uint))
-    for name in (
-        "PowerUsage", "EnforcedPowerLimit", "PowerManagementLimit", "PowerManagementDefaultLimit",
-        "PowerManagementMode", "PerformanceState", "PowerState", "NumFans", "FanSpeed",
-    ):  # fmt: skip
-        r.call(f"nvmlDeviceGet{name}", d, Out(c_uint))
     r.call("nvmlDeviceGetPowerManagementLimitConstraints", d, Out(c_uint), Out(c_uint))
     r.call("nvmlDeviceGetFanSpeed_v2", d, c_uint(0), Out(c_uint))
-    r.call("nvmlDeviceGetTotalEnergyConsumption", d, Out(c_ulonglong), repeat=DEAR)
     for number, name in enumerate(("graphics", "sm", "memory", "video")):
         suffix = "" if number == 0 else f"/{name}"
         r.call(f"nvmlDeviceGetClockInfo{suffix}", d, c_uint(number), Out(c_uint))
@@ -239,22 +243,12 @@ def telemetry_calls(r, device):
         r.call(f"nvmlDeviceGetClock{suffix}", d, c_uint(number), c_uint(0), Out(c_uint))
     r.call("nvmlDeviceGetApplicationsClock", d, c_uint(0), Out(c_uint))
     r.call("nvmlDeviceGetMaxCustomerBoostClock", d, c_uint(0), Out(c_uint))
-    for name in (
-        "CurrentClocksThrottleReasons", "CurrentClocksEventReasons", "SupportedClocksThrottleReasons",
-        "SupportedClocksEventReasons", "SupportedEventTypes",
-    ):  # fmt: skip
-        r.call(f"nvmlDeviceGet{name}", d, Out(c_ulonglong))
     r.call("nvmlDeviceGetFieldValues", d, c_int(1), Out(abi.FieldValue, fieldId=FIELDS["memory_temperature"]))
     r.call("nvmlDeviceGetViolationStatus", d, c_uint(0), Out(abi.ViolationTime), repeat=DEAR)
 
 
 def link_and_error_calls(r, device):
     d = device
-    for name in (
-        "PcieReplayCounter", "CurrPcieLinkGeneration", "CurrPcieLinkWidth", "MaxPcieLinkGeneration",
-        "MaxPcieLinkWidth", "GpuMaxPcieLinkGeneration", "PcieSpeed", "PcieLinkMaxSpeed",
-    ):  # fmt: skip
-        r.call(f"nvmlDeviceGet{name}", d, Out(c_uint), repeat=DEAR)
     r.call("nvmlDeviceGetPcieThroughput", d, c_uint(0), Out(c_uint), repeat=DEAR)
     r.call("nvmlDeviceGetPcieThroughput/receive", d, c_uint(1), Out(c_uint), repeat=DEAR)
     r.call("nvmlDeviceGetNvLinkState", d, c_uint(0), Out(c_uint), repeat=DEAR)
@@ -272,7 +266,6 @@ def link_and_error_calls(r, device):
     r.call("nvmlDeviceGetRowRemapperHistogram", d, Out(abi.RowRemapperHistogram), repeat=DEAR)
     r.call("nvmlDeviceGetRetiredPages", d, c_uint(0), Rows(c_ulonglong, 256), repeat=50)
     r.call("nvmlDeviceGetRetiredPages_v2", d, c_uint(0), Out(c_uint, value=256), Out(c_ulonglong * 256), Out(c_ulonglong * 256), repeat=50)
-    r.call("nvmlDeviceGetRetiredPagesPendingStatus", d, Out(c_uint))
 
 
 FIELDS = {
@@ -314,12 +307,8 @@ def field_values(r, device):
 def mig_calls(r, device):
     d = device
     r.call("nvmlDeviceGetMigMode", d, Out(c_uint), Out(c_uint), repeat=50)
-    r.call("nvmlDeviceGetMaxMigDeviceCount", d, Out(c_uint), repeat=50)
     r.call("nvmlDeviceGetMigDeviceHandleByIndex", d, c_uint(0), Out(c_void_p), repeat=50)
-    r.call("nvmlDeviceIsMigDeviceHandle", d, Out(c_uint), repeat=50)
     r.call("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", d, Out(c_void_p), repeat=50)
-    r.call("nvmlDeviceGetGpuInstanceId", d, Out(c_uint), repeat=50)
-    r.call("nvmlDeviceGetComputeInstanceId", d, Out(c_uint), repeat=50)
     r.call("nvmlDeviceGetGpuInstanceProfileInfo", d, c_uint(0), Out(abi.GpuInstanceProfileInfo), repeat=DEAR)
     version = abi.struct_version(abi.GpuInstanceProfileInfoV2, 2)
     r.call("nvmlDeviceGetGpuInstanceProfileInfoV", d, c_uint(0), Out(abi.GpuInstanceProfileInfoV2, version=version), repeat=DEAR)
@@ -359,7 +348,7 @@ def event_calls(r, device):
 def main():
     recorder = Recorder(json.loads(sys.argv[1]))
     device = start(recorder)
-    for part in (library_calls, identity_calls, memory_calls, process_calls, telemetry_calls, link_and_error_calls, mig_calls, profiling_calls, event_calls):
+    for part in (library_calls, number_calls, identity_calls, memory_calls, process_calls, telemetry_calls, link_and_error_calls, mig_calls, profiling_calls, event_calls):
         part(recorder, device)
     recorder.section("process_utilization", lambda: process_utilization(recorder, device))
     recorder.section("field_values", lambda: field_values(recorder, device))

@@ -3,8 +3,11 @@
 /// Bytes that are enough for a text.
 const ROOM: usize = 2048;
 
-/// The groups, one after the other; within a group, a comma and a space are between two texts. The second value is the length.
-pub(super) const fn bytes(groups: &[&[&str]]) -> ([u8; ROOM], usize) {
+/// A text and its length.
+pub(super) type Text = ([u8; ROOM], usize);
+
+/// The groups, one after the other; within a group, a comma and a space are between two texts.
+pub(super) const fn bytes(groups: &[&[&str]]) -> Text {
     let (mut all, mut length) = ([0; ROOM], 0);
     let mut group = 0;
     while group < groups.len() {
@@ -21,7 +24,7 @@ pub(super) const fn bytes(groups: &[&[&str]]) -> ([u8; ROOM], usize) {
     (all, length)
 }
 
-const fn with(mut all: [u8; ROOM], length: usize, text: &[u8]) -> ([u8; ROOM], usize) {
+const fn with(mut all: [u8; ROOM], length: usize, text: &[u8]) -> Text {
     all.split_at_mut(length).1.split_at_mut(text.len()).0.copy_from_slice(text);
     (all, length + text.len())
 }
@@ -29,7 +32,7 @@ const fn with(mut all: [u8; ROOM], length: usize, text: &[u8]) -> ([u8; ROOM], u
 /// Joins groups of texts as [`bytes`] does: `joined!(["One of "], NAMES, ["."])`.
 macro_rules! joined {
     ($($group:expr),+ $(,)?) => {{
-        const TEXT: ([u8; 2048], usize) = $crate::metrics::joined::bytes(&[$(&$group),+]);
+        const TEXT: $crate::metrics::joined::Text = $crate::metrics::joined::bytes(&[$(&$group),+]);
         match std::str::from_utf8(TEXT.0.split_at(TEXT.1).0) {
             Ok(text) => text,
             Err(_) => unreachable!(),

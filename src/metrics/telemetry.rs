@@ -64,6 +64,11 @@ static SLOW_ROWS: Rows<SlowTelemetry> = &[
         |s| s.pcie_replays.map(|n| n as f64),
     ),
     SLOW.row(
+        "gpu_power_limit_default_watts",
+        "Power limit with which the GPU boots in watts. A lower gpu_power_limit_watts was set by somebody or by the machine.",
+        |s| s.power_limit_default,
+    ),
+    SLOW.row(
         "gpu_energy_joules_total",
         "Energy used since the driver was loaded, in joules. Read only with telemetry.energy, because the call holds the driver's lock.",
         |s| s.energy,

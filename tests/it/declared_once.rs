@@ -5,7 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use generated_files::assert_committed;
+use gpu_readings::lanes::telemetry_numbers;
 use gpu_readings::snapshot::{IncidentKind, Scheduler, XIDS};
+use nvml_sim::internals::NUMBERS;
 
 fn file(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
@@ -83,4 +85,22 @@ fn the_page_about_owners_knows_every_scheduler() {
             "docs/owners.md: no row says what the job_id of {label} is"
         );
     }
+}
+
+/// The simulator has the table of all calls that write one number, the exporter that of the calls that it makes.
+#[test]
+fn the_programs_that_make_the_same_calls_have_the_lists_of_the_simulator_and_of_the_exporter() {
+    let rows = NUMBERS.iter().map(|(call, kind)| format!("  \"{call}\": \"{kind}\""));
+    let rows: Vec<_> = rows.collect();
+    assert_committed(&file("lab/gpu/numbers.json"), &format!("{{\n{}\n}}\n", rows.join(",\n")));
+
+    let [fast, slow, _] = telemetry_numbers();
+    let list = |name: &str, calls: &[(&str, &[&str])]| {
+        let rows = calls.iter().map(|(call, _)| format!(" \\\n    call(int, {call}, (device, void *))"));
+        format!("#define {name}(call){}\n", rows.collect::<String>())
+    };
+    const HEAD: &str = "/* The readings of one number, from src/lanes/telemetry/reading.rs. Generated: \
+                        UPDATE_GOLDEN=1 cargo test --test it declared_once */\n";
+    let header = format!("{HEAD}{}{}", list("FAST_NUMBERS", &fast), list("SLOW_NUMBERS", &slow));
+    assert_committed(&file("lab/bench/numbers.h"), &header);
 }

@@ -18,6 +18,7 @@ mod links;
 mod lists;
 mod memory;
 mod mig;
+pub(crate) mod numbers;
 mod output;
 mod system;
 mod telemetry;
@@ -62,43 +63,48 @@ impl On {
 /// A function of the library: its name and its address.
 pub(crate) type Symbol = (&'static str, *const ());
 
-/// Defines calls that take no device. `|sim| { … }` receives the machine and the time.
+/// Defines calls that take no device. `|sim| { … }` receives the machine and the time. After an equals sign: another call
+/// with the same answer.
 macro_rules! system_calls {
-    ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) |$sim:ident| $body:block)*) => {
-        pub(super) const SYSTEM: &[crate::abi::Symbol] = &[$((stringify!($name), $name as *const ())),*];
+    ($($(#[$doc:meta])* fn $name:ident $arguments:tt $(= $other:ident)* |$sim:ident| $body:block)*) => {
+        pub(super) const SYSTEM: &[crate::abi::Symbol] =
+            &[$((stringify!($name), $name as *const ()) $(, (stringify!($other), $other as *const ()))*),*];
         $(
-            $(#[$doc])*
-            #[unsafe(no_mangle)]
-            #[allow(unused_variables, reason = "some calls ignore their arguments")]
-            unsafe extern "C" fn $name($($arg: $type),*) -> nvml_wrapper_sys::bindings::nvmlReturn_t {
-                // SAFETY: the caller vouches for its pointers; `output` refuses NULL.
-                #[allow(unused_unsafe, reason = "some calls write nothing")]
-                crate::abi::system(stringify!($name), &mut |$sim| unsafe { $body })
-            }
+            crate::abi::call! { [system()] $name $arguments |$sim| $body }
+            $(crate::abi::call! { [system()] $other $arguments |$sim| $body })*
         )*
     };
 }
 
-/// Defines calls on a device. `|on| { … }` receives the device, the machine and the time.
+/// Defines calls on a device, as [`system_calls`] does. `|on| { … }` receives the device, the machine and the time.
 macro_rules! device_calls {
-    ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) |$on:ident| $body:block)*) => {
-        pub(super) const DEVICE: &[crate::abi::Symbol] = &[$((stringify!($name), $name as *const ())),*];
+    ($($(#[$doc:meta])* fn $name:ident $arguments:tt $(= $other:ident)* |$on:ident| $body:block)*) => {
+        pub(super) const DEVICE: &[crate::abi::Symbol] =
+            &[$((stringify!($name), $name as *const ()) $(, (stringify!($other), $other as *const ()))*),*];
         $(
-            $(#[$doc])*
-            #[unsafe(no_mangle)]
-            #[allow(unused_variables, reason = "some calls ignore their arguments")]
-            unsafe extern "C" fn $name(
-                device: nvml_wrapper_sys::bindings::nvmlDevice_t,
-                $($arg: $type),*
-            ) -> nvml_wrapper_sys::bindings::nvmlReturn_t {
-                // SAFETY: the caller vouches for its pointers; `output` refuses NULL.
-                #[allow(unused_unsafe, reason = "some calls write nothing")]
-                crate::abi::device(stringify!($name), device, &mut |$on| unsafe { $body })
-            }
+            crate::abi::call! { [device(device)] $name $arguments |$on| $body }
+            $(crate::abi::call! { [device(device)] $other $arguments |$on| $body })*
         )*
     };
 }
-pub(crate) use {device_calls, system_calls};
+
+/// Defines a call whose body runs in a function of this module. In parentheses after the function: what the call receives
+/// before its own arguments.
+macro_rules! call {
+    ([$run:ident($($handle:ident)?)] $name:ident ($($arg:ident: $type:ty),* $(,)?) |$on:ident| $body:block) => {
+        #[unsafe(no_mangle)]
+        #[allow(unused_variables, reason = "some calls ignore their arguments")]
+        unsafe extern "C" fn $name(
+            $($handle: nvml_wrapper_sys::bindings::nvmlDevice_t,)?
+            $($arg: $type),*
+        ) -> nvml_wrapper_sys::bindings::nvmlReturn_t {
+            // SAFETY: the caller vouches for its pointers; `output` refuses NULL.
+            #[allow(unused_unsafe, reason = "some calls write nothing")]
+            crate::abi::$run(stringify!($name), $($handle,)? &mut |$on| unsafe { $body })
+        }
+    };
+}
+pub(crate) use {call, device_calls, system_calls};
 
 /// The names of all simulated calls.
 pub(crate) fn names() -> Vec<&'static str> {
@@ -130,6 +136,7 @@ fn calls() -> Vec<Symbol> {
         lists::DEVICE,
         memory::DEVICE,
         mig::DEVICE,
+        numbers::DEVICE,
         telemetry::DEVICE,
         vgpu::DEVICE,
     ]

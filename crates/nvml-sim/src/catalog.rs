@@ -137,6 +137,19 @@ const AMPERE: Model = Model {
     ..SERVER
 };
 
+/// A board with fans and without the repairs of a server's.
+const GEFORCE: Model = Model {
+    brand: sys::nvmlBrandType_enum_NVML_BRAND_GEFORCE,
+    bar1: 32 * GIB,
+    memory_sensor: false,
+    fans: 2,
+    ecc: Ecc::Off,
+    remaps_rows: false,
+    on_baseboard: false,
+    drops_state: true,
+    ..SERVER
+};
+
 /// All models.
 pub(crate) const MODELS: &[Model] = &[
     Model {
@@ -227,11 +240,9 @@ pub(crate) const MODELS: &[Model] = &[
         key: "RTX 4090",
         name: "NVIDIA GeForce RTX 4090",
         architecture: sys::NVML_DEVICE_ARCH_ADA,
-        brand: sys::nvmlBrandType_enum_NVML_BRAND_GEFORCE,
         capability: (8, 9),
         total: 24_564 * MIB,
         reserved: 399 * MIB,
-        bar1: 32 * GIB,
         cores: 16384,
         bus_width: 384,
         clocks: [3105, 10501, 2415],
@@ -239,19 +250,12 @@ pub(crate) const MODELS: &[Model] = &[
         power: [22.0, 58.0, 450.0, 150.0],
         temperature: [36.0, 71.0],
         thresholds: [100, 97, 0, 90],
-        memory_sensor: false,
         pcie: Some((4, 16)),
         pci_device: 0x2684_10DE,
         pci_subsystem: 0x16F3_10DE,
         vbios: "95.02.3C.00.8C",
-        part: "",
-        fans: 2,
-        ecc: Ecc::Off,
-        remaps_rows: false,
-        on_baseboard: false,
-        drops_state: true,
         profiler: Profiler::Absent,
-        ..SERVER
+        ..GEFORCE
     },
     Model {
         key: "B200",
@@ -278,11 +282,9 @@ pub(crate) const MODELS: &[Model] = &[
         key: "RTX 5090",
         name: "NVIDIA GeForce RTX 5090",
         architecture: sys::NVML_DEVICE_ARCH_BLACKWELL,
-        brand: sys::nvmlBrandType_enum_NVML_BRAND_GEFORCE,
         capability: (12, 0),
         total: 32_607 * MIB,
         reserved: 490 * MIB,
-        bar1: 32 * GIB,
         cores: 21_760,
         bus_width: 512,
         clocks: [3090, 14_001, 2415],
@@ -290,18 +292,12 @@ pub(crate) const MODELS: &[Model] = &[
         power: [18.0, 60.0, 575.0, 400.0],
         temperature: [34.0, 72.0],
         thresholds: [95, 92, 0, 90],
-        memory_sensor: false,
         pci_device: 0x2B85_10DE,
         pci_subsystem: 0x2057_10DE,
         vbios: "98.02.2E.00.04",
-        fans: 2,
-        ecc: Ecc::Off,
-        remaps_rows: false,
-        on_baseboard: false,
-        drops_state: true,
         // As reported for consumer Blackwell boards: NVML reports that they support GPM, but no counter is filled.
         profiler: Profiler::Unfilled,
-        ..SERVER
+        ..GEFORCE
     },
     Model {
         key: "GB10",

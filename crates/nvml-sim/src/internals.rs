@@ -3,6 +3,7 @@
 use std::path::Path;
 
 pub use crate::abi::limits::GetMemoryLimits;
+pub use crate::abi::numbers::NUMBERS;
 pub use crate::clock::{Nanos, SECOND};
 use crate::control::Overlay;
 pub use crate::machine::process::{Life, Process, ProcessList};

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::refusals::{Bench, QUICKLY, counted, is_nothing_invented, more_rounds, reacquire, release, shown_values};
 use super::table::{
     AT_OPENING, CODES, OF_ACCOUNTING, OF_CGROUPS, OF_GUESTS, OF_LAYOUT, OF_LISTS, OF_MEMORY, OF_NO_GPU,
-    OF_RETIRED_PAGES, OF_SLICES, OF_SLICES_AT_OPENING, OF_THE_DRIVER, READINGS, names,
+    OF_RETIRED_PAGES, OF_SLICES, OF_SLICES_AT_OPENING, OF_THE_DRIVER, READINGS, names, numbers,
 };
 use super::{faults, rounds, up, xids};
 use crate::harness::{Machine, Scrape};
@@ -27,6 +27,7 @@ fn every_code_in_every_gpu_call_costs_its_values_and_they_return() {
     let bench = Bench::new("H200", "", RHYTHM);
     let repeated = OF_ACCOUNTING.iter().chain(&OF_LISTS).chain(&OF_MEMORY).chain(&READINGS).chain(&OF_LAYOUT);
     repeated.for_each(|call| bench.meets(call));
+    numbers().for_each(|call| bench.meets(&call));
     AT_OPENING.iter().for_each(|call| bench.meets_at_opening(call));
     bench.comes_back();
 }

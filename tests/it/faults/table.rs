@@ -1,5 +1,7 @@
 //! Every NVML call that the exporter makes, the families that depend on it, and every error code that it can return.
 
+use gpu_readings::lanes::telemetry_numbers;
+
 /// Every code in `nvml.h` except those that mean that the driver itself is out of reach, with the reason under
 /// which it is counted.
 pub(crate) const CODES: [(&str, &str); 28] = [
@@ -146,14 +148,12 @@ pub(crate) const OF_MEMORY: [Repeated; 2] = [
     reading(&["nvmlDeviceGetBAR1MemoryInfo"], &["gpu_bar1_memory_total_bytes", "gpu_bar1_memory_used_bytes"]),
 ];
 
-pub(crate) const READINGS: [Repeated; 19] = [
+pub(crate) const READINGS: [Repeated; 15] = [
     reading(&["nvmlDeviceGetUtilizationRates"], &["gpu_utilization_ratio", "gpu_memory_bandwidth_utilization_ratio"]),
     reading(&["nvmlDeviceGetEncoderUtilization"], &["gpu_encoder_utilization_ratio"]),
     reading(&["nvmlDeviceGetDecoderUtilization"], &["gpu_decoder_utilization_ratio"]),
     reading(&["nvmlDeviceGetTemperature"], &["gpu_temperature_celsius"]),
     reading(&["nvmlDeviceGetFieldValues"], &["gpu_memory_temperature_celsius", "gpu_recovery_action"]),
-    reading(&["nvmlDeviceGetPowerUsage"], &["gpu_power_watts"]),
-    reading(&["nvmlDeviceGetEnforcedPowerLimit"], &["gpu_power_limit_watts"]),
     reading(&["nvmlDeviceGetClockInfo"], &["gpu_clock_hertz"]),
     reading(&["nvmlDeviceGetCurrentClocksThrottleReasons"], &["gpu_throttle_active"]),
     reading(&["nvmlDeviceGetTotalEccErrors"], &["gpu_ecc_errors_total"]),
@@ -164,14 +164,17 @@ pub(crate) const READINGS: [Repeated; 19] = [
         answers: &["NOT_FOUND", "INSUFFICIENT_SIZE"],
         ..reading(&["nvmlDeviceGetProcessUtilization"], &["gpu_process_idle_seconds"])
     },
-    reading(&["nvmlDeviceGetPcieReplayCounter"], &["gpu_pcie_replays_total"]),
-    reading(&["nvmlDeviceGetTotalEnergyConsumption"], &["gpu_energy_joules_total"]),
     reading(&["nvmlDeviceGetRowRemapperHistogram"], &["gpu_row_remap_banks"]),
     reading(&["nvmlDeviceGetCurrPcieLinkGeneration"], &["gpu_pcie_link_generation"]),
     reading(&["nvmlDeviceGetMaxPcieLinkGeneration"], &["gpu_pcie_link_generation_max"]),
     reading(&["nvmlDeviceGetCurrPcieLinkWidth"], &["gpu_pcie_link_width"]),
     reading(&["nvmlDeviceGetMaxPcieLinkWidth"], &["gpu_pcie_link_width_max"]),
 ];
+
+/// The readings of one number, which the exporter declares in a table of its own.
+pub(crate) fn numbers() -> impl Iterator<Item = Repeated> {
+    telemetry_numbers().into_iter().flatten().map(|(call, families)| reading(Vec::leak(vec![call]), families))
+}
 
 /// The call for GPU models that retire pages; these do not remap rows.
 pub(crate) const OF_RETIRED_PAGES: [Repeated; 1] = [reading(&["nvmlDeviceGetRetiredPages"], &["gpu_retired_pages"])];
@@ -262,7 +265,8 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
         .chain(&OF_MEMORY)
         .chain(&READINGS)
         .chain(&OF_RETIRED_PAGES);
-    let repeated = repeated.chain(&OF_LAYOUT).chain(&OF_SLICES).flat_map(|call| call.names);
+    let repeated = repeated.chain(&OF_LAYOUT).chain(&OF_SLICES).flat_map(|call| call.names).copied();
+    let repeated = repeated.chain(numbers().flat_map(|call| call.names).copied());
     let at_opening = AT_OPENING.iter().chain(&OF_SLICES_AT_OPENING).map(|call| call.name);
-    repeated.copied().chain(at_opening).chain(OF_NO_GPU.map(|(call, _)| call)).chain(FALLBACKS).chain(OF_PROFILING)
+    repeated.chain(at_opening).chain(OF_NO_GPU.map(|(call, _)| call)).chain(FALLBACKS).chain(OF_PROFILING)
 }

@@ -127,6 +127,7 @@ pub(crate) fn telemetry(gpu: &Arc<Gpu>) -> GpuTelemetry {
         bar1_total: Some(256 * GIB),
         bar1_used: Some(4 << 20),
         pcie_replays: Some(9),
+        power_limit_default: Some(650.0),
         energy: Some(1234.5),
         retired_single_bit: Some(4),
         retired_double_bit: Some(5),

@@ -5,7 +5,7 @@ mod gpu;
 mod lane;
 mod profiling;
 mod queue;
-mod reading;
+pub(crate) mod reading;
 mod work_until;
 
 pub(super) use gpu::Work;

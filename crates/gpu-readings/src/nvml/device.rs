@@ -32,8 +32,9 @@ pub struct Device<'d> {
 type Result<T> = std::result::Result<T, Error>;
 
 impl<'d> Device<'d> {
-    /// Makes a call of nvml-wrapper. The error names the call.
-    pub(super) fn call<T>(
+    /// Makes a call of nvml-wrapper. The error names the call. A reading of one number makes its call with this
+    /// (`lanes/telemetry/reading.rs`), so that the number is declared in one place.
+    pub(crate) fn call<T>(
         &self,
         call: &'static str,
         query: impl FnOnce(&nvml_wrapper::Device<'d>) -> std::result::Result<T, NvmlError>,
@@ -82,17 +83,6 @@ impl<'d> Device<'d> {
     /// GPU temperature in degrees Celsius.
     pub fn temperature(&self) -> Result<f64> {
         self.call("nvmlDeviceGetTemperature", |device| device.temperature(TemperatureSensor::Gpu)).map(f64::from)
-    }
-
-    /// Power draw in watts.
-    pub fn power(&self) -> Result<f64> {
-        self.call("nvmlDeviceGetPowerUsage", |device| device.power_usage()).map(|milli| f64::from(milli) / 1e3)
-    }
-
-    /// The enforced power limit in watts.
-    pub fn power_limit(&self) -> Result<f64> {
-        self.call("nvmlDeviceGetEnforcedPowerLimit", |device| device.enforced_power_limit())
-            .map(|milli| f64::from(milli) / 1e3)
     }
 
     /// Current clock in hertz.
@@ -199,17 +189,6 @@ impl<'d> Device<'d> {
         })
         // NVML returns 0 for GPUs that have no memory temperature sensor.
         .and_then(|celsius| if celsius > 0.0 { Ok(celsius) } else { Err(Error::new(CALL, NvmlError::NotSupported)) })
-    }
-
-    /// PCIe replays since the driver was loaded.
-    pub fn pcie_replays(&self) -> Result<u64> {
-        self.call("nvmlDeviceGetPcieReplayCounter", |device| device.pcie_replay_counter()).map(u64::from)
-    }
-
-    /// Energy in joules since the driver was loaded.
-    pub fn energy(&self) -> Result<f64> {
-        self.call("nvmlDeviceGetTotalEnergyConsumption", |device| device.total_energy_consumption())
-            .map(|milli| milli as f64 / 1e3)
     }
 
     /// Pages retired because of several single-bit errors.

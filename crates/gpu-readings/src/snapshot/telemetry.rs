@@ -149,6 +149,8 @@ pub struct SlowTelemetry {
     pub bar1_used: Option<u64>,
     /// PCIe replays.
     pub pcie_replays: Option<u64>,
+    /// Watts: the limit that the board has unless somebody sets another.
+    pub power_limit_default: Option<f64>,
     /// Joules since the driver was loaded, only if the configuration enables this reading.
     pub energy: Option<f64>,
     /// Pages retired because of several single-bit errors.

@@ -10,8 +10,6 @@ use crate::clock::{self, Nanos};
 use crate::code::Code;
 use crate::machine::process::{Life, Process};
 
-/// The length of the driver's buffer of processes, as recorded.
-const BUFFER: c_uint = 4000;
 const MICROSECOND: Nanos = 1_000;
 const MILLISECOND: Nanos = 1_000_000;
 
@@ -31,14 +29,6 @@ fn accounted(on: &On) -> impl Iterator<Item = (&'static Process, Life, Option<Na
 }
 
 device_calls! {
-    fn nvmlDeviceGetAccountingMode(mode: *mut sys::nvmlEnableState_t) |on| {
-        on.whole()?;
-        put(mode, sys::nvmlEnableState_t::from(on.gpu.accounting && on.gpu.mig.is_none()))
-    }
-    fn nvmlDeviceGetAccountingBufferSize(size: *mut c_uint) |on| {
-        on.whole()?;
-        put(size, BUFFER)
-    }
     /// A buffer of length 0 is never long enough, even if there are no processes (recorded).
     fn nvmlDeviceGetAccountingPids(count: *mut c_uint, pids: *mut c_uint) |on| {
         on.whole()?;

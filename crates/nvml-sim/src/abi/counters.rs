@@ -40,7 +40,7 @@ fn remaps(on: &On) -> Answer {
 }
 
 /// The number of pages retired for a given cause.
-fn retired(on: &On, cause: sys::nvmlPageRetirementCause_t) -> Answer<c_uint> {
+pub(super) fn retired(on: &On, cause: sys::nvmlPageRetirementCause_t) -> Answer<c_uint> {
     on.whole()?;
     let pages = on.gpu.errors.retired_pages.ok_or(Code::NOT_SUPPORTED)?;
     pages.get(cause as usize).copied().ok_or(Code::INVALID_ARGUMENT)
@@ -140,9 +140,5 @@ device_calls! {
         times: *mut c_ulonglong,
     ) |on| {
         put_pages(on, cause, count, addresses, Some(times))
-    }
-    fn nvmlDeviceGetRetiredPagesPendingStatus(pending: *mut sys::nvmlEnableState_t) |on| {
-        retired(on, 0)?;
-        put(pending, sys::nvmlEnableState_enum_NVML_FEATURE_DISABLED)
     }
 }

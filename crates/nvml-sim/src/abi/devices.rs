@@ -64,8 +64,9 @@ device_calls! {
         put_known(version, length, on.gpu.model.vbios)
     }
     fn nvmlDeviceGetPciInfo(info: *mut sys::nvmlPciInfo_t) |on| { put(info, pci(on.gpu, false)) }
-    fn nvmlDeviceGetPciInfo_v2(info: *mut sys::nvmlPciInfo_t) |on| { put(info, pci(on.gpu, true)) }
-    fn nvmlDeviceGetPciInfo_v3(info: *mut sys::nvmlPciInfo_t) |on| { put(info, pci(on.gpu, true)) }
+    fn nvmlDeviceGetPciInfo_v2(info: *mut sys::nvmlPciInfo_t) = nvmlDeviceGetPciInfo_v3 |on| {
+        put(info, pci(on.gpu, true))
+    }
     fn nvmlDeviceGetPciInfoExt(info: *mut sys::nvmlPciInfoExt_t) |on| {
         check_version(info, 1)?;
         put(info, sys::nvmlPciInfoExt_t {
@@ -81,9 +82,6 @@ device_calls! {
             busId: chars(&bus_id(on.gpu)),
         })
     }
-    fn nvmlDeviceGetMinorNumber(number: *mut c_uint) |on| { put(number, on.gpu.index) }
-    fn nvmlDeviceGetArchitecture(architecture: *mut c_uint) |on| { put(architecture, on.gpu.model.architecture) }
-    fn nvmlDeviceGetBrand(brand: *mut sys::nvmlBrandType_t) |on| { put(brand, on.gpu.model.brand) }
     fn nvmlDeviceGetCudaComputeCapability(major: *mut c_int, minor: *mut c_int) |on| {
         put(major, on.gpu.model.capability.0)?;
         put(minor, on.gpu.model.capability.1)

@@ -19,7 +19,7 @@ use crate::machine::{Machine, NO_INSTANCE};
 /// How long a wait sleeps before it checks again, so that it sees changes to the control file.
 const STEP: Nanos = 5_000_000;
 /// The event types that the driver supports (recorded); only Xids are ever reported.
-const SUPPORTED: c_ulonglong = sys::nvmlEventTypeAll as c_ulonglong;
+pub(super) const SUPPORTED: c_ulonglong = sys::nvmlEventTypeAll as c_ulonglong;
 const XID: c_ulonglong = sys::nvmlEventTypeXidCriticalError as c_ulonglong;
 
 /// For each GPU, by index, how far its Xids have been reported: the time of the last one, and the position in the
@@ -94,19 +94,14 @@ system_calls! {
     fn nvmlEventSetFree(set: sys::nvmlEventSet_t) |sim| {
         lock(&SETS).remove(&set.addr()).map(drop).ok_or(Code::INVALID_ARGUMENT)
     }
-    fn nvmlEventSetWait(set: sys::nvmlEventSet_t, data: *mut sys::nvmlEventData_t, timeout: c_uint) |sim| {
-        wait(sim, set, data, timeout)
-    }
-    fn nvmlEventSetWait_v2(set: sys::nvmlEventSet_t, data: *mut sys::nvmlEventData_t, timeout: c_uint) |sim| {
+    fn nvmlEventSetWait(set: sys::nvmlEventSet_t, data: *mut sys::nvmlEventData_t, timeout: c_uint)
+    = nvmlEventSetWait_v2
+    |sim| {
         wait(sim, set, data, timeout)
     }
 }
 
 device_calls! {
-    fn nvmlDeviceGetSupportedEventTypes(types: *mut c_ulonglong) |on| {
-        on.whole()?;
-        put(types, SUPPORTED)
-    }
     fn nvmlDeviceRegisterEvents(types: c_ulonglong, set: sys::nvmlEventSet_t) |on| {
         on.whole()?;
         let set = find(set)?;

@@ -93,16 +93,10 @@ fn by_uuid(sim: &Sim, uuid: &[u8]) -> Answer<(&'static Gpu, Option<u32>)> {
 }
 
 system_calls! {
-    fn nvmlDeviceGetCount_v2(count: *mut c_uint) |sim| {
+    fn nvmlDeviceGetCount(count: *mut c_uint) = nvmlDeviceGetCount_v2 |sim| {
         put(count, present(sim.machine, sim.now).count() as c_uint)
     }
-    fn nvmlDeviceGetCount(count: *mut c_uint) |sim| {
-        put(count, present(sim.machine, sim.now).count() as c_uint)
-    }
-    fn nvmlDeviceGetHandleByIndex_v2(index: c_uint, device: *mut nvmlDevice_t) |sim| {
-        hand_out(sim, by_index(sim, index)?, None, device)
-    }
-    fn nvmlDeviceGetHandleByIndex(index: c_uint, device: *mut nvmlDevice_t) |sim| {
+    fn nvmlDeviceGetHandleByIndex(index: c_uint, device: *mut nvmlDevice_t) = nvmlDeviceGetHandleByIndex_v2 |sim| {
         hand_out(sim, by_index(sim, index)?, None, device)
     }
     fn nvmlDeviceGetHandleByUUID(uuid: *const c_char, device: *mut nvmlDevice_t) |sim| {

@@ -8,15 +8,20 @@ use super::output::put;
 use super::{On, device_calls};
 use crate::code::{Answer, Code};
 
-/// The generation and width that the GPU and the machine allow.
-fn most(on: &On) -> Answer<(u32, u32)> {
+/// The generation and width that the GPU allows.
+pub(super) fn of_gpu(on: &On) -> Answer<(u32, u32)> {
     on.whole()?;
-    let (generation, width) = on.gpu.model.pcie.ok_or(Code::NOT_SUPPORTED)?;
+    on.gpu.model.pcie.ok_or(Code::NOT_SUPPORTED)
+}
+
+/// The generation and width that the GPU and the machine allow.
+pub(super) fn most(on: &On) -> Answer<(u32, u32)> {
+    let (generation, width) = of_gpu(on)?;
     Ok((on.gpu.link.max_generation.unwrap_or(generation), on.gpu.link.max_width.unwrap_or(width)))
 }
 
 /// Generation and width now. A board that lowers its performance state when it is idle lowers the generation, too.
-fn link(on: &On) -> Answer<(u32, u32)> {
+pub(super) fn link(on: &On) -> Answer<(u32, u32)> {
     let (generation, width) = most(on)?;
     let idle = on.machine.activity(on.gpu, None, on.now).processes == 0;
     let generation = if idle && on.gpu.model.drops_state { 1 } else { on.gpu.link.generation.unwrap_or(generation) };
@@ -24,19 +29,6 @@ fn link(on: &On) -> Answer<(u32, u32)> {
 }
 
 device_calls! {
-    fn nvmlDeviceGetPcieReplayCounter(replays: *mut c_uint) |on| {
-        link(on)?;
-        put(replays, on.gpu.errors.pcie_replays)
-    }
-    fn nvmlDeviceGetCurrPcieLinkGeneration(generation: *mut c_uint) |on| { put(generation, link(on)?.0) }
-    fn nvmlDeviceGetMaxPcieLinkGeneration(generation: *mut c_uint) |on| { put(generation, most(on)?.0) }
-    /// What the GPU alone allows.
-    fn nvmlDeviceGetGpuMaxPcieLinkGeneration(generation: *mut c_uint) |on| {
-        on.whole()?;
-        put(generation, on.gpu.model.pcie.ok_or(Code::NOT_SUPPORTED)?.0)
-    }
-    fn nvmlDeviceGetCurrPcieLinkWidth(width: *mut c_uint) |on| { put(width, link(on)?.1) }
-    fn nvmlDeviceGetMaxPcieLinkWidth(width: *mut c_uint) |on| { put(width, most(on)?.1) }
     /// KiB a second: proportional to the GPU's utilization, up to a tenth of what the link can carry.
     fn nvmlDeviceGetPcieThroughput(counter: sys::nvmlPcieUtilCounter_t, kib: *mut c_uint) |on| {
         let (generation, _) = link(on)?;

@@ -113,28 +113,25 @@ device_calls! {
     fn nvmlDeviceGetComputeRunningProcesses(count: *mut c_uint, infos: V1) |on| {
         fill(on, ProcessList::Compute, count, infos, first)
     }
-    fn nvmlDeviceGetComputeRunningProcesses_v2(count: *mut c_uint, infos: V2) |on| {
-        fill(on, ProcessList::Compute, count, infos, second)
-    }
-    fn nvmlDeviceGetComputeRunningProcesses_v3(count: *mut c_uint, infos: V2) |on| {
+    fn nvmlDeviceGetComputeRunningProcesses_v2(count: *mut c_uint, infos: V2)
+    = nvmlDeviceGetComputeRunningProcesses_v3
+    |on| {
         fill(on, ProcessList::Compute, count, infos, second)
     }
     fn nvmlDeviceGetGraphicsRunningProcesses(count: *mut c_uint, infos: V1) |on| {
         fill(on, ProcessList::Graphics, count, infos, first)
     }
-    fn nvmlDeviceGetGraphicsRunningProcesses_v2(count: *mut c_uint, infos: V2) |on| {
-        fill(on, ProcessList::Graphics, count, infos, second)
-    }
-    fn nvmlDeviceGetGraphicsRunningProcesses_v3(count: *mut c_uint, infos: V2) |on| {
+    fn nvmlDeviceGetGraphicsRunningProcesses_v2(count: *mut c_uint, infos: V2)
+    = nvmlDeviceGetGraphicsRunningProcesses_v3
+    |on| {
         fill(on, ProcessList::Graphics, count, infos, second)
     }
     fn nvmlDeviceGetMPSComputeRunningProcesses(count: *mut c_uint, infos: V1) |on| {
         fill(on, ProcessList::Mps, count, infos, first)
     }
-    fn nvmlDeviceGetMPSComputeRunningProcesses_v2(count: *mut c_uint, infos: V2) |on| {
-        fill(on, ProcessList::Mps, count, infos, second)
-    }
-    fn nvmlDeviceGetMPSComputeRunningProcesses_v3(count: *mut c_uint, infos: V2) |on| {
+    fn nvmlDeviceGetMPSComputeRunningProcesses_v2(count: *mut c_uint, infos: V2)
+    = nvmlDeviceGetMPSComputeRunningProcesses_v3
+    |on| {
         fill(on, ProcessList::Mps, count, infos, second)
     }
     fn nvmlDeviceGetRunningProcessDetailList(list: *mut sys::nvmlProcessDetailList_t) |on| {

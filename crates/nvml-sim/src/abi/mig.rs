@@ -6,13 +6,18 @@ use nvml_wrapper_sys::bindings as sys;
 
 use super::handles::handle;
 use super::output::{chars, check_version, put, struct_version};
-use super::{absent, device_calls};
+use super::{On, absent, device_calls};
 use crate::catalog::Model;
 use crate::catalog::mig::Profile;
 use crate::code::{Answer, Code};
 
 /// The maximum number of MIG devices that NVML reports for every GPU that supports MIG.
 const MOST_DEVICES: c_uint = 7;
+
+/// The number of MIG devices that the GPU can have now.
+pub(super) fn most_devices(on: &On) -> c_uint {
+    if on.gpu.mig.is_some() { MOST_DEVICES } else { 0 }
+}
 
 fn profile(model: &Model, number: c_uint) -> Answer<&'static Profile> {
     // As recorded: the call succeeds with MIG off too.
@@ -48,10 +53,6 @@ device_calls! {
         put(current, mode)?;
         put(pending, mode)
     }
-    fn nvmlDeviceGetMaxMigDeviceCount(count: *mut c_uint) |on| {
-        on.whole()?;
-        put(count, if on.gpu.mig.is_some() { MOST_DEVICES } else { 0 })
-    }
     fn nvmlDeviceGetMigDeviceHandleByIndex(index: c_uint, device: *mut sys::nvmlDevice_t) |on| {
         on.whole()?;
         if on.gpu.mig.is_some() && index >= MOST_DEVICES {
@@ -63,16 +64,9 @@ device_calls! {
         }
         put(device, handle(on.gpu.index, Some(found.index)))
     }
-    fn nvmlDeviceIsMigDeviceHandle(is: *mut c_uint) |on| { put(is, c_uint::from(on.instance.is_some())) }
     fn nvmlDeviceGetDeviceHandleFromMigDeviceHandle(parent: *mut sys::nvmlDevice_t) |on| {
         on.instance.ok_or(Code::INVALID_ARGUMENT)?;
         put(parent, handle(on.gpu.index, None))
-    }
-    fn nvmlDeviceGetGpuInstanceId(id: *mut c_uint) |on| {
-        put(id, on.instance.ok_or(Code::INVALID_ARGUMENT)?.gpu_instance)
-    }
-    fn nvmlDeviceGetComputeInstanceId(id: *mut c_uint) |on| {
-        put(id, on.instance.ok_or(Code::INVALID_ARGUMENT)?.compute_instance)
     }
     fn nvmlDeviceGetAttributes_v2(attributes: *mut sys::nvmlDeviceAttributes_t) |on| {
         let of = on.instance.ok_or(Code::NOT_SUPPORTED)?.profile;

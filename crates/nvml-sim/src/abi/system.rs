@@ -63,8 +63,9 @@ system_calls! {
     fn nvmlSystemGetNVMLVersion(version: *mut c_char, length: c_uint) |sim| {
         put_text(version, length, sim.machine.nvml.as_bytes())
     }
-    fn nvmlSystemGetCudaDriverVersion(version: *mut c_int) |sim| { put(version, sim.machine.cuda as c_int) }
-    fn nvmlSystemGetCudaDriverVersion_v2(version: *mut c_int) |sim| { put(version, sim.machine.cuda as c_int) }
+    fn nvmlSystemGetCudaDriverVersion(version: *mut c_int) = nvmlSystemGetCudaDriverVersion_v2 |sim| {
+        put(version, sim.machine.cuda as c_int)
+    }
     /// The name is truncated to fit the caller's buffer, as NVML does.
     fn nvmlSystemGetProcessName(pid: c_uint, name: *mut c_char, length: c_uint) |sim| {
         let living = sim.machine.processes.iter().find(|process| {

@@ -17,8 +17,6 @@ const SAMPLE_PERIOD: Nanos = LOOK;
 const KEPT: Nanos = 20 * SECOND;
 /// The sampling period of the engines' utilization, in microseconds (recorded).
 const ENGINE_PERIOD: c_uint = 100_000;
-/// The clock event reasons that the driver supports (recorded).
-const REASONS: c_ulonglong = 0x1FF;
 
 fn percent(share: f64) -> c_uint {
     (share * 100.0).round() as c_uint
@@ -46,18 +44,8 @@ fn temperature(on: &On, sensor: sys::nvmlTemperatureSensors_t) -> Answer<f64> {
     }
 }
 
-/// An engine that no simulated process uses.
-unsafe fn idle_engine(on: &On, utilization: *mut c_uint, period: *mut c_uint) -> Answer {
-    on.uncut()?;
-    // SAFETY: the caller guarantees that its pointers are valid.
-    unsafe {
-        put(utilization, 0)?;
-        put(period, ENGINE_PERIOD)
-    }
-}
-
 /// A power limit in milliwatts.
-fn limit(on: &On, which: usize) -> Answer<c_uint> {
+pub(super) fn power_limit(on: &On, which: usize) -> Answer<c_uint> {
     on.whole()?;
     // A GPU without a board of its own (it is built into a system chip) has no power limit.
     if on.gpu.model.pcie.is_none() { Err(Code::NOT_SUPPORTED) } else { Ok((on.gpu.model.power[which] * 1e3) as c_uint) }
@@ -97,7 +85,7 @@ fn samples(on: &On, since: c_ulonglong) -> Vec<sys::nvmlProcessUtilizationSample
     found
 }
 
-fn reasons(on: &On) -> Answer<c_ulonglong> {
+pub(super) fn reasons(on: &On) -> Answer<c_ulonglong> {
     on.whole()?;
     let idle = on.machine.activity(on.gpu, None, on.now).processes == 0;
     Ok(match () {
@@ -107,7 +95,7 @@ fn reasons(on: &On) -> Answer<c_ulonglong> {
     })
 }
 
-fn state(on: &On) -> Answer<sys::nvmlPstates_t> {
+pub(super) fn state(on: &On) -> Answer<sys::nvmlPstates_t> {
     on.whole()?;
     let idle = on.machine.activity(on.gpu, None, on.now).processes == 0;
     Ok(if idle && on.gpu.model.drops_state {
@@ -147,17 +135,15 @@ device_calls! {
         }
         Ok(())
     }
-    fn nvmlDeviceGetEncoderUtilization(utilization: *mut c_uint, period: *mut c_uint) |on| {
-        idle_engine(on, utilization, period)
-    }
-    fn nvmlDeviceGetDecoderUtilization(utilization: *mut c_uint, period: *mut c_uint) |on| {
-        idle_engine(on, utilization, period)
-    }
-    fn nvmlDeviceGetJpgUtilization(utilization: *mut c_uint, period: *mut c_uint) |on| {
-        idle_engine(on, utilization, period)
-    }
-    fn nvmlDeviceGetOfaUtilization(utilization: *mut c_uint, period: *mut c_uint) |on| {
-        idle_engine(on, utilization, period)
+    /// Engines that no simulated process uses.
+    fn nvmlDeviceGetEncoderUtilization(utilization: *mut c_uint, period: *mut c_uint)
+    = nvmlDeviceGetDecoderUtilization
+    = nvmlDeviceGetJpgUtilization
+    = nvmlDeviceGetOfaUtilization
+    |on| {
+        on.uncut()?;
+        put(utilization, 0)?;
+        put(period, ENGINE_PERIOD)
     }
     fn nvmlDeviceGetTemperature(sensor: sys::nvmlTemperatureSensors_t, degrees: *mut c_uint) |on| {
         put(degrees, temperature(on, sensor)? as c_uint)
@@ -179,38 +165,18 @@ device_calls! {
             None => Err(Code::INVALID_ARGUMENT),
         }
     }
-    fn nvmlDeviceGetPowerUsage(milliwatts: *mut c_uint) |on| {
-        on.whole()?;
-        put(milliwatts, (on.machine.power(on.gpu, on.now) * 1e3) as c_uint)
-    }
-    fn nvmlDeviceGetEnforcedPowerLimit(milliwatts: *mut c_uint) |on| { put(milliwatts, limit(on, 2)?) }
-    fn nvmlDeviceGetPowerManagementLimit(milliwatts: *mut c_uint) |on| { put(milliwatts, limit(on, 2)?) }
-    fn nvmlDeviceGetPowerManagementDefaultLimit(milliwatts: *mut c_uint) |on| { put(milliwatts, limit(on, 2)?) }
     fn nvmlDeviceGetPowerManagementLimitConstraints(least: *mut c_uint, most: *mut c_uint) |on| {
-        put(least, limit(on, 3)?)?;
-        put(most, limit(on, 2)?)
-    }
-    fn nvmlDeviceGetPowerManagementMode(mode: *mut sys::nvmlEnableState_t) |on| {
-        on.whole()?;
-        put(mode, sys::nvmlEnableState_enum_NVML_FEATURE_ENABLED)
-    }
-    fn nvmlDeviceGetTotalEnergyConsumption(millijoules: *mut c_ulonglong) |on| {
-        on.whole()?;
-        put(millijoules, on.machine.energy(on.gpu, on.now))
+        put(least, power_limit(on, 3)?)?;
+        put(most, power_limit(on, 2)?)
     }
     fn nvmlDeviceGetClockInfo(kind: sys::nvmlClockType_t, mhz: *mut c_uint) |on| {
         on.whole()?;
         put(mhz, clock_of(on.machine.clocks(on.gpu, on.now), kind)?)
     }
-    fn nvmlDeviceGetMaxClockInfo(kind: sys::nvmlClockType_t, mhz: *mut c_uint) |on| {
-        on.whole()?;
-        put(mhz, clock_of(on.gpu.model.clocks, kind)?)
-    }
-    fn nvmlDeviceGetMaxCustomerBoostClock(kind: sys::nvmlClockType_t, mhz: *mut c_uint) |on| {
-        on.whole()?;
-        put(mhz, clock_of(on.gpu.model.clocks, kind)?)
-    }
-    fn nvmlDeviceGetApplicationsClock(kind: sys::nvmlClockType_t, mhz: *mut c_uint) |on| {
+    fn nvmlDeviceGetMaxClockInfo(kind: sys::nvmlClockType_t, mhz: *mut c_uint)
+    = nvmlDeviceGetMaxCustomerBoostClock
+    = nvmlDeviceGetApplicationsClock
+    |on| {
         on.whole()?;
         put(mhz, clock_of(on.gpu.model.clocks, kind)?)
     }
@@ -223,40 +189,18 @@ device_calls! {
         };
         put(mhz, clock_of(clocks, kind)?)
     }
-    fn nvmlDeviceGetPerformanceState(performance: *mut sys::nvmlPstates_t) |on| { put(performance, state(on)?) }
-    fn nvmlDeviceGetPowerState(performance: *mut sys::nvmlPstates_t) |on| { put(performance, state(on)?) }
-    fn nvmlDeviceGetNumFans(fans: *mut c_uint) |on| {
-        on.whole()?;
-        put(fans, on.gpu.model.fans)
-    }
-    fn nvmlDeviceGetFanSpeed(speed: *mut c_uint) |on| {
-        on.whole()?;
-        if on.gpu.model.fans == 0 {
-            return Err(Code::NOT_SUPPORTED);
-        }
-        put(speed, fan(on))
-    }
     fn nvmlDeviceGetFanSpeed_v2(number: c_uint, speed: *mut c_uint) |on| {
-        on.whole()?;
-        if number >= on.gpu.model.fans {
-            return Err(Code::INVALID_ARGUMENT);
-        }
-        put(speed, fan(on))
-    }
-    fn nvmlDeviceGetCurrentClocksThrottleReasons(bits: *mut c_ulonglong) |on| { put(bits, reasons(on)?) }
-    fn nvmlDeviceGetCurrentClocksEventReasons(bits: *mut c_ulonglong) |on| { put(bits, reasons(on)?) }
-    fn nvmlDeviceGetSupportedClocksThrottleReasons(bits: *mut c_ulonglong) |on| {
-        on.whole()?;
-        put(bits, REASONS)
-    }
-    fn nvmlDeviceGetSupportedClocksEventReasons(bits: *mut c_ulonglong) |on| {
-        on.whole()?;
-        put(bits, REASONS)
+        put(speed, fan(on, number, Code::INVALID_ARGUMENT)?)
     }
 }
 
-/// The fan's speed in percent: 0 while the GPU is cool, higher as it gets hotter.
-fn fan(on: &On) -> c_uint {
+/// The speed of a fan in percent: 0 while the GPU is cool, higher as it gets hotter. `absent`: the answer if the GPU has no
+/// such fan.
+pub(super) fn fan(on: &On, number: c_uint, absent: Code) -> Answer<c_uint> {
+    on.whole()?;
+    if number >= on.gpu.model.fans {
+        return Err(absent);
+    }
     let [cool, hot] = on.gpu.model.temperature;
-    percent(((on.machine.temperature(on.gpu, on.now) - cool) / (hot - cool) * 0.7).clamp(0.0, 1.0))
+    Ok(percent(((on.machine.temperature(on.gpu, on.now) - cool) / (hot - cool) * 0.7).clamp(0.0, 1.0)))
 }

@@ -9,6 +9,7 @@ use crate::catalog::{self, Model};
 use crate::clock::Nanos;
 use crate::scenario::curves::{Quantity, Ratio};
 use crate::scenario::grammar;
+use crate::scenario::units::Size;
 
 /// How many compute slices a GPU has.
 const SLICES: f64 = 7.0;
@@ -26,48 +27,19 @@ pub(crate) struct Profiler {
     pub(crate) untouched: bool,
     /// The highest metric id that the driver accepts.
     known_ids: u32,
-    /// Shares, 0 to 1.
-    graphics: f64,
-    sm: f64,
-    occupancy: f64,
-    integer: f64,
-    tensor: f64,
-    fp64: f64,
-    fp32: f64,
-    fp16: f64,
-    memory_bandwidth: f64,
-    /// Transmitted and received bytes a second; `None`: the GPU does not fill the metric.
-    pcie: [Option<f64>; 2],
-    nvlink: [Option<f64>; 2],
-    c2c: [Option<f64>; 2],
+    /// The scenario's values; the others are in [`Self::metric`].
+    written: grammar::Profiling,
 }
 
 impl Profiler {
     /// The scenario's values, or the model's.
     pub(crate) fn of(model: &Model, written: &grammar::Profiling) -> Self {
-        fn number<V: Quantity>(written: Option<&V>, of_model: f64) -> f64 {
-            written.map_or(of_model, Quantity::number)
-        }
-        let share = |written: &Option<Ratio>, of_model| number(written.as_ref(), of_model);
-        let rate = |written: &Option<_>, of_model| Some(number(written.as_ref(), of_model));
-        let optional = |written: &Option<_>| written.as_ref().map(Quantity::number);
         Self {
             supported: written.supported.unwrap_or(model.profiler != catalog::Profiler::Absent),
             filled: written.filled.unwrap_or(model.profiler != catalog::Profiler::Unfilled),
             untouched: written.untouched,
             known_ids: written.known_ids.unwrap_or(u32::MAX),
-            graphics: share(&written.graphics, 1.0),
-            sm: share(&written.sm, 0.82),
-            occupancy: share(&written.occupancy, 0.36),
-            integer: share(&written.integer, 0.14),
-            tensor: share(&written.tensor, 0.42),
-            fp64: share(&written.fp64, 0.0),
-            fp32: share(&written.fp32, 0.11),
-            fp16: share(&written.fp16, 0.06),
-            memory_bandwidth: share(&written.memory_bandwidth, 0.48),
-            pcie: [rate(&written.pcie_transmitted, 1200.0 * MIB), rate(&written.pcie_received, 2400.0 * MIB)],
-            nvlink: [rate(&written.nvlink_transmitted, 0.0), rate(&written.nvlink_received, 0.0)],
-            c2c: [optional(&written.c2c_transmitted), optional(&written.c2c_received)],
+            written: written.clone(),
         }
     }
 
@@ -78,28 +50,26 @@ impl Profiler {
 
     /// A metric while the GPU is fully utilized: percent, or MiB a second. `None` if the GPU does not fill it.
     pub(crate) fn metric(&self, id: u32) -> Option<f64> {
-        let [pcie_out, pcie_in] = self.pcie;
-        let [nvlink_out, nvlink_in] = self.nvlink;
-        let [c2c_out, c2c_in] = self.c2c;
-        let share = |share: f64| Some(share * 100.0);
-        let rate = |rate: Option<f64>| rate.map(|bytes| bytes / MIB);
+        let written = &self.written;
+        let share = |share: Option<Ratio>, usual: f64| Some(100.0 * share.map_or(usual, |share| share.number()));
+        let rate = |bytes: Option<Size>, usual: Option<f64>| bytes.map(|bytes| bytes.number() / MIB).or(usual);
         match id {
             _ if !self.filled => None,
-            1 => share(self.graphics),
-            2 => share(self.sm),
-            3 => share(self.occupancy),
-            4 => share(self.integer),
-            5 | 7 => share(self.tensor),
-            10 => share(self.memory_bandwidth),
-            11 => share(self.fp64),
-            12 => share(self.fp32),
-            13 => share(self.fp16),
-            20 => rate(pcie_out),
-            21 => rate(pcie_in),
-            60 => rate(nvlink_in),
-            61 => rate(nvlink_out),
-            100 | 102 => rate(c2c_out),
-            101 | 103 => rate(c2c_in),
+            1 => share(written.graphics, 1.0),
+            2 => share(written.sm, 0.82),
+            3 => share(written.occupancy, 0.36),
+            4 => share(written.integer, 0.14),
+            5 | 7 => share(written.tensor, 0.42),
+            10 => share(written.memory_bandwidth, 0.48),
+            11 => share(written.fp64, 0.0),
+            12 => share(written.fp32, 0.11),
+            13 => share(written.fp16, 0.06),
+            20 => rate(written.pcie_transmitted, Some(1200.0)),
+            21 => rate(written.pcie_received, Some(2400.0)),
+            60 => rate(written.nvlink_received, Some(0.0)),
+            61 => rate(written.nvlink_transmitted, Some(0.0)),
+            100 | 102 => rate(written.c2c_transmitted, None),
+            101 | 103 => rate(written.c2c_received, None),
             _ => None,
         }
     }

@@ -39,11 +39,8 @@ pub(super) struct GpuReadings {
 impl GpuReadings {
     /// `unseen`: families that nobody sees.
     pub(super) fn new(gpu: Arc<Gpu>, unseen: &[&'static str], lacks_uuid: bool) -> Self {
-        let is_unseen = |reading: &&Reading| {
-            !reading.families.is_empty() && reading.families.iter().all(|family| unseen.contains(family))
-        };
         Self {
-            unseen: reading::all().filter(is_unseen).collect(),
+            unseen: reading::all().filter(|reading| reading.is_unseen(unseen)).collect(),
             shown: GpuTelemetry::unread(gpu),
             absent: Vec::new(),
             work_until: WorkUntil::now(SystemTime::now()),

@@ -6,10 +6,19 @@ use crate::snapshot::{ClockDomain, GpuTelemetry};
 /// One driver call. Two readings are equal if they are the same entry.
 #[derive(Debug)]
 pub(super) struct Reading {
-    /// The families that show the reading and nothing else does, so that its call is not made if all of them are excluded. Empty
-    /// if it is needed in any case.
-    pub(super) families: &'static [&'static str],
+    needed: Needed,
+    /// The call, if its answer is one number.
+    number: Option<&'static str>,
     take: fn(Option<Device<'_>>, &mut GpuTelemetry) -> Result<(), Error>,
+}
+
+/// Who needs a reading.
+#[derive(Debug)]
+enum Needed {
+    /// Also a part of the exporter that is no family, such as the recorder: the call is always made.
+    Always,
+    /// These families alone: the call is not made if all of them are excluded.
+    ByFamilies(&'static [&'static str]),
 }
 
 impl PartialEq for Reading {
@@ -24,17 +33,42 @@ impl Eq for Reading {}
 macro_rules! plain {
     ($family:literal, $call:ident, $part:ident.$field:ident) => {
         Reading {
-            families: &[$family],
+            needed: Needed::ByFamilies(&[$family]),
+            number: None,
             take: |device, shown| fill(device, Device::$call, |value| shown.$part.$field = value),
         }
     };
+}
+
+/// A number of the driver, declared here alone: its family, the call, the call's method in nvml-wrapper, the field, and the
+/// number in the field's unit. The simulator answers the call from a table too (`crates/nvml-sim/src/abi/numbers.rs`).
+macro_rules! number {
+    ($family:literal, $call:literal, $method:ident, $part:ident.$field:ident, $in_unit:expr) => {
+        Reading {
+            needed: Needed::ByFamilies(&[$family]),
+            number: Some($call),
+            take: |device, shown| {
+                fill(
+                    device,
+                    |gpu| gpu.call($call, |device| device.$method()),
+                    |number| shown.$part.$field = number.map($in_unit),
+                )
+            },
+        }
+    };
+}
+
+/// Thousandths of a unit.
+fn thousandths(number: impl Into<u64>) -> f64 {
+    number.into() as f64 / 1e3
 }
 
 /// The clock of one domain.
 macro_rules! clock {
     ($domain:ident) => {
         Reading {
-            families: &["gpu_clock_hertz"],
+            needed: Needed::ByFamilies(&["gpu_clock_hertz"]),
+            number: None,
             take: |device, shown| {
                 fill(
                     device,
@@ -50,7 +84,8 @@ macro_rules! clock {
 pub(super) static FAST: &[Reading] = &[
     Reading {
         // Tells whether the processes are asked for their work.
-        families: &[],
+        needed: Needed::Always,
+        number: None,
         take: |device, shown| {
             fill(device, Device::utilization, |shares| {
                 (shown.fast.utilization, shown.fast.memory_bandwidth_utilization) = shares.unzip();
@@ -61,8 +96,14 @@ pub(super) static FAST: &[Reading] = &[
     plain!("gpu_decoder_utilization_ratio", decoder_utilization, fast.decoder_utilization),
     plain!("gpu_temperature_celsius", temperature, fast.temperature),
     plain!("gpu_memory_temperature_celsius", memory_temperature, fast.memory_temperature),
-    plain!("gpu_power_watts", power, fast.power),
-    plain!("gpu_power_limit_watts", power_limit, fast.power_limit),
+    number!("gpu_power_watts", "nvmlDeviceGetPowerUsage", power_usage, fast.power, thousandths),
+    number!(
+        "gpu_power_limit_watts",
+        "nvmlDeviceGetEnforcedPowerLimit",
+        enforced_power_limit,
+        fast.power_limit,
+        thousandths
+    ),
     clock!(Graphics),
     clock!(Sm),
     clock!(Memory),
@@ -71,7 +112,8 @@ pub(super) static FAST: &[Reading] = &[
     plain!("gpu_ecc_errors_total", corrected_ecc_errors, fast.ecc_corrected),
     plain!("gpu_ecc_errors_total", uncorrected_ecc_errors, fast.ecc_uncorrected),
     Reading {
-        families: &["gpu_remapped_rows", "gpu_row_remap_pending", "gpu_row_remap_failed"],
+        needed: Needed::ByFamilies(&["gpu_remapped_rows", "gpu_row_remap_pending", "gpu_row_remap_failed"]),
+        number: None,
         take: |device, shown| {
             fill(device, Device::remapped_rows, |rows| {
                 shown.fast.remapped_correctable = rows.map(|rows| rows.correctable);
@@ -89,14 +131,28 @@ pub(super) static FAST: &[Reading] = &[
 /// Calls that hold the driver's lock for a long time, and values that hardly ever change.
 pub(super) static SLOW: &[Reading] = &[
     Reading {
-        families: &["gpu_bar1_memory_total_bytes", "gpu_bar1_memory_used_bytes"],
+        needed: Needed::ByFamilies(&["gpu_bar1_memory_total_bytes", "gpu_bar1_memory_used_bytes"]),
+        number: None,
         take: |device, shown| {
             fill(device, Device::bar1, |bar1| {
                 (shown.slow.bar1_total, shown.slow.bar1_used) = bar1.map(|bar1| (bar1.total, bar1.used)).unzip();
             })
         },
     },
-    plain!("gpu_pcie_replays_total", pcie_replays, slow.pcie_replays),
+    number!(
+        "gpu_pcie_replays_total",
+        "nvmlDeviceGetPcieReplayCounter",
+        pcie_replay_counter,
+        slow.pcie_replays,
+        u64::from
+    ),
+    number!(
+        "gpu_power_limit_default_watts",
+        "nvmlDeviceGetPowerManagementDefaultLimit",
+        power_management_limit_default,
+        slow.power_limit_default,
+        thousandths
+    ),
     plain!("gpu_retired_pages", pages_retired_for_single_bit_errors, slow.retired_single_bit),
     plain!("gpu_retired_pages", pages_retired_for_double_bit_errors, slow.retired_double_bit),
     plain!("gpu_row_remap_banks", row_remap_banks, slow.row_remap_banks),
@@ -105,17 +161,51 @@ pub(super) static SLOW: &[Reading] = &[
 ];
 
 /// The slow call that is made only on request, because it holds the driver's lock for milliseconds.
-pub(super) static ENERGY: Reading = plain!("gpu_energy_joules_total", energy, slow.energy);
+pub(super) static ENERGY: Reading = number!(
+    "gpu_energy_joules_total",
+    "nvmlDeviceGetTotalEnergyConsumption",
+    total_energy_consumption,
+    slow.energy,
+    thousandths
+);
 
 /// What each process did. This reading fills no field and has a step of its own.
-pub(super) static WORK: Reading = Reading { families: &[], take: |_, _| Ok(()) };
+pub(super) static WORK: Reading = Reading { needed: Needed::Always, number: None, take: |_, _| Ok(()) };
 
 /// Every reading that fills a field.
 pub(super) fn all() -> impl Iterator<Item = &'static Reading> {
     FAST.iter().chain(SLOW).chain([&ENERGY])
 }
 
+/// The call of a reading of one number, and the families that show the number.
+pub type Number = (&'static str, &'static [&'static str]);
+
+/// The readings of one number, for tests and for the programs that make the same calls: the fast ones, the slow ones, and
+/// those that are made only on request.
+pub fn numbers() -> [Vec<Number>; 3] {
+    [FAST, SLOW, std::slice::from_ref(&ENERGY)].map(|readings| {
+        let numbers = readings.iter().filter_map(|reading| Some((reading.number?, reading.families())));
+        numbers.collect()
+    })
+}
+
 impl Reading {
+    /// The families that show it.
+    fn families(&self) -> &'static [&'static str] {
+        match self.needed {
+            Needed::Always => &[],
+            Needed::ByFamilies(families) => families,
+        }
+    }
+
+    /// Whether nobody needs it while these families are excluded.
+    pub(super) fn is_unseen(&self, excluded: &[&'static str]) -> bool {
+        match self.needed {
+            Needed::Always => false,
+            Needed::ByFamilies(families) => families.iter().all(|family| excluded.contains(family)),
+        }
+    }
+
     /// Queries the device and fills the reading's fields; they become unknown if there is no device or it refuses the
     /// call.
     pub(super) fn take(&self, device: Option<Device<'_>>, shown: &mut GpuTelemetry) -> Result<(), Error> {
@@ -148,7 +238,7 @@ mod tests {
     #[test]
     fn every_family_of_a_reading_is_served() {
         let reference = include_str!("../../../../../docs/metrics.md");
-        for family in all().flat_map(|reading| reading.families) {
+        for family in all().flat_map(Reading::families) {
             assert!(reference.contains(&format!("| `{family}` |")), "{family}");
         }
     }
