@@ -9,7 +9,7 @@ use std::net::TcpListener;
 use serde_json::{Value, json};
 
 use self::prometheus_double::{Double, Recorded, Reply};
-use crate::harness::{finish, tool};
+use crate::harness::{ended, tool};
 use crate::web_config::pki::Pki;
 
 const END: u64 = 1_764_000_000;
@@ -21,9 +21,8 @@ fn advise(url: &str, flags: &[&str]) -> (i32, String, String) {
     if !flags.iter().any(|flag| flag.starts_with("--time=")) {
         command.arg(format!("--time={END}"));
     }
-    let output = finish(command.args(flags));
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+    let ended = ended(command.args(flags));
+    (ended.status.unwrap(), ended.out, ended.err)
 }
 
 fn failed(url: &str, flags: &[&str]) -> String {
@@ -392,7 +391,7 @@ fn the_config_gives_headers_certificates_and_a_name() {
 fn wrong_arguments_are_status_64() {
     let (status, out, said) = advise("http://p:9090", &["--format=xml"]);
     assert!(status == 64 && out.is_empty() && said.contains("yaml") && said.lines().count() == 1, "{said}");
-    let output = finish(&mut tool(&["advise", "--help"]));
-    let text = String::from_utf8(output.stdout).unwrap();
-    assert!(output.status.success() && text.contains("--prometheus.url") && text.contains("exit status"), "{text}");
+    let help = ended(&mut tool(&["advise", "--help"]));
+    let text = help.out;
+    assert!(help.status == Some(0) && text.contains("--prometheus.url") && text.contains("exit status"), "{text}");
 }

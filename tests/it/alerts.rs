@@ -7,7 +7,6 @@ pub(crate) mod servers;
 pub(crate) mod shipped;
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use workspace_skips::missing;
 
@@ -35,7 +34,7 @@ const TWO: &str = "seed = 1\n[[gpu]]\nmodel = \"H200\"\ncount = 2\n";
 
 const LOST: &str = "[[fault]]\ncall = \"*\"\ngpu = 1\nkind = \"error\"\ncode = \"GPU_IS_LOST\"\n";
 
-/// A peak that lasts 60 ms; scrapes are a second apart.
+/// A peak that lasts 400 ms; scrapes are a second apart.
 const PEAK: &str = r#"
 [[process]]
 pid = 777
@@ -84,7 +83,8 @@ fn peak_between_two_scrapes<'m>(machines: &'m [(Machine, Exporter)], prometheus:
         eventually_or("the peak in the series", || {
             high("gpu_memory_window_peak_bytes").then_some(()).ok_or_else(|| format!("{:?}", peak(exporter)))
         });
-        std::thread::sleep(Duration::from_secs(2));
+        let seen = scrapes();
+        eventually("two more scrapes", || (scrapes() >= seen + 2).then_some(()));
         !high("gpu_memory_used_bytes")
     });
     &hidden.expect("a peak between two scrapes").1
@@ -96,15 +96,14 @@ fn a_lost_gpu_and_a_peak_between_two_scrapes_arrive_as_alerts() {
         return;
     }
     let machines: Vec<(Machine, Exporter)> = std::iter::repeat_with(|| {
-        let machine = Machine::new(TWO);
-        let exporter = machine.export(&["--memory.peak-window=10m", "--memory.idle-rate=100"]);
+        let (machine, exporter) = Machine::running(TWO, &["--memory.peak-window=10m", "--memory.idle-rate=100"]);
         (machine, exporter)
     })
     .take(5)
     .collect();
     let [(_, healthy), (lost_machine, lost), peaks @ ..] = &machines[..] else { unreachable!("five machines") };
     let receiver = Receiver::start();
-    let alertmanager = Alertmanager::start(receiver.address);
+    let alertmanager = Alertmanager::start(&receiver.url());
     let targets: Vec<SocketAddr> = machines.iter().map(|(_, exporter)| exporter.address).collect();
     let rules = ("test.yml".to_owned(), RULES.to_owned());
     let prometheus = Prometheus::start(&configuration(&targets, alertmanager.address()), &[rules]);

@@ -5,13 +5,16 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use workspace_skips::missing;
 
-use crate::harness::{Exporter, Machine, PATIENCE, Scrape, allow_many_files, bare, eventually, finish};
+use crate::harness::{
+    Exporter, Killed, Machine, PATIENCE, Scrape, allow_many_files, assert_refused, bare, ended, eventually, inside,
+    pid_namespace, until,
+};
 
 mod answers;
 mod children;
@@ -61,7 +64,7 @@ impl Site {
 
     fn export(&self) -> Exporter {
         let exporter = Exporter::start(self.command(&[]));
-        eventually("the first snapshot", || exporter.get("/readyz").ok().filter(|answer| answer.status == 200));
+        exporter.answers("/readyz", 200);
         exporter
     }
 
@@ -69,6 +72,14 @@ impl Site {
     fn with_self(bytes: u64) -> (Self, Exporter, String) {
         let site = Self::new();
         site.list(&[(std::process::id(), bytes)]);
+        let exporter = site.export();
+        let uuid = uuid(&exporter, 0);
+        (site, exporter, uuid)
+    }
+
+    /// An exporter on the machine, and the UUID of GPU 0.
+    fn exported() -> (Self, Exporter, String) {
+        let site = Self::new();
         let exporter = site.export();
         let uuid = uuid(&exporter, 0);
         (site, exporter, uuid)
@@ -173,8 +184,7 @@ fn value(scrape: &Scrape, family: &str, pid: u32) -> Option<u64> {
 
 /// How many faults with this reason have been counted.
 fn faults(exporter: &Exporter, reason: &str) -> u64 {
-    let labels = [("source", "allocator"), ("reason", reason)];
-    exporter.scrape().value("vram_exporter_faults_by_reason_total", &labels).unwrap_or(0.0) as u64
+    crate::faults::faults(&exporter.scrape(), "allocator", reason) as u64
 }
 
 /// The names of all series that come from the reports of clients.

@@ -15,7 +15,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Bytes, Frame, Incoming};
 use hyper::{Request, Response};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::{CertificateParams, KeyPair};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -25,6 +25,7 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 
 use crate::connections;
+use crate::web_config::pki;
 
 /// How long a test waits for anything. Generous: the machine may be busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -445,18 +446,16 @@ fn streamed(receiver: UnboundedReceiver<Piece>) -> Body {
 }
 
 /// A certificate authority for one test.
-pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
+pub(crate) struct Authority(pki::Ca);
 
 impl Authority {
     pub(crate) fn new() -> Self {
-        let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
+        Self(pki::ca("an authority"))
     }
 
     /// Writes the authority's certificate, as a PEM file.
     pub(crate) fn write(&self, path: &Path) {
-        std::fs::write(path, self.0.as_ref().pem()).unwrap();
+        std::fs::write(path, self.0.pem()).unwrap();
     }
 
     pub(crate) fn acceptor(&self) -> TlsAcceptor {

@@ -1,22 +1,21 @@
 //! Attribution through its public interface: on this machine's own `/proc`, and on a `/proc` made of ordinary files.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use gpu_readings::attribution::{Attribution, Settings};
 use gpu_readings::faults::{Faults, Reason, Source};
 use gpu_readings::snapshot::{Owner, PodContainer, Pods, Snapshot};
 
+use crate::harness::{allow_many_files, until};
+
 const BOOT: u64 = 1_700_000_000;
 
 /// The number of directories that may be held open.
 const HELD: usize = 512;
-/// How long anything may take before a test fails. Generous: the machine may be busy.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A `/proc` made of ordinary files.
 struct FakeProc {
@@ -85,27 +84,6 @@ fn workload(owner: &Owner) -> Option<&str> {
     owner.workload.as_ref().map(|workload| workload.name.as_str())
 }
 
-/// A child process of this test. It is killed and reaped when this value is dropped.
-struct Running(Child);
-
-impl Running {
-    fn new(command: &mut Command) -> Self {
-        Self(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap())
-    }
-
-    fn end(&mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 #[test]
 fn an_owner_has_every_value_that_proc_shows() {
     let proc = FakeProc::new();
@@ -126,42 +104,20 @@ fn an_owner_has_every_value_that_proc_shows() {
 }
 
 #[test]
-fn a_reused_pid_is_another_process() {
-    let proc = FakeProc::new();
-    proc.start(42, b"first", 100, 1000, b"/bin/first\0");
-    let (mut attribution, faults) = proc.watch();
-    let first = identify(&mut attribution, 42);
-    proc.end(42);
-    proc.start(42, b"second", 200, 0, b"/bin/second\0");
-    let second = identify(&mut attribution, 42);
-    assert_eq!((name(&first), name(&second)), (Some("first"), Some("second")));
-    assert_ne!(first.start_ticks, second.start_ticks);
-    assert_eq!(second.user.as_deref(), Some("root"));
-    proc.end(42);
-    let gone = identify(&mut attribution, 42);
-    assert_eq!((gone.start_ticks, name(&gone)), (None, None));
-    assert_eq!(unreadable(&faults), 0, "the end of a process is not a fault");
-}
-
-#[test]
-fn a_reused_pid_is_another_process_also_without_a_held_directory() {
-    crate::harness::allow_many_files();
+fn a_reused_pid_is_another_process_with_and_without_a_held_directory() {
+    allow_many_files();
     let proc = FakeProc::new();
     for pid in 1..=600 {
         proc.start(pid, b"many", u64::from(pid), 1000, format!("/bin/p{pid}\0").as_bytes());
     }
-    let (mut attribution, _) = proc.watch();
+    let (mut attribution, faults) = proc.watch();
     // A pass waits only a limited time for all the processes together; the next pass reads the rest.
     let pids: Vec<u32> = (1..=600).collect();
-    let begun = Instant::now();
-    let are_read = |owners: Vec<Arc<Owner>>| {
-        std::iter::zip(&pids, &owners).all(|(pid, read)| name(read) == Some(format!("p{pid}").as_str()))
-    };
-    while !are_read(attribution.identify_all(&pids)) {
-        assert!(begun.elapsed() < PATIENCE, "not all are read");
+    until("all are read", || {
+        let owners = attribution.identify_all(&pids);
         attribution.sweep(|_| false);
-    }
-    attribution.sweep(|_| false);
+        std::iter::zip(&pids, &owners).all(|(pid, read)| name(read) == Some(format!("p{pid}").as_str()))
+    });
     let held = fs::read_dir("/proc/self/fd")
         .unwrap()
         .filter_map(|fd| fs::read_link(fd.unwrap().path()).ok())
@@ -170,10 +126,15 @@ fn a_reused_pid_is_another_process_also_without_a_held_directory() {
     assert_eq!(held, HELD);
     for pid in [1, 600] {
         proc.end(pid);
-        proc.start(pid, b"new", 9_000, 1000, b"/bin/new\0");
+        proc.start(pid, b"new", 9_000, 0, b"/bin/new\0");
         let identity = identify(&mut attribution, pid);
         assert_eq!((identity.start_ticks, name(&identity)), (Some(9_000), Some("new")), "pid {pid}");
+        assert_eq!(identity.user.as_deref(), Some("root"));
+        proc.end(pid);
+        let gone = identify(&mut attribution, pid);
+        assert_eq!((gone.start_ticks, name(&gone)), (None, None));
     }
+    assert_eq!(unreadable(&faults), 0, "the end of a process is not a fault");
 }
 
 #[test]
@@ -261,35 +222,7 @@ fn this_process_is_identified_with_its_user() {
     assert!(first.command.as_ref().is_some_and(|command| command.contains("/it-")));
     let age = SystemTime::now().duration_since(first.start.unwrap()).unwrap_or_default();
     assert!(age < Duration::from_secs(3600), "started {age:?} ago");
-    let begun = Instant::now();
-    let user = loop {
-        let owner = identify(&mut attribution, pid);
-        if owner.user == expected || begun.elapsed() > PATIENCE {
-            break owner.user.clone();
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    };
-    assert_eq!(user, expected);
-    assert_eq!(unreadable(&faults), 0);
-}
-
-#[test]
-fn a_child_has_its_scripts_name_until_it_is_reaped() {
-    let dir = tempfile::tempdir().unwrap();
-    let script = dir.path().join("job.sh");
-    fs::write(&script, "echo ready\nread line\n").unwrap();
-    let mut child = Running::new(Command::new("sh").arg("-e").arg(&script).arg("--token=secret"));
-    let (mut attribution, faults) = watch(Path::new("/proc"), None, false);
-    // During exec, the kernel shows no arguments, so wait until the script runs.
-    let mut ready = [0; 6];
-    child.0.stdout.take().unwrap().read_exact(&mut ready).unwrap();
-    let living = identify(&mut attribution, child.0.id());
-    assert_eq!(name(&living), Some("job.sh"));
-    assert_ne!(living.start_ticks, None);
-    assert_eq!(identify(&mut attribution, child.0.id()).start_ticks, living.start_ticks);
-    let pid = child.0.id();
-    child.end();
-    assert_eq!(identify(&mut attribution, pid).start_ticks, None);
+    until("the name of the user", || identify(&mut attribution, pid).user == expected);
     assert_eq!(unreadable(&faults), 0);
 }
 

@@ -5,9 +5,8 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::process::Command;
 
-use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
-
-use crate::harness::{Exporter, Machine, bare, eventually, finish, tool};
+use crate::harness::{Exporter, Machine, assert_refused, bare, ended, tool};
+use crate::web_config::pki::{Pki, SERVER};
 
 const SECRET: &str = "s3cr3t-t0ken";
 /// More than a server may make the exporter read, with the buffers of the system.
@@ -26,9 +25,8 @@ fn connecting(url: &str) -> [(Vec<String>, &'static str); 4] {
 }
 
 fn said(command: &mut Command) -> (Option<i32>, String) {
-    let output = finish(command);
-    let both = [output.stdout, output.stderr].concat();
-    (output.status.code(), String::from_utf8(both).unwrap())
+    let ended = ended(command);
+    (ended.status, ended.out + &ended.err)
 }
 
 /// The tool if the first argument is one of its subcommands, otherwise the exporter.
@@ -46,9 +44,7 @@ fn a_url_that_names_no_port_of_a_host_is_refused_before_anything_is_sent() {
         ["", ":80", "a b", "[::1", "::1", "127.1", "0x7f.1", "[::1%25lo]:80"].map(|host| format!("https://{host}"));
     for url in ports.iter().chain(&hosts) {
         for (args, key) in connecting(url) {
-            let (status, said) = said(&mut program(&args));
-            assert_eq!(status, Some(64), "{args:?}: {said}");
-            assert!(said.contains(key) && said.contains("must "), "{args:?}: {said}");
+            assert_refused(&mut program(&args), &[key, "must "]);
         }
     }
 }
@@ -62,11 +58,13 @@ fn what_could_be_secret_in_a_url_is_refused_and_not_shown() {
         "https://a/?key=SECRET",
         "https://a/#SECRET",
     ];
+    let refused = |command: &mut Command, words: &[&str]| {
+        let refused = assert_refused(command, words);
+        assert!(!(refused.out + &refused.err).contains("s3cr3t"), "{command:?}: {}", refused.err);
+    };
     for url in urls.map(|url| url.replace("SECRET", SECRET)) {
         for (args, key) in connecting(&url) {
-            let (status, said) = said(&mut program(&args));
-            assert_eq!(status, Some(64), "{args:?}: {said}");
-            assert!(said.contains(key) && !said.contains("s3cr3t"), "{args:?}: {said}");
+            refused(&mut program(&args), &[key]);
         }
     }
     let url = format!("https://me:{SECRET}@a");
@@ -78,11 +76,9 @@ fn what_could_be_secret_in_a_url_is_refused_and_not_shown() {
         format!("[otlp]\nendpiont = \"{url}\"\n"),
     ] {
         fs::write(&file, text).unwrap();
-        let (status, said) = said(bare(&["--check-config"]).arg(format!("--config.file={}", file.display())));
-        assert!(status == Some(64) && !said.contains("s3cr3t"), "{said}");
+        refused(bare(&["--check-config"]).arg(format!("--config.file={}", file.display())), &[]);
     }
-    let (status, shown) = said(bare(&["--check-config"]).env("VRAM_EXPORTER_OTLP_ENDPOINT", &url));
-    assert!(status == Some(64) && !shown.contains("s3cr3t"), "{shown}");
+    refused(bare(&["--check-config"]).env("VRAM_EXPORTER_OTLP_ENDPOINT", &url), &[]);
     // Where no URL is expected.
     for args in [
         &["--check-config"][..],
@@ -93,8 +89,7 @@ fn what_could_be_secret_in_a_url_is_refused_and_not_shown() {
         &["--log.level"],
         &["--otlp.endpont"],
     ] {
-        let (status, shown) = said(program(args).arg(&url));
-        assert!(status == Some(64) && !shown.contains("s3cr3t"), "{args:?}: {shown}");
+        refused(program(args).arg(&url), &[]);
     }
 }
 
@@ -174,41 +169,30 @@ fn a_receiver_that_floods_interim_responses_costs_one_attempt() {
     let written = floods.recv_timeout(std::time::Duration::from_secs(60)).unwrap();
     assert!(written < FLOOD, "{written} bytes of interim responses were read");
     exporter.logged("much more than an answer needs");
-    eventually("the fault", || {
-        let scrape = exporter.scrape();
-        (scrape.value("vram_exporter_faults_total", &[("source", "otlp")])? > 0.0).then_some(())
-    });
+    exporter.scrape_until("the fault", |s| s.value("vram_exporter_faults_total", &[("source", "otlp")]) > Some(0.0));
     assert!(exporter.terminate().success());
 }
 
 #[test]
 fn a_server_s_own_certificate_is_trusted_if_it_is_named() {
-    let folder = tempfile::tempdir().unwrap();
-    let at = |name: &str| folder.path().join(name);
-    // As `openssl req -x509` makes it: its own authority.
-    let certificate = |name: &str| {
-        let mut params = CertificateParams::new(["localhost".to_owned()]).unwrap();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let key = KeyPair::generate().unwrap();
-        fs::write(at(&format!("{name}.crt")), params.self_signed(&key).unwrap().pem()).unwrap();
-        fs::write(at(&format!("{name}.key")), key.serialize_pem()).unwrap();
-    };
-    certificate("server");
-    certificate("other");
-    fs::write(at("web.yml"), "tls_server_config:\n  cert_file: server.crt\n  key_file: server.key\n").unwrap();
-    let flag = format!("--web.config.file={}", at("web.yml").display());
+    let pki = Pki::new();
+    // As `openssl req -x509` makes them: each is its own authority.
+    pki.self_signed("server", &SERVER);
+    pki.self_signed("other", &SERVER);
+    let file = pki.config("tls_server_config:\n  cert_file: server.crt\n  key_file: server.key\n");
+    let flag = format!("--web.config.file={}", file.display());
     let exporter = Exporter::start(bare(&["--nvml.library=/nonexistent/x.so.1", &flag]));
-    let ask = |host: &str, ca: &str| {
+    for (host, ca, status, words) in [
+        ("localhost", "server.crt", 2, "no report about job 77"),
+        ("localhost", "other.crt", 1, "cannot be asked"),
+        ("127.0.0.1", "server.crt", 1, "cannot be asked"),
+    ] {
         let url = format!("--url=https://{host}:{}", exporter.address.port());
-        fs::write(at("http.yml"), format!("tls_config: {{ca_file: {ca}}}\n")).unwrap();
-        said(&mut tool(&["report", "--job=77", &url, &format!("--http-config={}", at("http.yml").display())]))
-    };
-    let (status, told) = ask("localhost", "server.crt");
-    assert!(status == Some(2) && told.contains("no report about job 77"), "{told}");
-    let (status, told) = ask("localhost", "other.crt");
-    assert!(status == Some(1) && told.contains("cannot be asked"), "{told}");
-    let (status, told) = ask("127.0.0.1", "server.crt");
-    assert!(status == Some(1) && told.contains("cannot be asked"), "another name: {told}");
+        fs::write(pki.at("http.yml"), format!("tls_config: {{ca_file: {ca}}}\n")).unwrap();
+        let access = format!("--http-config={}", pki.at("http.yml").display());
+        let (found, told) = said(&mut tool(&["report", "--job=77", &url, &access]));
+        assert!(found == Some(status) && told.contains(words), "{host} {ca}: {told}");
+    }
 }
 
 #[test]
@@ -246,8 +230,7 @@ fn the_check_names_what_would_not_work_on_this_machine() {
     assert!(status == Some(0) && !quiet.contains("warning"), "{quiet}");
     for key in ["recorder.path", "recorder.reports-path"] {
         for path in ["/proc/1/mem", "/dev/null", file.to_str().unwrap()] {
-            let (status, said) = said(bare(&["--check-config"]).arg(format!("--{key}={path}")));
-            assert!(status == Some(64) && said.contains("is not a folder") && said.contains(key), "{said}");
+            assert_refused(bare(&["--check-config"]).arg(format!("--{key}={path}")), &["is not a folder", key]);
         }
     }
 }

@@ -9,7 +9,7 @@ use vram_exporter::command_line::description;
 use vram_exporter::config::keys::{Key, keys};
 use workspace_skips::missing;
 
-use crate::harness::{bare, tool};
+use crate::harness::{assert_refused, bare, tool};
 
 const SCRIPTS: &str = "src/command_line/completions";
 const TOOL_SCRIPTS: &str = "crates/vram/src/completions";
@@ -103,11 +103,9 @@ fn wrong_arguments_are_refused_in_one_line() {
         // A typing error, also beside flags that only the command that was meant has.
         (&["scenarois", "--job=1"], "'scenarios'"),
     ] {
-        let output = bare(args).output().unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!((output.status.code(), said.lines().count()), (Some(64), 1), "{args:?}: {said}");
-        assert!(said.contains(named) && !said.contains('\u{1b}'), "{args:?}: {said}");
-        assert!(output.stdout.is_empty());
+        let refused = assert_refused(&mut bare(args), &[named]);
+        assert!(refused.err.lines().count() == 1 && !refused.err.contains('\u{1b}'), "{args:?}: {}", refused.err);
+        assert!(refused.out.is_empty());
     }
     for subcommand in ["completions", "scenarios"] {
         assert!(text(bare(&[subcommand, "--help"]).output().unwrap()).contains(subcommand));

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::error::Error;
+use std::net::SocketAddr;
 
 use hyper::body::{Body, Bytes, Incoming};
 use hyper::server::conn::http1::Builder;
@@ -10,8 +11,36 @@ use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
+
+/// A double on a free loopback port, in a runtime of its own. It ends with this value.
+pub(crate) struct Double {
+    pub(crate) address: SocketAddr,
+    scheme: &'static str,
+    _runtime: Runtime,
+}
+
+impl Double {
+    pub(crate) fn start<R, F, B>(tls: Option<TlsAcceptor>, reply: R) -> Self
+    where
+        R: Fn(Request<Incoming>) -> F + Clone + Send + Sync + 'static,
+        F: Future<Output = Response<B>> + Send + 'static,
+        B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
+    {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+        let address = listener.local_addr().unwrap();
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        runtime.spawn(serve(listener, tls, reply));
+        Self { address, scheme, _runtime: runtime }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("{}://{}", self.scheme, self.address)
+    }
+}
 
 /// Answers every request on every connection with `reply`, for ever. The connections end with this future.
 pub(crate) async fn serve<R, F, B>(listener: TcpListener, tls: Option<TlsAcceptor>, reply: R)

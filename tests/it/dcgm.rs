@@ -7,97 +7,17 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
 
 use generated_files::assert_committed;
 
-use crate::harness::{Answer, Exporter, Machine, PATIENCE, Scrape, Series, bare, eventually, finish};
+use crate::harness::{Answer, Exporter, Machine, Scrape, Series, assert_refused, bare, ended, eventually, until};
 
 mod facts;
 mod files;
 
-/// A GPU shared by three containers of which one does nothing, a GPU with MIG instances of which one is allocated, and a
-/// GPU without containers that has had an Xid.
-pub(crate) const SCENARIO: &str = r#"
-seed = 5
-
-[[gpu]]
-model = "H200"
-temperature = 41
-power = 214.5
-errors = { ecc_corrected = 3, pcie_replays = 7, remapped_correctable = 1, remapped_uncorrectable = 2 }
-
-[[gpu]]
-model = "A100-80GB"
-mig = ["3g.40gb", "", "2g.20gb"]
-temperature = 35
-power = 80
-
-[[gpu]]
-model = "L4"
-temperature = 60
-power = 70
-errors = { retired_pages = [4, 5] }
-
-[[xid]]
-gpu = 2
-code = 79
-at = "0s"
-every = "500ms"
-
-[[container]]
-id = "1111111111111111111111111111111111111111111111111111111111111111"
-namespace = "team"
-pod = "train-0"
-name = "main"
-gpus = [0]
-
-[[container]]
-id = "2222222222222222222222222222222222222222222222222222222222222222"
-namespace = "team"
-pod = "serve-0"
-name = "vllm"
-gpus = [0]
-
-[[container]]
-id = "3333333333333333333333333333333333333333333333333333333333333333"
-namespace = "other"
-pod = "notebook"
-name = "jupyter"
-gpus = [0]
-
-[[container]]
-id = "4444444444444444444444444444444444444444444444444444444444444444"
-namespace = "team"
-pod = "slice"
-name = "main"
-gpus = [1]
-mig = 0
-
-[[process]]
-pid = 4100
-count = 2
-start = "-1h"
-command = ["python3", "train.py"]
-cgroup = "0::/kubepods.slice/kubepods-pod11111111_2222_4333_8444_555555555555.slice/cri-containerd-1111111111111111111111111111111111111111111111111111111111111111.scope"
-memory = "15GiB"
-utilization = 0.25
-
-[[process]]
-pid = 4200
-start = "-1h"
-command = ["python3", "-m", "vllm"]
-cgroup = "0::/kubepods.slice/kubepods-pod66666666_7777_4888_8999_aaaaaaaaaaaa.slice/cri-containerd-2222222222222222222222222222222222222222222222222222222222222222.scope"
-memory = "60GiB"
-
-[[process]]
-pid = 5100
-gpu = 1
-mig = 0
-start = "-1h"
-command = ["python3", "infer.py"]
-cgroup = "0::/kubepods.slice/kubepods-podbbbbbbbb_cccc_4ddd_8eee_ffffffffffff.slice/cri-containerd-4444444444444444444444444444444444444444444444444444444444444444.scope"
-memory = "20GiB"
-"#;
+/// A shared GPU, one with MIG instances, and one without containers.
+pub(crate) const SCENARIO: &str = include_str!("../fixtures/dcgm/scenario.toml");
 
 /// An exporter on the scenario, with a listener for dcgm-exporter's families.
 pub(crate) struct Served {
@@ -112,14 +32,24 @@ impl Served {
 
     pub(crate) fn with(scenario: &str, flags: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let (path, socket) = (folder.path().join("scenario.toml"), folder.path().join("dcgm.sock"));
+        let path = folder.path().join("scenario.toml");
         fs::write(&path, scenario).unwrap();
         let mut command = bare(flags);
         command
             .arg(format!("--demo={}", path.display()))
-            .arg(format!("--dcgm.listen-address=unix:{}", socket.display()))
             .args(["--kubernetes.node-name=gpu-node-1", "--kubernetes.pod-resources-interval=1s"]);
+        Self::by(command, folder)
+    }
+
+    /// The exporter that the command starts, with the listener as well.
+    fn by(mut command: Command, folder: tempfile::TempDir) -> Self {
+        command.arg(format!("--dcgm.listen-address=unix:{}", folder.path().join("dcgm.sock").display()));
         Self { exporter: Exporter::start(command), folder }
+    }
+
+    /// An exporter on this machine.
+    fn on(machine: &Machine) -> Self {
+        Self::by(machine.command(&[]), tempfile::tempdir().unwrap())
     }
 
     /// One request to the listener of dcgm-exporter's families.
@@ -129,9 +59,7 @@ impl Served {
 
     /// One request with further header lines, each with its line end.
     pub(crate) fn get_with(&self, path: &str, headers: &str) -> Answer {
-        let stream = std::os::unix::net::UnixStream::connect(self.folder.path().join("dcgm.sock")).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        Answer::with(stream, path, headers).unwrap()
+        Answer::through(&self.folder.path().join("dcgm.sock"), path, headers).unwrap()
     }
 
     /// The text is empty until the first GPU has been read.
@@ -180,18 +108,11 @@ fn every_naming_gives_its_golden_scrape() {
     for (naming, more) in
         [("exporter-4.8", &[][..]), ("exporter-main", &["--dcgm.virtual-gpus=true"][..]), ("dcgm-4.6", &[][..])]
     {
-        let flags: Vec<_> =
-            [format!("--dcgm.names={naming}")].into_iter().chain(more.iter().map(|f| (*f).to_owned())).collect();
-        let flags: Vec<_> = flags.iter().map(String::as_str).collect();
-        let found = settle(&Served::start(&flags).settled().text);
+        let naming_flag = format!("--dcgm.names={naming}");
+        let found = settle(&Served::start(&[&[naming_flag.as_str()], more].concat()).settled().text);
         let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/dcgm").join(format!("{naming}.prom"));
         assert_committed(&path, &found);
     }
-}
-
-/// The value of the only series with these labels.
-fn value(scrape: &Scrape, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
-    scrape.value(name, labels)
 }
 
 /// The series of a family on a GPU, by pod.
@@ -228,9 +149,9 @@ fn a_shared_gpu_belongs_to_no_pod_until_virtual_gpus_are_on() {
 fn a_mig_instance_has_its_own_memory_and_the_values_of_its_gpu() {
     let scrape = Served::start(&[]).settled();
     let instance = |id: &'static str| [("gpu", "1"), ("GPU_I_ID", id)];
-    assert_eq!(value(&scrape, "DCGM_FI_DEV_FB_USED", &instance("1")), Some(21_008.0));
-    assert_eq!(value(&scrape, "DCGM_FI_DEV_FB_USED", &instance("3")), Some(0.0));
-    assert_eq!(value(&scrape, "DCGM_FI_DEV_GPU_TEMP", &instance("3")), Some(35.0));
+    assert_eq!(scrape.value("DCGM_FI_DEV_FB_USED", &instance("1")), Some(21_008.0));
+    assert_eq!(scrape.value("DCGM_FI_DEV_FB_USED", &instance("3")), Some(0.0));
+    assert_eq!(scrape.value("DCGM_FI_DEV_GPU_TEMP", &instance("3")), Some(35.0));
     let pod =
         |series: &Series| (series.label("GPU_I_PROFILE").map(str::to_owned), series.label("pod").map(str::to_owned));
     let used: BTreeSet<_> =
@@ -288,33 +209,24 @@ fn profiling_fields_are_those_of_the_gpu_or_the_instance_and_absent_before_hoppe
 #[test]
 fn what_nvml_does_not_tell_is_absent() {
     let machine = Machine::built_in("unified-memory");
-    let folder = tempfile::tempdir().unwrap();
-    let socket = folder.path().join("dcgm.sock");
-    let exporter = machine.export(&[&format!("--dcgm.listen-address=unix:{}", socket.display())]);
+    let unified = Served::on(&machine);
     let scrape = eventually("a scrape", || {
-        let stream = std::os::unix::net::UnixStream::connect(&socket).unwrap();
-        let scrape = Scrape::parse(&Answer::of(stream, "/metrics").unwrap().body);
-        (scrape.all("DCGM_FI_DEV_GPU_TEMP").count() == 1).then_some(scrape)
+        Some(unified.scrape()).filter(|scrape| scrape.all("DCGM_FI_DEV_GPU_TEMP").count() == 1)
     });
     assert!(scrape.series.iter().all(|series| !series.name.contains("_FB_")), "{}", scrape.text);
     assert_eq!(scrape.all("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION").count(), 0, "only with telemetry.energy");
-    drop(exporter);
 
-    let lost = Served::start(&["--telemetry.energy=true", "--telemetry.slow-interval=1s"]);
+    let energetic = Served::start(&["--telemetry.energy=true", "--telemetry.slow-interval=1s"]);
     let energy = eventually("energy", || {
-        let scrape = lost.scrape();
-        scrape.all("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION").map(|series| series.value).next()
+        energetic.scrape().all("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION").map(|series| series.value).next()
     });
     assert!(energy > 0.0 && energy.fract() == 0.0, "{energy}");
 }
 
 #[test]
 fn a_scrape_before_the_first_readings_succeeds_and_has_no_series() {
-    let folder = tempfile::tempdir().unwrap();
-    let socket = folder.path().join("dcgm.sock");
-    let listener = format!("--dcgm.listen-address=unix:{}", socket.display());
-    let _exporter = Exporter::start(bare(&["--nvml.library=/nonexistent/libnvidia-ml.so.1", &listener]));
-    let answer = Answer::of(std::os::unix::net::UnixStream::connect(&socket).unwrap(), "/metrics").unwrap();
+    let without = bare(&["--nvml.library=/nonexistent/libnvidia-ml.so.1"]);
+    let answer = Served::by(without, tempfile::tempdir().unwrap()).get("/metrics");
     assert_eq!((answer.status, answer.whole), (200, true));
     assert!(Scrape::parse(&answer.body).series.is_empty(), "{}", answer.body);
 }
@@ -322,24 +234,19 @@ fn a_scrape_before_the_first_readings_succeeds_and_has_no_series() {
 #[test]
 fn a_lost_gpu_has_its_last_xid_and_no_other_value() {
     let machine = Machine::built_in("idle-h200");
-    let folder = tempfile::tempdir().unwrap();
-    let socket = folder.path().join("dcgm.sock");
-    let _exporter = machine.export(&[&format!("--dcgm.listen-address=unix:{}", socket.display())]);
+    let served = Served::on(&machine);
     let families = || {
-        let stream = std::os::unix::net::UnixStream::connect(&socket).unwrap();
-        let text = Answer::of(stream, "/metrics").unwrap().body;
+        let text = served.get("/metrics").body;
         let names = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next().map(str::to_owned));
         names.collect::<BTreeSet<_>>()
     };
+    let is_whole = || families().len() > 15 && families().contains("DCGM_FI_DEV_XID_ERRORS");
     // What the GPU keeps when it is lost has been read before.
-    let is_whole = |families: &BTreeSet<String>| families.len() > 15 && families.contains("DCGM_FI_DEV_XID_ERRORS");
-    eventually("every value", || Some(families()).filter(is_whole));
+    until("every value", is_whole);
     machine.control("[[fault]]\ncall = \"*\"\ngpu = 0\nkind = \"error\"\ncode = \"GPU_IS_LOST\"\n");
-    eventually("the GPU is lost", || {
-        Some(families()).filter(|families| families.iter().eq(["DCGM_FI_DEV_XID_ERRORS"]))
-    });
+    until("the GPU is lost", || families().iter().eq(["DCGM_FI_DEV_XID_ERRORS"]));
     machine.control("");
-    eventually("the GPU is back", || Some(families()).filter(|families| families.len() > 15));
+    until("the GPU is back", is_whole);
 }
 
 #[test]
@@ -362,19 +269,16 @@ fn both_listeners_serve_the_same_reading() {
 
 #[test]
 fn a_port_in_use_is_an_error_that_names_the_key() {
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = taken.local_addr().unwrap();
+    let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap();
     let mut command = bare(&["--demo=idle-h200", "--web.listen-address=127.0.0.1:0"]);
-    let output = finish(command.arg(format!("--dcgm.listen-address={address}")));
-    let said = String::from_utf8_lossy(&output.stderr);
+    let taken = ended(command.arg(format!("--dcgm.listen-address={address}")));
     let hint = format!("cannot listen on {address}; choose another with --dcgm.listen-address");
-    assert!(output.status.code() == Some(1) && said.contains(&hint), "{said}");
+    assert!(taken.status == Some(1) && taken.err.contains(&hint), "{taken:?}");
     // The log names an address only after every address is bound, so that a client can then connect to each of them.
-    assert!(!said.contains("listening"), "{said}");
-    let output =
-        finish(&mut bare(&["--web.listen-address=:9400", "--dcgm.listen-address=127.0.0.1:9400", "--check-config"]));
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("dcgm.listen-address") && said.contains("overlaps"), "{said}");
+    assert!(!taken.err.contains("listening"), "{taken:?}");
+    let both = ["--web.listen-address=:9400", "--dcgm.listen-address=127.0.0.1:9400", "--check-config"];
+    assert_refused(&mut bare(&both), &["dcgm.listen-address", "overlaps"]);
 }
 
 #[test]

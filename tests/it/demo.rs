@@ -2,15 +2,13 @@
 
 use std::fs::{self, File};
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
 use crate::api_server::ApiServer;
-use crate::harness::{Exporter, Scrape, bare, program, simulator, tool, tool_program};
+use crate::harness::{
+    Exporter, Scrape, Series, assert_refused, bare, ended, eventually, program, simulator, tool, tool_program,
+};
 use crate::kubelet::{Kubelet, List, devices, pod};
-
-fn said(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
 
 #[test]
 fn a_demo_is_marked_as_simulated_and_its_numbers_move() {
@@ -21,8 +19,7 @@ fn a_demo_is_marked_as_simulated_and_its_numbers_move() {
     assert!(first.all("nvidia_driver_info").all(|info| info.label("simulated") == Some("true")));
     assert!(exporter.get("/").unwrap().body.contains("SIMULATED"));
     exporter.logged("SIMULATED");
-    let used =
-        |s: &crate::harness::Scrape| s.all("gpu_memory_used_bytes").map(|series| series.value).collect::<Vec<_>>();
+    let used = |s: &Scrape| s.all("gpu_memory_used_bytes").map(|series| series.value).collect::<Vec<_>>();
     exporter.scrape_until("other numbers", |s| used(s) != used(&first));
     assert!(first.all("gpu_process_info").any(|info| info.label("user").is_some()));
     assert!(exporter.terminate().success());
@@ -31,10 +28,8 @@ fn a_demo_is_marked_as_simulated_and_its_numbers_move() {
 #[test]
 fn a_demo_logs_first_where_to_look_and_what_it_shows() {
     let exporter = Exporter::start(bare(&["--demo"]));
-    let log = crate::harness::eventually("the introduction", || {
-        let log = exporter.log();
-        log.contains("notebook-7").then_some(log)
-    });
+    exporter.logged("notebook-7");
+    let log = exporter.log();
     let lines: Vec<&str> = log.lines().filter(|line| line.contains("demo: ")).collect();
     assert!((4..=8).contains(&lines.len()), "{log}");
     let url = format!("http://{}", exporter.address);
@@ -60,7 +55,7 @@ fn a_demo_logs_first_where_to_look_and_what_it_shows() {
 #[test]
 fn a_demo_records_a_job_that_ends_at_its_peak() {
     let exporter = Exporter::start(bare(&["--demo"]));
-    crate::harness::eventually("the incident", || {
+    eventually("the incident", || {
         let incidents = exporter.get("/api/v1/incidents").ok()?.body;
         (incidents.contains("ended_at_peak") && incidents.contains("import.py")).then_some(())
     });
@@ -73,7 +68,7 @@ fn a_demo_records_a_job_that_ends_at_its_peak() {
 #[test]
 fn a_demo_has_a_cluster_whose_pods_hold_memory_or_only_a_gpu() {
     let exporter = Exporter::start(bare(&["--demo"]));
-    let pod = |name: &'static str| move |s: &&crate::harness::Series| s.label("pod") == Some(name);
+    let pod = |name: &'static str| move |s: &&Series| s.label("pod") == Some(name);
     let scrape = exporter.scrape_until("the names of pods", |s| {
         s.all("gpu_workload_memory_used_bytes").filter(pod("llama-13b-0")).count() == 2
             && s.all("gpu_allocation_info").count() > 5
@@ -92,7 +87,7 @@ fn a_demo_has_a_cluster_whose_pods_hold_memory_or_only_a_gpu() {
 fn a_demo_has_a_gpu_that_is_busy_and_one_that_waits() {
     let exporter = Exporter::start(bare(&["--demo"]));
     let active = |gpu: &'static str| {
-        move |s: &crate::harness::Scrape| {
+        move |s: &Scrape| {
             let sm = s.value("gpu_engine_active_seconds_total", &[("gpu", gpu), ("engine", "sm")])?;
             let kernels = s.value("gpu_engine_active_seconds_total", &[("gpu", gpu), ("engine", "graphics")])?;
             let memory = s.value("gpu_memory_bandwidth_active_seconds_total", &[("gpu", gpu)])?;
@@ -137,13 +132,10 @@ fn a_demo_shows_what_its_processes_need() {
 #[test]
 fn a_missing_scenario_ends_the_demo_and_is_named() {
     for action in ["--web.listen-address=127.0.0.1:0", "--once", "--check-config"] {
-        let output = bare(&["--demo=nosuch", action]).output().unwrap();
-        let said = said(&output);
-        assert_eq!(output.status.code(), Some(64), "{action}: {said}");
-        assert!(said.contains("--demo=nosuch does not describe a machine"), "{said}");
-        assert!(said.contains("idle-h200"), "the available scenarios: {said}");
+        // With the scenarios that are available.
+        let words = ["--demo=nosuch does not describe a machine", "idle-h200"];
+        assert_refused(&mut bare(&["--demo=nosuch", action]), &words);
     }
-    assert!(bare(&["--demo=idle-h200", "--check-config"]).output().unwrap().status.success());
 }
 
 #[test]
@@ -153,10 +145,9 @@ fn the_program_alone_in_a_folder_is_enough_for_a_demo() {
     // Copied with `cp`, because a child of another test could inherit a file that this process holds open for writing,
     // and the copy could then not be executed.
     assert!(Command::new("cp").arg(program()).arg(&copy).status().unwrap().success());
-    let output = Command::new(&copy).args(["--demo", "--once"]).env_clear().env("TMPDIR", folder.path()).output();
-    let output = output.unwrap();
-    assert!(output.status.success(), "{}", said(&output));
-    assert!(String::from_utf8_lossy(&output.stdout).contains(r#"simulated="true""#));
+    let mut once = Command::new(&copy);
+    let ended = ended(once.args(["--demo", "--once"]).env_clear().env("TMPDIR", folder.path()));
+    assert!(ended.status == Some(0) && ended.out.contains(r#"simulated="true""#), "{ended:?}");
     let left: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left, ["vram-exporter"], "a demo leaves nothing behind");
 }
@@ -185,12 +176,12 @@ fn a_closed_stdout_is_no_error_but_a_full_disk_is() {
     ] {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
-        let output = bare(flags).stdout(writer).stderr(Stdio::piped()).output().unwrap();
-        assert!(output.status.success(), "{flags:?}: {}", said(&output));
+        assert!(bare(flags).stdout(writer).output().unwrap().status.success(), "{flags:?}");
         let full = File::options().write(true).open("/dev/full").unwrap();
         let output = bare(flags).stdout(full).stderr(Stdio::piped()).output().unwrap();
-        assert_eq!(output.status.code(), Some(1), "{flags:?}: {}", said(&output));
-        assert!(said(&output).contains("standard output could not be written"), "{flags:?}: {}", said(&output));
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{flags:?}: {said}");
+        assert!(said.contains("standard output could not be written"), "{flags:?}: {said}");
     }
 }
 
@@ -198,32 +189,27 @@ fn a_closed_stdout_is_no_error_but_a_full_disk_is() {
 fn a_scenario_file_with_a_wrong_key_is_named_with_the_key() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("mine.toml");
-    std::fs::write(&path, "[[gpu]]\nmodel = \"H200\"\nmemmory = 1\n").unwrap();
-    let output = bare(&[&format!("--demo={}", path.display()), "--once"]).output().unwrap();
-    assert!(!output.status.success());
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("memmory") && said.contains("mine.toml"), "{said}");
+    fs::write(&path, "[[gpu]]\nmodel = \"H200\"\nmemmory = 1\n").unwrap();
+    assert_refused(&mut bare(&[&format!("--demo={}", path.display()), "--once"]), &["memmory", "mine.toml"]);
 }
 
 /// If the program exported NVML functions, a real driver's library would resolve its own calls to them.
 #[test]
 fn the_programs_export_no_function_of_a_driver() {
     let exported = |file: &Path| {
-        let output = Command::new("nm").args(["--dynamic", "--defined-only"]).arg(file).output().unwrap();
-        assert!(output.status.success(), "{}", said(&output));
-        String::from_utf8(output.stdout).unwrap().matches(" nvml").count()
+        let named = ended(Command::new("nm").args(["--dynamic", "--defined-only"]).arg(file));
+        assert_eq!(named.status, Some(0), "{}", named.err);
+        named.out.matches(" nvml").count()
     };
     assert!(exported(&simulator()) > 100);
     assert_eq!((exported(&program()), exported(&tool_program())), (0, 0));
 }
 
 /// Starts a demo of a scenario that the test provides.
-fn demo_of(folder: &Path, scenario: &str, flags: &[&str]) -> Exporter {
+fn demo_of(folder: &Path, scenario: &str) -> Exporter {
     let path = folder.join("scenario.toml");
     fs::write(&path, scenario).unwrap();
-    let mut command = bare(&[&format!("--demo={}", path.display())]);
-    command.args(flags);
-    Exporter::start(command)
+    Exporter::start(bare(&[&format!("--demo={}", path.display())]))
 }
 
 /// A simulated driver is reopened beside the open session, like a real one.
@@ -233,7 +219,7 @@ fn a_demo_shows_mig_devices_that_replace_others() {
     let scenario = "[[gpu]]\nmodel = \"H100\"\nmig = [\"3g.40gb\", \"3g.40gb\"]\n\
         [[process]]\npid = 950\nmig = 0\ncommand = [\"python\", \"m.py\"]\nmemory = \"10GiB\"\n\
         [[fault]]\ngpu = 0\nkind = \"recut\"\nfrom = \"10s\"\n";
-    let exporter = demo_of(folder.path(), scenario, &[]);
+    let exporter = demo_of(folder.path(), scenario);
     let devices = |scrape: &Scrape| {
         let shown = scrape.all("gpu_mig_memory_used_bytes").map(|series| series.label("mig_uuid").unwrap().to_owned());
         shown.collect::<std::collections::BTreeSet<_>>()
@@ -251,7 +237,7 @@ fn a_demo_shows_a_lost_gpu_again_when_it_answers() {
     let folder = tempfile::tempdir().unwrap();
     let scenario = "[[gpu]]\nmodel = \"H100\"\ncount = 2\n\
         [[fault]]\ngpu = 1\ncall = \"*\"\nkind = \"error\"\ncode = \"GPU_IS_LOST\"\nfrom = \"2s\"\nuntil = \"14s\"\n";
-    let exporter = demo_of(folder.path(), scenario, &[]);
+    let exporter = demo_of(folder.path(), scenario);
     let up = |scrape: &Scrape| scrape.value("gpu_up", &[("gpu", "1")]);
     exporter.scrape_until("the loss of GPU 1", |s| up(s) == Some(0.0));
     exporter.scrape_until("its return", |s| up(s) == Some(1.0));
@@ -267,11 +253,6 @@ fn a_demo_refuses_the_keys_that_its_machine_overrules() {
     let file = folder.path().join("config.toml");
     fs::write(&file, "path.passwd = \"/etc/passwd\"\n").unwrap();
     let file = format!("--config.file={}", file.display());
-    let command = |flags: &[&str], variable: Option<&str>| {
-        let mut command = bare(flags);
-        command.args(["--demo=idle-h200"]).envs(variable.map(|name| (name, "/elsewhere")));
-        command.output().unwrap()
-    };
     let cases: [(&[&str], Option<&str>, &str, &str); 5] = [
         (&["--nvml.library=/elsewhere"], None, "nvml.library", "flag --nvml.library"),
         (&["--path.procfs=/host/proc"], None, "path.procfs", "flag --path.procfs"),
@@ -281,15 +262,13 @@ fn a_demo_refuses_the_keys_that_its_machine_overrules() {
     ];
     for (flags, variable, key, origin) in cases {
         for action in ["--check-config", "--once"] {
-            let output = command(&[flags, &[action]].concat(), variable);
-            let said = said(&output);
-            assert_eq!(output.status.code(), Some(64), "{key}: {said}");
-            assert!([key, origin, "--demo", "remove"].iter().all(|word| said.contains(word)), "{key}: {said}");
+            let mut command = bare(flags);
+            command.args(["--demo=idle-h200", action]).envs(variable.map(|name| (name, "/elsewhere")));
+            assert_refused(&mut command, &[key, origin, "--demo", "remove"]);
         }
     }
-    let run = tool(&["run", "--demo", "--path.passwd=/etc/passwd", "--", "true"]).output().unwrap();
-    assert_eq!(run.status.code(), Some(64), "{}", said(&run));
-    assert!(said(&run).contains("path.passwd") && said(&run).contains("--demo"), "{}", said(&run));
+    let mut run = tool(&["run", "--demo", "--path.passwd=/etc/passwd", "--", "true"]);
+    assert_refused(&mut run, &["path.passwd", "--demo"]);
 }
 
 fn has_pod(scrape: &Scrape, family: &str, name: &str) -> bool {
@@ -302,11 +281,10 @@ fn has_pod(scrape: &Scrape, family: &str, name: &str) -> bool {
 fn a_demo_asks_the_kubelet_that_a_flag_names() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("kubelet.sock");
-    let once = bare(&["--demo", "--once"]).output().unwrap();
-    let gpus = Scrape::parse(&String::from_utf8(once.stdout).unwrap());
+    let gpus = Scrape::parse(&ended(&mut bare(&["--demo", "--once"])).out);
     let uuid = gpus.all("gpu_info").find_map(|info| info.label("uuid")).unwrap();
     let held = pod("real", "from-the-kubelet", vec![devices("nvidia.com/gpu", &[uuid])]);
-    let _kubelet = Kubelet::start(&socket, &List { pods: vec![held] });
+    let _kubelet = Kubelet::start(&socket, &List { pod_resources: vec![held] });
     let exporter = Exporter::start(bare(&["--demo", &format!("--kubernetes.pod-resources={}", socket.display())]));
     let scrape = exporter.scrape_until("both sources", |s| {
         has_pod(s, "gpu_allocation_info", "from-the-kubelet") && has_pod(s, "gpu_workload_processes", "llama-13b-0")

@@ -1,13 +1,13 @@
 //! The exporter exits on a signal, and `--once` exits by itself, whatever it is waiting for: files that hang as they
 //! do on a dead mount, a cluster that does not respond, users without a name.
 
-use std::path::Path;
 use std::process::Command;
 
 use nix::sys::signal::Signal;
 
 use crate::api_server::{ApiServer, Trouble, pod, status};
-use crate::harness::{Exporter, Machine, Scrape, eventually};
+use crate::faults::{faults, rounds};
+use crate::harness::{Exporter, Machine, eventually, pid, until};
 
 const GPU: &str = "seed = 7\n[[gpu]]\nmodel = \"H200\"\n";
 const CONTAINER: &str = "aaaaaaaaaaaa1111111111111111111111111111111111111111111111111111";
@@ -23,26 +23,17 @@ fn hanging_file(machine: &Machine) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-fn timeouts(scrape: &Scrape) -> f64 {
-    let pair = [("source", "kubernetes_api"), ("reason", "timeout")];
-    scrape.value("vram_exporter_faults_by_reason_total", &pair).unwrap_or(0.0)
-}
-
-fn threads(exporter: &Exporter) -> usize {
-    std::fs::read_dir(Path::new("/proc").join(exporter.pid().to_string()).join("task")).unwrap().count()
-}
-
 #[test]
 fn a_file_that_hangs_holds_one_thread_and_does_not_block_the_end() {
     let machine = Machine::new(GPU);
     let file = format!("--kubernetes.token-file={}", hanging_file(&machine));
     let exporter = machine.export(&[NODE, SERVER, &file, IMPATIENT]);
     // One thread is hanging; another reads the files that do not hang.
-    exporter.scrape_until("two faults", |scrape| timeouts(scrape) >= 2.0);
+    exporter.scrape_until("two faults", |scrape| faults(scrape, "kubernetes_api", "timeout") >= 2.0);
     exporter.logged("kubernetes.token-file");
-    let before = threads(&exporter);
-    exporter.scrape_until("one more", |scrape| timeouts(scrape) >= 3.0);
-    assert!(threads(&exporter) <= before, "{before} threads, then {}", threads(&exporter));
+    let before = exporter.threads();
+    exporter.scrape_until("one more", |scrape| faults(scrape, "kubernetes_api", "timeout") >= 3.0);
+    assert!(exporter.threads() <= before, "{before} threads, then {}", exporter.threads());
     assert!(exporter.terminate().success());
 }
 
@@ -52,9 +43,9 @@ fn a_pipe_instead_of_certificates_is_refused_and_does_not_block_the_end() {
     let file = format!("--kubernetes.ca-file={}", hanging_file(&machine));
     // Without TLS, nothing needs the certificates.
     let exporter = machine.export(&[NODE, "--kubernetes.api-server=https://127.0.0.1:9", &file, IMPATIENT]);
-    eventually("the fault", || exporter.log().contains("it is not a regular file").then_some(()));
+    exporter.logged("it is not a regular file");
     exporter.logged("kubernetes.ca-file");
-    assert_eq!(timeouts(&exporter.scrape()), 0.0);
+    assert_eq!(faults(&exporter.scrape(), "kubernetes_api", "timeout"), 0.0);
     assert!(exporter.terminate().success());
 }
 
@@ -87,7 +78,7 @@ fn once_waits_for_names_that_come_after_the_first_list() {
     api.list_with(Some(Trouble::Status(503, status(503, "busy"), Some(1))));
     let scrape = std::thread::scope(|scope| {
         scope.spawn(|| {
-            eventually("the first request", || (!api.lists().is_empty()).then_some(()));
+            until("the first request", || !api.lists().is_empty());
             api.list_with(None);
         });
         let server = format!("--kubernetes.api-server={}", api.url());
@@ -99,8 +90,7 @@ fn once_waits_for_names_that_come_after_the_first_list() {
 
 #[test]
 fn the_exporter_ends_while_a_call_hangs() {
-    let machine = Machine::new(&format!("{GPU}count = 2\n"));
-    let exporter = machine.export(&["--nvml.call-timeout=300ms"]);
+    let (machine, exporter) = Machine::running(&format!("{GPU}count = 2\n"), &["--nvml.call-timeout=300ms"]);
     machine.control("[[fault]]\ncall = \"nvmlDeviceGetMemoryInfo_v2\"\nkind = \"hang\"\n");
     exporter.scrape_until("the stall", |s| s.all("gpu_up").all(|gpu| gpu.value == 0.0));
     assert!(exporter.terminate().success());
@@ -114,8 +104,8 @@ fn a_lane_that_waits_for_its_next_sample_ends_at_once() {
     let mut child = command.stderr(std::fs::File::create(&path).unwrap()).spawn().unwrap();
     let log = || std::fs::read_to_string(&path).unwrap();
     // The first sample is taken now, the next one in a second.
-    eventually("the driver is open", || log().contains("the driver is open").then_some(()));
-    nix::sys::signal::kill(nix::unistd::Pid::from_raw(child.id().try_into().unwrap()), Signal::SIGTERM).unwrap();
+    until("the driver is open", || log().contains("the driver is open"));
+    nix::sys::signal::kill(pid(&child), Signal::SIGTERM).unwrap();
     assert!(eventually("the end", || child.try_wait().unwrap()).success());
     assert!(!log().contains("does not return"), "{}", log());
 }
@@ -137,7 +127,7 @@ fn scrapes_in_progress_at_the_end_are_answered_completely() {
                 }
             });
         }
-        eventually("scrapes", || (answers.lock().unwrap().len() > 8).then_some(()));
+        until("scrapes", || answers.lock().unwrap().len() > 8);
         exporter.signal(Signal::SIGTERM);
     });
     let answers = answers.into_inner().unwrap();
@@ -154,7 +144,7 @@ fn the_exporter_ends_while_the_driver_is_opened_released_or_closed() {
     // Opening the driver hangs.
     machine.control("[[fault]]\ncall = \"nvmlInit_v2\"\nkind = \"hang\"\n");
     let exporter = Exporter::start(machine.command(&[]));
-    eventually("it serves", || exporter.get("/healthz").ok().filter(|answer| answer.status == 200));
+    exporter.answers("/healthz", 200);
     assert!(exporter.terminate().success());
     machine.control("");
     // The driver is released.
@@ -165,8 +155,7 @@ fn the_exporter_ends_while_the_driver_is_opened_released_or_closed() {
     // Closing the driver hangs.
     let exporter = machine.export(&[]);
     machine.control("[[fault]]\ncall = \"nvmlShutdown\"\nkind = \"hang\"\n");
-    let rounds = |s: &Scrape| s.value("vram_exporter_lane_duration_seconds_count", &[("lane", "memory")]).unwrap();
-    let before = rounds(&exporter.scrape());
-    exporter.scrape_until("the library knows", |s| rounds(s) > before + 5.0);
+    let before = rounds(&exporter.scrape(), "memory");
+    exporter.scrape_until("the library knows", |s| rounds(s, "memory") > before + 5.0);
     assert!(exporter.terminate().success());
 }

@@ -65,11 +65,6 @@ pub(crate) fn rounds(scrape: &Scrape, lane: &str) -> f64 {
     scrape.value("vram_exporter_lane_duration_seconds_count", &[("lane", lane)]).unwrap()
 }
 
-/// The number of the exporter's threads.
-fn threads(exporter: &Exporter) -> usize {
-    std::fs::read_dir(format!("/proc/{}/task", exporter.pid())).unwrap().count()
-}
-
 /// Closes the driver and opens it again at once, with no back-off.
 fn reopen(exporter: &Exporter) {
     let closed = refusals::release(exporter);

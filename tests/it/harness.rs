@@ -3,16 +3,20 @@
 //! Nothing here waits for a fixed time: [`eventually`] repeats a check until it succeeds or a generous time limit
 //! has passed.
 
+mod http;
+mod programs;
+
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::process::{Command, Stdio};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use tempfile::TempDir;
+
+pub(crate) use http::{Answer, connect};
+pub(crate) use programs::{Killed, Logging, address_in, assert_refused, ended, finish, inside, pid, pid_namespace};
 
 /// How long anything may take before a test fails. Generous: the machine may be busy, and 16 tests run at once.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
@@ -76,15 +80,25 @@ pub(crate) fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T
     eventually_or(what, || ask().ok_or(String::new()))
 }
 
+/// Repeats the check until it holds.
+pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    eventually(what, || holds().then_some(()));
+}
+
 /// Repeats the check until it succeeds. On failure the message says what the last attempt lacked.
-pub(crate) fn eventually_or<T>(what: &str, mut ask: impl FnMut() -> Result<T, String>) -> T {
+pub(crate) fn eventually_or<T>(what: &str, ask: impl FnMut() -> Result<T, String>) -> T {
+    eventually_within(PATIENCE, what, ask)
+}
+
+/// The same with another limit than [`PATIENCE`].
+pub(crate) fn eventually_within<T>(limit: Duration, what: &str, mut ask: impl FnMut() -> Result<T, String>) -> T {
     let begin = Instant::now();
     loop {
         let lacking = match ask() {
             Ok(answer) => return answer,
             Err(lacking) => lacking,
         };
-        assert!(begin.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what} {lacking}");
+        assert!(begin.elapsed() < limit, "not within {limit:?}: {what} {lacking}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -120,10 +134,26 @@ impl Machine {
         Self { folder: Arc::new(folder), scenario, library: simulator(), epoch: now.as_secs_f64() }
     }
 
+    /// A machine with this scenario, and an exporter on it.
+    pub(crate) fn running(scenario: &str, flags: &[&str]) -> (Self, Exporter) {
+        let machine = Self::new(scenario);
+        let exporter = machine.export(flags);
+        (machine, exporter)
+    }
+
     /// Uses another library in place of the simulator that cargo built.
     pub(crate) fn with_library(mut self, library: PathBuf) -> Self {
         self.library = library;
         self
+    }
+
+    /// Uses a library that lacks the symbols of these calls, as an old driver's library does.
+    pub(crate) fn without_calls<'c>(self, calls: impl IntoIterator<Item = &'c str>) -> Self {
+        let mut bytes = fs::read(simulator()).unwrap();
+        nvml_sim::hide(&mut bytes, calls).unwrap();
+        let library = self.folder.path().join("libnvidia-ml.so.1");
+        fs::write(&library, bytes).unwrap();
+        self.with_library(library)
     }
 
     pub(crate) fn procfs(&self) -> PathBuf {
@@ -181,33 +211,16 @@ impl Machine {
     pub(crate) fn export(&self, flags: &[&str]) -> Exporter {
         let mut exporter = Exporter::start(self.command(flags));
         exporter._machine = Some(self.folder.clone());
-        eventually("the first snapshot", || exporter.get("/readyz").ok().filter(|answer| answer.status == 200));
+        exporter.answers("/readyz", 200);
         exporter
     }
 
     /// `--once`: the exposition after everything has been read once.
     pub(crate) fn once(&self, flags: &[&str]) -> Scrape {
-        let mut command = self.command(flags);
-        let output = finish(command.arg("--once"));
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        Scrape::parse(&String::from_utf8(output.stdout).unwrap())
+        let ended = ended(self.command(flags).arg("--once"));
+        assert_eq!(ended.status, Some(0), "{}", ended.err);
+        Scrape::parse(&ended.out)
     }
-}
-
-/// The output of the command. If the command does not exit, it is killed and the test fails.
-pub(crate) fn finish(command: &mut Command) -> Output {
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let pid = pid(&child);
-    let (sender, ended) = channel();
-    std::thread::spawn(move || sender.send(child.wait_with_output()));
-    ended.recv_timeout(PATIENCE).map(Result::unwrap).unwrap_or_else(|_| {
-        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
-        panic!("not within {PATIENCE:?}: the end of {command:?}")
-    })
-}
-
-pub(crate) fn pid(child: &Child) -> nix::unistd::Pid {
-    nix::unistd::Pid::from_raw(child.id().try_into().unwrap())
 }
 
 /// A command that runs the binary without a simulated machine.
@@ -223,9 +236,8 @@ fn unset(mut command: Command, flags: &[&str]) -> Command {
 
 /// A running exporter. It is killed when this value is dropped.
 pub(crate) struct Exporter {
-    child: Child,
+    running: Logging,
     pub(crate) address: SocketAddr,
-    log: Arc<Mutex<String>>,
     /// The machine's folder, which the exporter reads for as long as it runs.
     _machine: Option<Arc<TempDir>>,
 }
@@ -233,39 +245,32 @@ pub(crate) struct Exporter {
 impl Exporter {
     /// Starts the command on a free port.
     pub(crate) fn start(mut command: Command) -> Self {
-        let mut child = command.arg("--web.listen-address=127.0.0.1:0").stderr(Stdio::piped()).spawn().unwrap();
-        let log = Arc::new(Mutex::new(String::new()));
-        let (mut lines, kept) = (BufReader::new(child.stderr.take().unwrap()), log.clone());
-        std::thread::spawn(move || {
-            let mut line = Vec::new();
-            while lines.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
-                kept.lock().unwrap().push_str(&String::from_utf8_lossy(&line));
-                line.clear();
-            }
-        });
-        let address = eventually("the log names the address", || {
-            assert!(child.try_wait().unwrap().is_none(), "the exporter ended: {}", log.lock().unwrap());
-            let log = log.lock().unwrap();
-            // A socket file cannot be parsed as an address.
-            log.lines().filter(|line| line.contains("listening")).find_map(|line| {
-                let address = line.split("address=").nth(1)?.split_whitespace().next()?;
-                address.trim_matches('"').parse().ok()
-            })
-        });
-        Self { child, address, log, _machine: None }
+        let mut running = Logging::start(command.arg("--web.listen-address=127.0.0.1:0"));
+        let address = running.address("listening");
+        Self { running, address, _machine: None }
     }
 
     pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
+        self.running.child.0.id()
     }
 
     pub(crate) fn log(&self) -> String {
-        self.log.lock().unwrap().clone()
+        self.running.log()
     }
 
     /// Waits until the log contains the text. What a scrape shows may be counted before it is logged.
     pub(crate) fn logged(&self, text: &str) {
-        eventually(&format!("the log contains {text:?}"), || self.log().contains(text).then_some(()));
+        until(&format!("the log contains {text:?}"), || self.log().contains(text));
+    }
+
+    /// The address of a listener of its own, in the log line that contains these words.
+    pub(crate) fn listener(&self, words: &str) -> SocketAddr {
+        eventually("the log names the address", || address_in(&self.log(), words))
+    }
+
+    /// The number of its threads.
+    pub(crate) fn threads(&self) -> usize {
+        fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap().count()
     }
 
     pub(crate) fn scrape(&self) -> Scrape {
@@ -281,81 +286,40 @@ impl Exporter {
 
     /// One request over a new connection.
     pub(crate) fn get(&self, path: &str) -> std::io::Result<Answer> {
-        self.get_with(path, "")
+        Answer::get(self.address, path)
     }
 
     /// One request with further header lines, each with its line end, over a new connection.
     pub(crate) fn get_with(&self, path: &str, headers: &str) -> std::io::Result<Answer> {
-        let stream = TcpStream::connect(self.address)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        Answer::with(stream, path, headers)
+        Answer::ask(connect(self.address)?, "GET", path, headers)
+    }
+
+    /// What the API answers.
+    pub(crate) fn json(&self, path: &str) -> serde_json::Value {
+        let answer = self.get(path).unwrap();
+        assert_eq!(
+            (answer.status, answer.header("content-type")),
+            (200, "application/json"),
+            "{path}: {}",
+            answer.body
+        );
+        serde_json::from_str(&answer.body).unwrap()
+    }
+
+    /// Waits until the path is answered with this status, and returns the answer.
+    pub(crate) fn answers(&self, path: &str, status: u16) -> Answer {
+        eventually(path, || self.get(path).ok().filter(|answer| answer.status == status))
     }
 
     pub(crate) fn signal(&self, signal: nix::sys::signal::Signal) {
-        nix::sys::signal::kill(pid(&self.child), signal).unwrap();
+        nix::sys::signal::kill(pid(&self.running.child.0), signal).unwrap();
     }
 
     /// Sends SIGTERM and returns the exit status.
     pub(crate) fn terminate(mut self) -> std::process::ExitStatus {
         self.signal(nix::sys::signal::Signal::SIGTERM);
-        eventually("the exporter ends", || self.child.try_wait().unwrap())
+        eventually("the exporter ends", || self.running.child.0.try_wait().unwrap())
     }
-}
-
-impl Drop for Exporter {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// An HTTP response.
-pub(crate) struct Answer {
-    pub(crate) status: u16,
-    pub(crate) head: String,
-    pub(crate) body: String,
-    /// Whether the body is complete, judging by the length or the last chunk that the server sent.
-    pub(crate) whole: bool,
-}
-
-impl Answer {
-    /// Sends one request on a new connection, and reads the response.
-    pub(crate) fn of(stream: impl Read + Write, path: &str) -> std::io::Result<Self> {
-        Self::with(stream, path, "")
-    }
-
-    /// Sends one request with further header lines, and reads the response.
-    pub(crate) fn with(mut stream: impl Read + Write, path: &str, headers: &str) -> std::io::Result<Self> {
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n{headers}\r\n")?;
-        let mut bytes = Vec::new();
-        stream.read_to_end(&mut bytes)?;
-        let text = String::from_utf8(bytes).map_err(std::io::Error::other)?;
-        let (head, body) = text.split_once("\r\n\r\n").ok_or_else(|| std::io::Error::other("no end of the head"))?;
-        let status = head.split_whitespace().nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
-        let header =
-            |name: &str| head.lines().find_map(|line| line.to_lowercase().strip_prefix(name).map(str::to_owned));
-        let (body, whole) = match (header("transfer-encoding: "), header("content-length: ")) {
-            (Some(_), _) => join_chunks(body),
-            (None, Some(length)) => (body.to_owned(), length.parse() == Ok(body.len())),
-            (None, None) => (body.to_owned(), false),
-        };
-        Ok(Answer { status, head: head.to_owned(), body, whole })
-    }
-}
-
-/// A chunked body, and whether its last, empty chunk has arrived.
-fn join_chunks(mut rest: &str) -> (String, bool) {
-    let mut body = String::new();
-    while let Some((length, after)) = rest.split_once("\r\n") {
-        let length = usize::from_str_radix(length, 16).unwrap_or_else(|_| panic!("no length of a chunk: {length}"));
-        let Some(chunk) = after.get(..length) else { break };
-        if length == 0 {
-            return (body, true);
-        }
-        body.push_str(chunk);
-        rest = after[length..].strip_prefix("\r\n").unwrap_or("");
-    }
-    (body, false)
 }
 
 /// An exposition, read by the tests' strict reader.

@@ -1,29 +1,9 @@
 //! What the driver reports about repairs to a GPU, and the state of its PCIe link.
 
-use crate::faults::faults_but_slow;
-use crate::harness::{Machine, Scrape, simulator};
+use crate::faults::{faults, faults_but_slow};
+use crate::harness::{Machine, Scrape};
 
-/// Four models. The second GPU has every value that differs from the model's own.
-const MODELS: &str = r#"
-seed = 1
-[[gpu]]
-model = "H200"
-[[gpu]]
-model = "H200"
-link = { generation = 3, width = 8, max_generation = 4, max_width = 16 }
-addressing_mode = "hmm"
-module_id = 7
-errors = { recovery_action = 4, remap_banks = [3069, 1, 1, 0, 1] }
-[[gpu]]
-model = "RTX 4090"
-count = 2
-[[gpu]]
-model = "GB10"
-[[process]]
-pid = 42
-gpu = 3
-memory = "1GiB"
-"#;
+const MODELS: &str = include_str!("../fixtures/scenarios/health-models.toml");
 
 /// The families that a GPU may lack.
 const FAMILIES: [&str; 6] = [
@@ -88,9 +68,8 @@ fn every_model_shows_what_it_has() {
     // A GPU in a system chip has no link of its own.
     assert_eq!(shown(&scrape, "4"), ["gpu_recovery_action"]);
     assert_eq!(info(&scrape, "4"), [Some("ats"), None]);
-    let memory =
-        scrape.value("vram_exporter_faults_by_reason_total", &[("source", "memory"), ("reason", "not_supported")]);
-    assert_eq!(faults_but_slow(&scrape), memory.unwrap_or(0.0), "only the memory of the GB10 is counted");
+    let memory = faults(&scrape, "memory", "not_supported");
+    assert_eq!(faults_but_slow(&scrape), memory, "only the memory of the GB10 is counted");
 }
 
 #[test]
@@ -105,15 +84,10 @@ fn the_recovery_action_begins_with_driver_565() {
 
 #[test]
 fn a_library_without_the_calls_shows_nothing_of_them() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut bytes = std::fs::read(simulator()).unwrap();
     let calls =
         ["RowRemapperHistogram", "ModuleId", "AddressingMode", "CurrPcieLinkGeneration", "MaxPcieLinkGeneration"];
     let calls = calls.map(|call| format!("nvmlDeviceGet{call}"));
-    nvml_sim::hide(&mut bytes, calls.iter().map(String::as_str)).unwrap();
-    let library = folder.path().join("libnvidia-ml.so.1");
-    std::fs::write(&library, bytes).unwrap();
-    let scrape = Machine::new(MODELS).with_library(library).once(&[]);
+    let scrape = Machine::new(MODELS).without_calls(calls.iter().map(String::as_str)).once(&[]);
     assert_eq!(shown(&scrape, "1"), ["gpu_recovery_action", "gpu_pcie_link_width", "gpu_pcie_link_width_max"]);
     assert_eq!(info(&scrape, "1"), [None, None]);
 }
@@ -126,11 +100,8 @@ fn what_cannot_be_true_is_counted_and_not_shown() {
     let scrape = Machine::new(scenario).once(&[]);
     assert_eq!(shown(&scrape, "0"), ["gpu_pcie_link_width_max"]);
     assert_eq!(info(&scrape, "0"), [None, Some("1")]);
-    let implausible = |source| {
-        let labels = [("source", source), ("reason", "implausible")];
-        scrape.value("vram_exporter_faults_by_reason_total", &labels)
-    };
+    let implausible = |source| faults(&scrape, source, "implausible");
     // A value of 0 means that the GPU does not have it, which is not a fault.
-    assert!(implausible("telemetry") >= Some(3.0));
-    assert_eq!(implausible("topology"), Some(1.0));
+    assert!(implausible("telemetry") >= 3.0);
+    assert_eq!(implausible("topology"), 1.0);
 }

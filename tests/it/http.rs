@@ -5,22 +5,13 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::harness::{PATIENCE, eventually};
-use crate::web::{Answer, LIMITS, Served, ask, deaf, gunzip, process};
+use crate::harness::{Answer, until};
+use crate::web::{LIMITS, Served, ask, deaf, gunzip, process};
 use gpu_readings::snapshot::*;
 use vram_exporter::http::Limits;
 
 // ---- metrics
 // ---------------------------------------------------------------------------------------------------------
-
-#[test]
-fn metrics_are_served_from_the_first_second_without_a_driver() {
-    let answer = Served::start().get("/metrics");
-    assert_eq!(answer.status, 200);
-    assert_eq!(answer.header("content-type"), "text/plain; version=0.0.4; charset=utf-8");
-    assert_eq!(answer.header("content-encoding"), "");
-    assert_eq!(answer.value("vram_exporter_nvml_up"), "0");
-}
 
 #[test]
 fn gzip_comes_when_asked_for_and_small_bodies_too() {
@@ -29,14 +20,17 @@ fn gzip_comes_when_asked_for_and_small_bodies_too() {
     let metrics = asked("/metrics");
     assert_eq!(metrics.header("content-encoding"), "gzip");
     assert_eq!(metrics.header("content-type"), "text/plain; version=0.0.4; charset=utf-8");
-    let text = gunzip(&metrics.body);
+    let text = gunzip(&metrics.bytes);
     assert!(text.contains("\nvram_exporter_nvml_up 0\n"));
-    assert!(metrics.body.len() * 3 < text.len());
+    assert!(metrics.bytes.len() * 3 < text.len());
     let small = asked("/healthz");
-    assert_eq!((small.header("content-encoding"), gunzip(&small.body).as_str()), ("gzip", "ok\n"));
-    let refused = server.ask("GET", "/metrics", "Accept-Encoding: gzip;q=0\r\n");
-    assert_eq!(refused.header("content-encoding"), "");
-    assert_eq!(refused.value("vram_exporter_nvml_up"), "0");
+    assert_eq!((small.header("content-encoding"), gunzip(&small.bytes).as_str()), ("gzip", "ok\n"));
+    for without in ["", "Accept-Encoding: gzip;q=0\r\n"] {
+        let plain = server.ask("GET", "/metrics", without);
+        assert_eq!((plain.status, plain.header("content-encoding")), (200, ""), "{without}");
+        assert_eq!(plain.header("content-type"), metrics.header("content-type"));
+        assert_eq!(plain.value("vram_exporter_nvml_up"), "0", "there is no driver, from the first second on");
+    }
 }
 
 #[test]
@@ -46,13 +40,10 @@ fn a_head_has_the_headers_of_a_get_or_omits_them() {
     for path in ["/metrics", "/", "/healthz", "/readyz", "/favicon.ico", "/nowhere"] {
         for headers in ["", "Accept-Encoding: gzip\r\n"] {
             let (head, got) = (server.ask("HEAD", path, headers), server.ask("GET", path, headers));
-            assert_eq!((head.status, head.body.len()), (got.status, 0), "{path} {headers}");
+            assert_eq!((head.status, head.bytes.len()), (got.status, 0), "{path} {headers}");
             for name in ["content-type", "content-encoding", "vary", "cache-control", "content-security-policy"] {
-                assert!(
-                    [got.header(name), ""].contains(&head.header(name)),
-                    "{path} {headers}: {name} {}",
-                    head.header(name)
-                );
+                let found = head.header(name);
+                assert!([got.header(name), ""].contains(&found), "{path} {headers}: {name} {found}");
             }
             // The length of a scrape is known only once it has been written.
             let known = if path == "/metrics" { "" } else { got.header("content-length") };
@@ -90,21 +81,18 @@ fn with_processes(server: Served, count: u32) -> Served {
 fn a_long_scrape_is_streamed_and_complete() {
     let server = with_many_processes();
     let first = server.get("/metrics");
-    assert_eq!(
-        (first.header("transfer-encoding"), first.status),
-        ("", 200),
-        "the first scrape has no earlier length to go by"
-    );
+    let head = (first.header("transfer-encoding"), first.status);
+    assert_eq!(head, ("", 200), "the first scrape has no earlier length to go by");
     for headers in ["", "Accept-Encoding: gzip\r\n"] {
         let long = server.ask("GET", "/metrics", headers);
         assert_eq!((long.header("transfer-encoding"), long.status), ("chunked", 200));
         assert_eq!(long.header("content-type"), "text/plain; version=0.0.4; charset=utf-8");
-        let text = if headers.is_empty() { long.text().to_owned() } else { gunzip(&long.body) };
+        let text = if headers.is_empty() { long.body.clone() } else { gunzip(&long.bytes) };
         assert!(text.len() > 512 << 10);
         let series = |text: &str| -> Vec<String> {
             text.lines().map(|line| line.rsplit_once(' ').unwrap().0.to_owned()).collect()
         };
-        assert_eq!(series(&text), series(first.text()));
+        assert_eq!(series(&text), series(&first.body));
     }
     assert_eq!(server.get("/metrics").value("vram_exporter_scrapes_total"), "4");
 }
@@ -120,7 +108,7 @@ fn clients_that_read_nothing_occupy_a_few_writers_and_another_address_is_answere
     assert!(before >= 2, "{before} threads");
     let deaf: Vec<_> =
         (0..30).map(|_| deaf(server.address, [127, 0, 0, 3], b"GET /metrics HTTP/1.1\r\nHost: test\r\n\r\n")).collect();
-    eventually("the writers", || (server.threads() > before).then_some(()));
+    until("the writers", || server.threads() > before);
     std::thread::sleep(Duration::from_millis(500));
     let threads = server.threads();
     assert!(threads > before && threads <= before + 16, "{before} threads, then {threads}");
@@ -134,70 +122,45 @@ fn clients_that_read_nothing_occupy_a_few_writers_and_another_address_is_answere
 fn a_long_response_to_an_old_client_has_its_length_and_uses_the_same_memory() {
     let server = with_processes(Served::start(), 8_000);
     let whole = server.get("/metrics");
-    let old = |path: &str| {
+    let old = |server: &Served| {
         let mut stream = TcpStream::connect(server.address).unwrap();
-        write!(stream, "GET {path} HTTP/1.0\r\n\r\n").unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
         let mut bytes = Vec::new();
         stream.read_to_end(&mut bytes).unwrap();
-        Answer::parse(&bytes, "GET")
+        Answer::parse(&bytes, "GET").unwrap()
     };
-    let answer = old("/metrics");
+    let answer = old(&server);
     assert_eq!((answer.status, answer.header("transfer-encoding")), (200, ""));
     assert_eq!(answer.header("content-length").parse::<usize>().unwrap(), answer.body.len());
     assert!(answer.body.len() > whole.body.len() / 2);
     let server = with_processes(Served::start(), 100_000);
     server.get("/metrics");
-    let mut stream = TcpStream::connect(server.address).unwrap();
-    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
-    let mut bytes = Vec::new();
-    stream.read_to_end(&mut bytes).unwrap();
-    assert_eq!(Answer::parse(&bytes, "GET").status, 505, "it would take too much memory");
+    assert_eq!(old(&server).status, 505, "it would take too much memory");
 }
 
 #[test]
 fn no_response_is_kept_or_sniffed() {
     let server = with_many_processes();
-    for path in [
-        "/metrics",
-        "/",
-        "/healthz",
-        "/readyz",
-        "/nowhere",
-        "/api/v1/gpus",
-        "/api/v1/processes",
-        "/api/v1/workloads",
-        "/api/v1/history",
-    ] {
-        for method in ["GET", "HEAD", "POST"] {
-            let answer = server.ask(method, path, "");
-            let kept = (answer.header("cache-control"), answer.header("x-content-type-options"));
-            assert_eq!(kept, ("no-store", "nosniff"), "{method} {path}");
-        }
+    let is_kept = |method, path, cache| {
+        let answer = server.ask(method, path, "");
+        let kept = (answer.header("cache-control"), answer.header("x-content-type-options"));
+        assert_eq!(kept, (cache, "nosniff"), "{method} {path}");
+    };
+    let api = ["/api/v1/gpus", "/api/v1/processes", "/api/v1/workloads", "/api/v1/history"];
+    for path in ["/metrics", "/", "/healthz", "/readyz", "/nowhere"].into_iter().chain(api) {
+        ["GET", "HEAD", "POST"].into_iter().for_each(|method| is_kept(method, path, "no-store"));
     }
-    for (path, cache) in [("/page.js", "no-cache"), ("/favicon.ico", "max-age=86400")] {
-        let answer = server.get(path);
-        assert_eq!(
-            (answer.header("cache-control"), answer.header("x-content-type-options")),
-            (cache, "nosniff"),
-            "{path}"
-        );
-    }
+    is_kept("GET", "/page.js", "no-cache");
+    is_kept("GET", "/favicon.ico", "max-age=86400");
 }
 
 #[test]
-fn a_head_writes_nothing_and_is_no_scrape() {
+fn a_head_is_no_scrape_and_a_client_that_leaves_one_is_no_fault_and_blocks_no_other() {
     let server = with_many_processes();
     server.get("/metrics");
     for _ in 0..50 {
         assert_eq!(server.ask("HEAD", "/metrics", "").status, 200);
     }
-    assert_eq!(server.get("/metrics").value("vram_exporter_scrapes_total"), "2");
-}
-
-#[test]
-fn a_client_that_leaves_a_long_scrape_is_no_fault_and_blocks_no_other() {
-    let server = with_many_processes();
-    server.get("/metrics");
     for _ in 0..60 {
         let mut stream = TcpStream::connect(server.address).unwrap();
         stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: test\r\n\r\n").unwrap();
@@ -214,8 +177,8 @@ fn the_metrics_are_at_the_configured_path_alone() {
         assert_eq!(server.get(path).value("vram_exporter_nvml_up"), "0", "{path}");
         let other = server.get("/metrics");
         assert_eq!(other.status, 404);
-        assert!(other.text().contains(path));
-        assert!(server.get("/").text().contains(&format!("href=\"{path}\"")));
+        assert!(other.body.contains(path));
+        assert!(server.get("/").body.contains(&format!("href=\"{path}\"")));
     }
 }
 
@@ -232,7 +195,7 @@ fn other_methods_and_other_paths_are_refused() {
     for path in ["/metric", "/metrics/", "/..%2fetc/passwd", "/favicon"] {
         let answer = server.get(path);
         assert_eq!(answer.status, 404, "{path}");
-        assert!(answer.text().contains("/metrics"));
+        assert!(answer.body.contains("/metrics"));
     }
 }
 
@@ -272,7 +235,7 @@ fn a_request_names_one_host() {
 #[test]
 fn health_is_that_of_the_lanes() {
     let young = Served::start();
-    assert_eq!((young.get("/healthz").status, young.get("/healthz").text()), (200, "ok\n"));
+    assert_eq!((young.get("/healthz").status, &*young.get("/healthz").body), (200, "ok\n"));
 
     let limit = Duration::from_millis(400);
     let server = Served::with("/metrics", |state| {
@@ -281,23 +244,13 @@ fn health_is_that_of_the_lanes() {
     });
     let silent = server.get("/healthz");
     assert_eq!(silent.status, 503);
-    assert!(silent.text().contains("sampling has not started"));
+    assert!(silent.body.contains("sampling has not started"));
 
     // On a busy machine a beat may be old before the request arrives, so there is a new beat before each request.
-    let becomes = |status: u16, part: &str, beating: &[Lane]| {
-        let begin = Instant::now();
-        loop {
-            beating.iter().for_each(|&lane| server.snapshot.vitals.beat(lane, Instant::now()));
-            let answer = server.get("/healthz");
-            if answer.status == status && answer.text().contains(part) {
-                return;
-            }
-            assert!(begin.elapsed() < PATIENCE, "{} {}", answer.status, answer.text());
-        }
-    };
-    becomes(200, "ok", &Lane::ALL);
-    becomes(503, "process sampling", &[Lane::Memory, Lane::Telemetry]);
-    becomes(200, "ok", &Lane::ALL);
+    until("every lane beats", || {
+        Lane::ALL.iter().for_each(|&lane| server.snapshot.vitals.beat(lane, Instant::now()));
+        server.get("/healthz").status == 200
+    });
 }
 
 #[test]
@@ -305,8 +258,8 @@ fn readiness_follows_the_driver_and_the_first_sample() {
     let server = Served::start();
     let expect = |status, part: &str| {
         let answer = server.get("/readyz");
-        assert_eq!(answer.status, status, "{}", answer.text());
-        assert!(answer.text().contains(part), "{}", answer.text());
+        assert_eq!(answer.status, status, "{}", answer.body);
+        assert!(answer.body.contains(part), "{}", answer.body);
     };
     expect(503, "not been opened");
     let problem = Some("libnvidia-ml.so.1: not found".to_owned());

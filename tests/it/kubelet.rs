@@ -1,7 +1,6 @@
 //! A test double for the kubelet's pod-resources service: a real gRPC server on a real unix socket, on its own threads.
 //!
-//! It responds with bytes, so a response can be anything; [`List`] and [`Allocatable`] build correct ones, including
-//! fields that the exporter does not read.
+//! It responds with bytes, so a response can be anything; [`List`] and [`Allocatable`] build correct ones.
 
 use std::convert::Infallible;
 use std::future::{Future, pending};
@@ -13,6 +12,11 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use pod_resources::internals::ContainerResources;
+pub(crate) use pod_resources::internals::{
+    AllocatableResourcesResponse as Allocatable, ContainerDevices as Devices, ListPodResourcesResponse as List,
+    PodResources as Pod,
+};
 use prost::Message;
 use prost::bytes::{Buf, BufMut};
 use tokio::runtime::Runtime;
@@ -230,122 +234,14 @@ impl Decoder for Raw {
     }
 }
 
-// ---- a kubelet's messages, with the names and numbers from its API
-// ---------------------------------------------------------
-
-/// The response to `List`.
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct List {
-    #[prost(message, repeated, tag = "1")]
-    pub(crate) pods: Vec<Pod>,
-}
-
-/// The response to `GetAllocatableResources`.
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct Allocatable {
-    #[prost(message, repeated, tag = "1")]
-    pub(crate) devices: Vec<Devices>,
-    #[prost(int64, repeated, tag = "2")]
-    pub(crate) cpu_ids: Vec<i64>,
-    #[prost(message, repeated, tag = "3")]
-    pub(crate) memory: Vec<Memory>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct Pod {
-    #[prost(string, tag = "1")]
-    pub(crate) name: String,
-    #[prost(string, tag = "2")]
-    pub(crate) namespace: String,
-    #[prost(message, repeated, tag = "3")]
-    pub(crate) containers: Vec<Container>,
-    /// A field that the API does not have; a later version may have one.
-    #[prost(bytes = "vec", tag = "1000")]
-    pub(crate) future: Vec<u8>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct Container {
-    #[prost(string, tag = "1")]
-    pub(crate) name: String,
-    #[prost(message, repeated, tag = "2")]
-    pub(crate) devices: Vec<Devices>,
-    #[prost(int64, repeated, tag = "3")]
-    pub(crate) cpu_ids: Vec<i64>,
-    #[prost(message, repeated, tag = "4")]
-    pub(crate) memory: Vec<Memory>,
-    #[prost(message, repeated, tag = "5")]
-    pub(crate) dynamic_resources: Vec<DynamicResource>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct Devices {
-    #[prost(string, tag = "1")]
-    pub(crate) resource_name: String,
-    #[prost(string, repeated, tag = "2")]
-    pub(crate) device_ids: Vec<String>,
-    #[prost(message, optional, tag = "3")]
-    pub(crate) topology: Option<Topology>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct Topology {
-    #[prost(message, repeated, tag = "1")]
-    pub(crate) nodes: Vec<NumaNode>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct NumaNode {
-    #[prost(int64, tag = "1")]
-    pub(crate) id: i64,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct Memory {
-    #[prost(string, tag = "1")]
-    pub(crate) memory_type: String,
-    #[prost(uint64, tag = "2")]
-    pub(crate) size: u64,
-    #[prost(message, optional, tag = "3")]
-    pub(crate) topology: Option<Topology>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct DynamicResource {
-    #[prost(string, tag = "2")]
-    pub(crate) claim_name: String,
-    #[prost(string, tag = "3")]
-    pub(crate) claim_namespace: String,
-    #[prost(message, repeated, tag = "4")]
-    pub(crate) claim_resources: Vec<ClaimResource>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct ClaimResource {
-    #[prost(message, repeated, tag = "1")]
-    pub(crate) cdi_devices: Vec<CdiDevice>,
-    #[prost(string, tag = "2")]
-    pub(crate) driver_name: String,
-    #[prost(string, tag = "3")]
-    pub(crate) pool_name: String,
-    #[prost(string, tag = "4")]
-    pub(crate) device_name: String,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct CdiDevice {
-    #[prost(string, tag = "1")]
-    pub(crate) name: String,
-}
-
 /// Devices of one kind.
 pub(crate) fn devices(resource: &str, ids: &[&str]) -> Devices {
     let device_ids = ids.iter().map(|&id| id.to_owned()).collect();
-    Devices { resource_name: resource.to_owned(), device_ids, topology: None }
+    Devices { resource_name: resource.to_owned(), device_ids }
 }
 
 /// A pod with one container, `main`.
 pub(crate) fn pod(namespace: &str, name: &str, devices: Vec<Devices>) -> Pod {
-    let main = Container { name: "main".to_owned(), devices, ..Container::default() };
-    Pod { name: name.to_owned(), namespace: namespace.to_owned(), containers: vec![main], future: Vec::new() }
+    let containers = vec![ContainerResources { name: "main".to_owned(), devices }];
+    Pod { name: name.to_owned(), namespace: namespace.to_owned(), containers }
 }

@@ -1,74 +1,11 @@
 //! A whole node of a cluster: the real binary on a simulated machine, together with a kubelet and an API server that
 //! speak the real protocols.
 
-use std::path::PathBuf;
+use crate::harness::Scrape;
+use crate::node::{GIB, GPU, NODE, Node, id, process};
 
-use crate::harness::{Machine, Scrape};
-use tokio::runtime::Runtime;
-
-const GIB: f64 = (1u64 << 30) as f64;
 /// The GPU memory of a CUDA context.
 const CONTEXT: f64 = 520.0 * (1u64 << 20) as f64;
-const GPU: &str = "GPU-11111111-2222-3333-4444-555555555555";
-const NODE: &str = "--kubernetes.node-name=node-1";
-
-/// A container id of 64 digits.
-fn id(digit: char) -> String {
-    digit.to_string().repeat(64)
-}
-
-/// A process in a container of a pod.
-fn process(pid: u32, gib: u32, container: char, more: &str) -> String {
-    let scope = format!(
-        "kubepods-pod1d5c7a0e_52f1_4b55_9f0e_6a2b8c3d4e5{container}.slice/cri-containerd-{}.scope",
-        id(container)
-    );
-    format!("[[process]]\npid = {pid}\nmemory = \"{gib}GiB\"\ncgroup = \"0::/kubepods.slice/{scope}\"\n{more}\n")
-}
-
-/// A machine with one H200, and its cluster.
-struct Node {
-    machine: Machine,
-    runtime: Runtime,
-    api: crate::api_server::ApiServer,
-    kubelet: Option<crate::kubelet::Kubelet>,
-}
-
-impl Node {
-    fn new(processes: &[String]) -> Self {
-        let gpu = format!("seed = 5\n[[gpu]]\nmodel = \"H200\"\nuuid = \"{GPU}\"\n");
-        let machine = Machine::new(&(gpu + &processes.concat()));
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let api = runtime.block_on(crate::api_server::ApiServer::start());
-        Self { machine, runtime, api, kubelet: None }
-    }
-
-    fn socket(&self) -> PathBuf {
-        self.machine.folder.path().join("kubelet.sock")
-    }
-
-    /// Adds a pod with one container to the API server.
-    fn run(&self, namespace: &str, name: &str, container: char) {
-        self.api.put(crate::api_server::pod(namespace, name, &[("main", &format!("containerd://{}", id(container)))]));
-    }
-
-    /// Starts a kubelet with these allocations: pods and device ids.
-    fn hand_out(&mut self, given: &[(&str, &[&str])]) {
-        let pod = |(name, ids): &(&str, &[&str])| {
-            crate::kubelet::pod("team-b", name, vec![crate::kubelet::devices("nvidia.com/gpu", ids)])
-        };
-        let list = crate::kubelet::List { pods: given.iter().map(pod).collect() };
-        self.kubelet = Some(crate::kubelet::Kubelet::start(&self.socket(), &list));
-    }
-
-    fn api_flag(&self) -> String {
-        format!("--kubernetes.api-server={}", self.api.url())
-    }
-
-    fn kubelet_flag(&self) -> String {
-        format!("--kubernetes.pod-resources={}", self.socket().display())
-    }
-}
 
 fn workload(scrape: &Scrape, family: &str, name: &str) -> Option<f64> {
     scrape.value(&format!("gpu_workload_{family}"), &[("workload", name)])
@@ -89,7 +26,7 @@ fn under_time_slicing_each_pod_has_its_memory_and_an_idle_one_is_listed() {
     node.run("team-b", "asleep", 'c');
     let replica = |n: u32| format!("{GPU}::{n}");
     let (first, second, third) = (replica(0), replica(1), replica(2));
-    node.hand_out(&[("notebook-7", &[&first]), ("train-0", &[&second]), ("asleep", &[&third])]);
+    node.allocate(&[("notebook-7", &[&first]), ("train-0", &[&second]), ("asleep", &[&third])]);
     let scrape = node.machine.once(&[NODE, &node.api_flag(), &node.kubelet_flag()]);
 
     assert_eq!(workload(&scrape, "memory_used_bytes", "team-b/notebook-7/main"), Some(10.0 * GIB + CONTEXT));
@@ -112,7 +49,7 @@ fn an_mps_server_is_shown_under_its_own_pod_and_its_clients_under_theirs() {
     let mut node = Node::new(&[server, clients.concat()]);
     node.run("team-b", "first", 'a');
     node.run("team-b", "second", 'b');
-    node.hand_out(&[("first", &[GPU])]);
+    node.allocate(&[("first", &[GPU])]);
     let flags = [NODE, &node.api_flag(), &node.kubelet_flag()];
     let scrape = node.machine.once(&flags);
     // The server's container is unknown to the cluster, and it does not run in the pod to which the GPU is allocated.
@@ -129,7 +66,7 @@ fn an_mps_server_is_shown_under_its_own_pod_and_its_clients_under_theirs() {
 #[test]
 fn the_kubelet_alone_names_holders_and_no_process() {
     let mut node = Node::new(&[process(11, 10, 'a', "")]);
-    node.hand_out(&[("notebook-7", &[GPU])]);
+    node.allocate(&[("notebook-7", &[GPU])]);
     let scrape = node.machine.once(&[&node.kubelet_flag()]);
     assert_eq!(pods(&scrape, "gpu_allocation_info"), ["notebook-7"]);
     assert_eq!(pods(&scrape, "gpu_process_memory_used_bytes"), [""; 0]);
@@ -143,7 +80,7 @@ fn a_pod_that_has_ended_holds_nothing_whatever_the_kubelet_lists() {
     node.run("team-b", "train-0", 'a');
     node.run("team-b", "notebook-7", 'b');
     // A kubelet older than 1.34 continues to list train-0 after it has ended.
-    node.hand_out(&[("notebook-7", &[GPU]), ("train-0", &[GPU])]);
+    node.allocate(&[("notebook-7", &[GPU]), ("train-0", &[GPU])]);
     let exporter =
         node.machine.export(&[NODE, &node.api_flag(), &node.kubelet_flag(), "--kubernetes.pod-resources-interval=1s"]);
     let both = |s: &Scrape| pods(s, "gpu_allocation_info") == ["notebook-7", "train-0"];
@@ -199,17 +136,4 @@ fn while_the_api_server_is_down_known_names_stay_and_none_is_invented() {
     let back = exporter.scrape_until("its name", |s| workload(s, "processes", "team-b/train-0/main") == Some(1.0));
     assert!(named(&back));
     assert_eq!(back.value("vram_exporter_kubernetes_api_up", &[]), Some(1.0));
-}
-
-#[test]
-fn a_restarted_kubelet_is_found_again_and_what_it_took_back_is_gone() {
-    let mut node = Node::new(&[]);
-    node.hand_out(&[("notebook-7", &[GPU])]);
-    let exporter = node.machine.export(&[&node.kubelet_flag(), "--kubernetes.pod-resources-interval=1s"]);
-    exporter.scrape_until("the allocation", |s| pods(s, "gpu_allocation_info") == ["notebook-7"]);
-    drop(node.kubelet.take());
-    exporter.scrape_until("the end is noticed", |s| s.value("vram_exporter_pod_resources_up", &[]) == Some(0.0));
-    std::fs::remove_file(node.socket()).unwrap();
-    node.hand_out(&[("train-0", &[GPU])]);
-    exporter.scrape_until("the new allocation", |s| pods(s, "gpu_allocation_info") == ["train-0"]);
 }

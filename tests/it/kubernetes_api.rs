@@ -40,12 +40,18 @@ impl Watch {
     }
 
     fn at(url: String, token_file: Option<PathBuf>, ca_file: Option<PathBuf>, timeout: Duration) -> Self {
-        let server = Server::At { url, token_file, ca_file };
-        Self::with(Settings { server, node: "node-1".to_owned(), timeout, list_again: LIST_AGAIN })
+        Self::with(Server::At { url, token_file, ca_file }, timeout, LIST_AGAIN)
     }
 
-    fn with(settings: Settings) -> Self {
+    /// Lists everything again once a second.
+    fn start_listing(server: &ApiServer) -> Self {
+        let at = Server::At { url: server.url(), token_file: None, ca_file: None };
+        Self::with(at, Duration::from_secs(60), Duration::from_secs(1))
+    }
+
+    fn with(server: Server, timeout: Duration, list_again: Duration) -> Self {
         let (snapshot, faults) = (Snapshot::new(), Arc::new(Faults::default()));
+        let settings = Settings { server, node: "node-1".to_owned(), timeout, list_again };
         let task = tokio::spawn(follow(settings, snapshot.clone(), faults.clone()));
         Self { snapshot, faults, task }
     }
@@ -148,10 +154,8 @@ async fn pods_are_listed_then_watched_and_nothing_else_is_asked() {
     }
     assert_eq!(server.lists().len(), 1);
     assert_eq!(server.lists()[0].query["resourceVersion"], "0");
-    assert!(
-        !server.lists()[0].query.contains_key("limit"),
-        "a limit would make the server read every pod of the cluster"
-    );
+    let has_limit = server.lists()[0].query.contains_key("limit");
+    assert!(!has_limit, "a limit would make the server read every pod of the cluster");
     assert_eq!(server.watches()[0].query["allowWatchBookmarks"], "true");
     assert_eq!(watch.all_faults(), 0);
 }
@@ -254,7 +258,7 @@ async fn behind_two_servers_an_unknown_list_is_repeated_and_is_no_fault() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn watches_that_never_know_the_lists_are_a_fault_and_names_are_shown() {
     let server = serving().await;
-    server.watch_with(Some(Trouble::Status(410, status(410, "too old resource version"), None)));
+    server.watch_with(Some(refusal(410, &status(410, "too old resource version"))));
     let watch = Watch::start(&server);
     watch.fails(Reason::Unknown).await;
     assert!(server.lists().len() >= 4, "three in a row can happen by chance");
@@ -279,21 +283,13 @@ async fn until_all_is_listed_again_the_pods_do_not_count_as_followed() {
     watch.shows(&[ONE]).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_403_is_a_lack_of_permission_where_it_lasts() {
-    let server = serving().await;
-    server.list_with(Some(Trouble::Status(403, status(403, "no"), None)));
-    let watch = Watch::start(&server);
-    watch.fails(Reason::Unknown).await;
-    assert_eq!(watch.faults(Reason::NoPermission), 0, "it may have started just now");
-    watch.fails(Reason::NoPermission).await;
-    server.list_with(None);
-    watch.shows(&[ONE]).await;
+fn refusal(code: u16, text: &str) -> Trouble {
+    Trouble::Status(code, text.to_owned(), None)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_refused_list_is_counted_and_tried_again() {
-    let cases = [
+async fn a_list_that_fails_is_counted_gives_no_name_and_is_tried_again() {
+    let refused = [
         (401, Reason::NoPermission),
         (403, Reason::Unknown),
         (404, Reason::NotFound),
@@ -302,49 +298,51 @@ async fn a_refused_list_is_counted_and_tried_again() {
         (500, Reason::Unknown),
         (504, Reason::Timeout),
     ];
-    for (code, reason) in cases {
+    let no_lists = [
+        "<html>a login page</html>",
+        "",
+        "{\"items\":[",
+        "[]",
+        "{\"kind\":\"PodList\",\"metadata\":{},\"items\":[]}",
+        "{\"metadata\":{\"resourceVersion\":\"1\"},\"items\":[{\"metadata\":{\"name\":7}}]}",
+    ];
+    let refused = refused.map(|(code, reason)| (code.to_string(), refusal(code, &status(code, "no")), reason));
+    let no_lists = no_lists.map(|text| (text.to_owned(), Trouble::Text(text.to_owned()), Reason::Malformed));
+    let others = [
+        ("silence".to_owned(), Trouble::Silence, Reason::Timeout),
+        ("an endless list".to_owned(), endless(), Reason::Malformed),
+    ];
+    for (what, trouble, reason) in refused.into_iter().chain(no_lists).chain(others) {
         let server = serving().await;
-        server.list_with(Some(Trouble::Status(code, status(code, "no"), None)));
-        let watch = Watch::start(&server);
+        server.list_with(Some(trouble));
+        let watch = if what == "silence" { Watch::start_impatient(&server) } else { Watch::start(&server) };
         watch.fails(reason).await;
-        assert!(watch.names().is_empty());
+        assert!(watch.names().is_empty(), "{what}");
         server.list_with(None);
         watch.shows(&[ONE]).await;
-        assert_eq!(watch.faults(reason), watch.all_faults(), "{code}");
+        assert_eq!(watch.faults(reason), watch.all_faults(), "{what}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refused_watch_keeps_the_names_and_goes_on() {
-    for (code, reason) in [(401, Reason::NoPermission), (403, Reason::Unknown), (500, Reason::Unknown)] {
+    let redirects = [301, 302, 304, 307].map(|code| (code, Reason::Unknown));
+    let refused = [(401, Reason::NoPermission), (403, Reason::Unknown), (500, Reason::Unknown)];
+    for (code, reason) in refused.into_iter().chain(redirects) {
         let (server, watch) = following().await;
-        server.watch_with(Some(Trouble::Status(code, "a proxy's words".to_owned(), None)));
+        server.watch_with(Some(refusal(code, "a proxy's words")));
         server.cut();
         watch.fails(reason).await;
         assert_eq!(watch.names().len(), 1, "the names stay");
+        eventually("another refusal", || watch.all_faults() >= 2).await;
         server.watch_with(None);
         // No event arrives: it is enough that the watch begins.
         watch.shows(&[ONE]).await;
+        let refused = server.watches().len() as u64 - 2;
+        assert_eq!(refused, watch.all_faults(), "{code}: each request was counted, and followed by a pause");
         server.put(web());
         watch.shows(&[ONE, WEB]).await;
         assert_eq!(server.lists().len(), 1, "{code}");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_redirected_watch_is_a_refused_one_and_not_repeated_at_once() {
-    for code in [301, 302, 304, 307] {
-        let (server, watch) = following().await;
-        server.watch_with(Some(Trouble::Status(code, String::new(), None)));
-        server.cut();
-        watch.fails(Reason::Unknown).await;
-        assert_eq!(watch.names().len(), 1, "the names stay");
-        eventually("three refusals", || watch.faults(Reason::Unknown) >= 3).await;
-        server.watch_with(None);
-        watch.shows(&[ONE]).await;
-        assert_eq!(watch.faults(Reason::Unknown), watch.all_faults(), "{code}");
-        let refused = server.watches().len() as u64 - 2;
-        assert_eq!(refused, watch.all_faults(), "each request was counted, and followed by a pause");
     }
 }
 
@@ -360,28 +358,6 @@ async fn a_retry_after_of_a_busy_server_is_kept() {
     assert_eq!(asked.len(), 2);
     let apart = asked[1].at - asked[0].at;
     assert!(apart >= Duration::from_secs(3), "{apart:?}");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_answer_that_is_none_gives_no_names() {
-    let texts = [
-        "<html>a login page</html>",
-        "",
-        "{\"items\":[",
-        "[]",
-        "{\"kind\":\"PodList\",\"metadata\":{},\"items\":[]}",
-        "{\"metadata\":{\"resourceVersion\":\"1\"},\"items\":[{\"metadata\":{\"name\":7}}]}",
-    ];
-    for text in texts {
-        let server = serving().await;
-        server.list_with(Some(Trouble::Text(text.to_owned())));
-        let watch = Watch::start(&server);
-        watch.fails(Reason::Malformed).await;
-        assert!(watch.names().is_empty(), "{text}");
-        server.list_with(None);
-        watch.shows(&[ONE]).await;
-        assert_eq!(watch.faults(Reason::Malformed), watch.all_faults(), "{text}");
-    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -404,12 +380,9 @@ async fn after_garbage_in_a_watch_all_pods_are_listed_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_accepts_a_request_and_is_silent_times_out() {
+async fn a_watch_whose_server_accepts_the_request_and_is_silent_times_out() {
     let server = serving().await;
-    server.list_with(Some(Trouble::Silence));
     let watch = Watch::start_impatient(&server);
-    watch.fails(Reason::Timeout).await;
-    server.list_with(None);
     watch.shows(&[ONE]).await;
     watched(&server).await;
     let before = watch.faults(Reason::Timeout);
@@ -486,23 +459,21 @@ async fn outside_a_pod_in_cluster_fails_and_nothing_else_is_tried() {
     if std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() {
         return;
     }
-    let (node, timeout) = ("node-1".to_owned(), Duration::from_secs(1));
-    let watch = Watch::with(Settings { server: Server::InCluster, node, timeout, list_again: LIST_AGAIN });
+    let watch = Watch::with(Server::InCluster, Duration::from_secs(1), LIST_AGAIN);
     watch.fails(Reason::NotFound).await;
     assert_eq!(watch.faults(Reason::NotFound), watch.all_faults());
 }
 
+fn endless() -> Trouble {
+    Trouble::Flood(Bytes::from(vec![b' '; 1 << 20]))
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_answer_without_an_end_is_cut_off() {
-    let spaces = Bytes::from(vec![b' '; 1 << 20]);
+async fn a_line_of_a_watch_without_an_end_is_cut_off() {
     let server = serving().await;
-    server.list_with(Some(Trouble::Flood(spaces.clone())));
+    server.watch_with(Some(endless()));
     let watch = Watch::start(&server);
-    watch.fails(Reason::Malformed).await;
-    server.watch_with(Some(Trouble::Flood(spaces)));
-    server.list_with(None);
-    let before = watch.faults(Reason::Malformed);
-    eventually("an endless line", || watch.faults(Reason::Malformed) > before).await;
+    eventually("an endless line", || watch.faults(Reason::Malformed) > 0).await;
     server.watch_with(None);
     watch.shows(&[ONE]).await;
     assert_eq!(watch.faults(Reason::Malformed), watch.all_faults());
@@ -541,10 +512,8 @@ async fn a_list_is_bounded_over_all_its_pages_and_the_names_stay() {
         ("more bytes than a list may have", json!([{"metadata": {"managedFields": padding}}])),
         ("more pods than a list may have", json!(many)),
     ] {
-        let (server, place) = (serving().await, "node-1".to_owned());
-        let at = Server::At { url: server.url(), token_file: None, ca_file: None };
-        let (timeout, list_again) = (Duration::from_secs(60), Duration::from_secs(1));
-        let watch = Watch::with(Settings { server: at, node: place, timeout, list_again });
+        let server = serving().await;
+        let watch = Watch::start_listing(&server);
         watch.shows(&[ONE]).await;
         let repeated = what == "the same page again";
         let page = json!({"kind": "PodList", "metadata": metadata, "items": items});
@@ -588,9 +557,7 @@ async fn a_server_whose_store_was_restored_is_followed_after_the_next_list() {
     for _ in 0..9 {
         server.bookmark();
     }
-    let (place, node) = (Server::At { url: server.url(), token_file: None, ca_file: None }, "node-1".to_owned());
-    let (timeout, list_again) = (Duration::from_secs(20), Duration::from_secs(1));
-    let watch = Watch::with(Settings { server: place, node, timeout, list_again });
+    let watch = Watch::start_listing(&server);
     watch.shows(&[ONE]).await;
     server.stop().await;
     server.restore();

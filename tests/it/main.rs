@@ -7,6 +7,7 @@ mod api_server;
 mod connections;
 mod harness;
 mod kubelet;
+mod node;
 mod small_disk;
 mod web;
 

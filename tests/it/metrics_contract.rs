@@ -59,12 +59,8 @@ fn names_follow_the_rules() {
         assert_eq!(stem.is_some(), family.kind == Kind::Counter, "{name}");
         assert!(stem.unwrap_or(name).ends_with(family.unit.suffix()), "{name} must end in {}", family.unit.suffix());
         let unit_words = ["_bytes", "_seconds", "_ratio", "_celsius", "_watts", "_joules", "_hertz", "_info"];
-        if family.unit == Unit::Number {
-            assert!(
-                !unit_words.iter().any(|unit| stem.unwrap_or(name).ends_with(unit)),
-                "{name} has a unit in its name"
-            );
-        }
+        let has_unit = unit_words.iter().any(|unit| stem.unwrap_or(name).ends_with(unit));
+        assert!(family.unit != Unit::Number || !has_unit, "{name} has a unit in its name");
         assert!(family.meaning().ends_with('.'), "the help of {name} is not a sentence");
         // Prometheus adds these labels to each target, and would rename a metric's own labels with the same names.
         assert!(["job", "instance"].iter().all(|taken| !family.labels.contains(taken)), "{name}");
@@ -146,23 +142,16 @@ fn values_that_the_driver_does_not_report_have_no_series() {
     assert_eq!(scrape.of("gpu_info").next().unwrap().labels.len(), 2);
 }
 
-#[test]
-fn a_part_that_shares_system_memory_is_up_without_memory() {
-    let mut machine = Machine::one();
-    machine.memory[0].figures = None;
-    let scrape = machine.scrape();
-    assert_eq!(scrape.value("gpu_up", &[]), "1");
-    assert_eq!(
-        scrape.starting("gpu_memory_"),
-        [
-            "gpu_memory_bandwidth_active_seconds_total",
-            "gpu_memory_bandwidth_utilization_ratio",
-            "gpu_memory_temperature_celsius",
-            "gpu_memory_unattributed_bytes"
-        ]
-    );
-    assert_eq!(scrape.count("gpu_process_memory_used_bytes"), 1);
-}
+/// What does not depend on the driver: the identity, the kubelet's allocations and what was recorded.
+const REMEMBERED: [&str; 7] = [
+    "gpu_allocatable_devices",
+    "gpu_allocation_info",
+    "gpu_info",
+    "gpu_memory_incidents_total",
+    "gpu_memory_last_incident_timestamp_seconds",
+    "gpu_up",
+    "gpu_workload_memory_last_shortage_timestamp_seconds",
+];
 
 #[test]
 fn a_gpu_that_does_not_answer_keeps_only_its_name() {
@@ -181,26 +170,99 @@ fn a_gpu_that_does_not_answer_keeps_only_its_name() {
         let scrape = machine.scrape();
         assert_eq!(scrape.value("gpu_up", &[("gpu", "0")]), "0", "{name}");
         assert_eq!(scrape.value("gpu_up", &[("gpu", "1")]), "1", "{name}");
-        let left: BTreeSet<_> = scrape
-            .series()
-            .filter(|series| series.labels.get("gpu").is_some_and(|gpu| gpu == "0"))
-            .map(|series| series.name.as_str())
-            .collect();
-        let kept = [
-            "gpu_allocatable_devices",
-            "gpu_allocation_info",
-            "gpu_info",
-            "gpu_memory_incidents_total",
-            "gpu_memory_last_incident_timestamp_seconds",
-            "gpu_up",
-            "gpu_workload_memory_last_shortage_timestamp_seconds",
+        let also = [
             "gpu_xid_class_errors_total",
             "gpu_xid_errors_total",
             "vram_exporter_missed_ticks_total",
             "vram_exporter_sample_age_seconds",
         ];
-        assert_eq!(left, BTreeSet::from(kept), "{name}");
+        assert_eq!(scrape.with("gpu", "0"), REMEMBERED.into_iter().chain(also).collect(), "{name}");
         assert_eq!(scrape.count("gpu_memory_used_bytes"), 1, "the other GPU is not affected: {name}");
+    }
+}
+
+#[test]
+fn what_is_missing_or_old_takes_its_own_families_alone() {
+    type Harm = fn(&mut Machine);
+    fn allocated(machine: &mut Machine, age: f64) {
+        machine.jobs = JobAllocations::default();
+        (machine.allocations.at, machine.allocations.up) = (ago(age), Some(false));
+    }
+    fn read(machine: &mut Machine, fast: f64, slow: f64) {
+        (machine.telemetry[0].fast_at, machine.telemetry[0].slow_at) = (ago(fast), ago(slow));
+    }
+    const OF_MIG: &str = "gpu_mig_memory_bandwidth_active_seconds_total";
+    const BAR1: &str = "gpu_bar1_memory_used_bytes";
+    // What happens to a machine with everything, and how many series some families have then.
+    let rows: [(&str, Harm, &[(&str, usize)]); 13] = [
+        ("nothing", |_| (), &[(OF_MIG, 1), ("gpu_power_watts", 2), (BAR1, 2), ("gpu_process_info", 3)]),
+        (
+            "shared system memory",
+            |m| m.memory[0].figures = None,
+            &[
+                ("gpu_up", 2),
+                ("gpu_memory_used_bytes", 1),
+                ("gpu_memory_peak_bytes", 1),
+                ("gpu_memory_unattributed_bytes", 2),
+                ("gpu_process_memory_used_bytes", 4),
+            ],
+        ),
+        (
+            "an old reading of a MIG device",
+            |m| m.memory[1].mig[0].at = ago(2.5),
+            &[("gpu_mig_memory_used_bytes", 0), ("gpu_memory_used_bytes", 2)],
+        ),
+        // The part was published before the removal.
+        (
+            "a removed MIG device",
+            |m| {
+                let gpu = Gpu { mig: Vec::new(), ..(*m.driver.gpus[1]).clone() };
+                m.driver.gpus[1] = Arc::new(gpu);
+            },
+            &[(OF_MIG, 0), ("gpu_memory_bandwidth_active_seconds_total", 2)],
+        ),
+        (
+            "no series of processes",
+            |m| m.settings.process_series = false,
+            &[
+                ("gpu_process_info", 0),
+                ("gpu_process_memory_used_bytes", 0),
+                ("vram_exporter_process_series_dropped", 0),
+                ("gpu_workload_memory_used_bytes", 2),
+                ("gpu_memory_unattributed_bytes", 2),
+                // The sums of what processes report stay too.
+                ("gpu_workload_allocator_allocated_bytes", 1),
+                ("gpu_memory_needed_bytes", 2),
+            ],
+        ),
+        ("a list of 5.8 s", |m| m.processes[0].at = ago(5.8), &[("gpu_process_info", 3)]),
+        (
+            "a list of 6.2 s",
+            |m| m.processes[0].at = ago(6.2),
+            &[("gpu_process_info", 2), ("gpu_memory_unattributed_bytes", 1), ("gpu_memory_used_bytes", 2)],
+        ),
+        ("telemetry of 2.8 s and 44 s", |m| read(m, 2.8, 44.0), &[("gpu_power_watts", 2), (BAR1, 2)]),
+        ("telemetry of 3.2 s and 44 s", |m| read(m, 3.2, 44.0), &[("gpu_power_watts", 1), (BAR1, 2)]),
+        ("telemetry of 0 s and 46 s", |m| read(m, 0.0, 46.0), &[("gpu_power_watts", 2), (BAR1, 1)]),
+        ("a kubelet's answer of 29 s", |m| allocated(m, 29.0), &[("gpu_allocation_info", 2)]),
+        ("a kubelet's answer of 31 s", |m| allocated(m, 31.0), &[("gpu_allocation_info", 0)]),
+        (
+            "no answer of the kubelet",
+            |m| {
+                allocated(m, 0.0);
+                m.allocations.at = None;
+            },
+            &[("gpu_allocation_info", 0), ("vram_exporter_pod_resources_up", 1)],
+        ),
+    ];
+    for (what, harm, counts) in rows {
+        let mut machine = everything();
+        harm(&mut machine);
+        let scrape = machine.scrape();
+        for (family, count) in counts {
+            assert_eq!(scrape.count(family), *count, "{what}: {family}");
+        }
+        assert_eq!(scrape.series().any(|series| series.labels.contains_key("pid")), what != "no series of processes");
     }
 }
 
@@ -223,43 +285,9 @@ fn without_its_driver_a_gpu_has_no_values() {
     let mut machine = everything();
     machine.driver.up = false;
     let scrape = machine.scrape();
-    // The kubelet's allocations and what was recorded do not depend on the driver.
-    let left = [
-        "gpu_allocatable_devices",
-        "gpu_allocation_info",
-        "gpu_info",
-        "gpu_memory_incidents_total",
-        "gpu_memory_last_incident_timestamp_seconds",
-        "gpu_up",
-        "gpu_workload_memory_last_shortage_timestamp_seconds",
-    ];
-    assert_eq!(scrape.starting("gpu_"), left);
+    assert_eq!(scrape.starting("gpu_"), REMEMBERED);
     assert!(scrape.of("gpu_up").all(|series| series.value == "0"));
     assert_eq!(scrape.count("nvidia_driver_info"), 0);
-}
-
-#[test]
-fn each_part_grows_old_by_its_own_limit() {
-    let processes = |age| {
-        let mut machine = Machine::one();
-        machine.processes[0].at = ago(age);
-        machine.scrape()
-    };
-    assert_eq!(processes(5.8).count("gpu_process_info"), 1);
-    let old = processes(6.2);
-    assert_eq!((old.starting("gpu_process_"), old.count("gpu_memory_unattributed_bytes")), (vec![], 0));
-    assert_eq!(old.count("gpu_memory_used_bytes"), 1);
-
-    let telemetry = |fast, slow| {
-        let mut machine = Machine::one();
-        machine.telemetry[0].fast_at = ago(fast);
-        machine.telemetry[0].slow_at = ago(slow);
-        let scrape = machine.scrape();
-        (scrape.count("gpu_power_watts"), scrape.count("gpu_bar1_memory_used_bytes"))
-    };
-    assert_eq!(telemetry(2.8, 44.0), (1, 1));
-    assert_eq!(telemetry(3.2, 44.0), (0, 1));
-    assert_eq!(telemetry(0.0, 46.0), (1, 0));
 }
 
 // ---- processes
@@ -271,13 +299,9 @@ fn an_ended_process_keeps_its_peaks_and_its_name() {
     let ended = Process { alive: false, ..process(8, "gone") };
     machine.processes[0].processes = vec![ended, process(9, "here")];
     let scrape = machine.scrape();
-    let of = |pid: &str| -> BTreeSet<&str> {
-        let mine = scrape.series().filter(|series| series.labels.get("pid").is_some_and(|p| p == pid));
-        mine.map(|series| series.name.as_str()).collect()
-    };
     let peaks = ["gpu_process_info", "gpu_process_memory_peak_bytes", "gpu_process_memory_window_peak_bytes"];
-    assert_eq!(of("8"), BTreeSet::from(peaks));
-    assert_eq!(of("9").len(), 7);
+    assert_eq!(scrape.with("pid", "8"), BTreeSet::from(peaks));
+    assert_eq!(scrape.with("pid", "9").len(), 7);
     assert_eq!(scrape.value("gpu_process_start_time_seconds", &[("pid", "9")]), "1700000000.5");
     assert_eq!(scrape.value("gpu_process_sm_utilization_ratio", &[("pid", "9")]), "0.25");
     let idle: f64 = scrape.value("gpu_process_idle_seconds", &[("pid", "9")]).parse().unwrap();
@@ -289,13 +313,11 @@ fn processes_beyond_the_limit_are_summed_and_counted() {
     let mut machine = everything();
     machine.processes[1].processes.push(process(1, "other"));
     let scrape = machine.scrape();
-    let sum: Vec<_> = scrape
-        .series()
-        .filter(|s| s.labels.get("process").is_some_and(|p| p == "other") && !s.labels.contains_key("pid"))
-        .collect();
-    assert_eq!(sum.len(), 1);
-    assert_eq!((sum[0].name.as_str(), sum[0].value.as_str()), ("gpu_process_memory_used_bytes", "13958643712"));
-    assert_eq!(sum[0].labels.keys().collect::<Vec<_>>(), ["gpu", "process", "uuid"]);
+    let sum: Vec<_> =
+        scrape.series().filter(|s| s.has(&[("process", "other")]) && !s.labels.contains_key("pid")).collect();
+    let [sum] = sum[..] else { panic!("{sum:?}") };
+    assert_eq!((sum.name.as_str(), sum.value.as_str()), ("gpu_process_memory_used_bytes", "13958643712"));
+    assert_eq!(sum.labels.keys().collect::<Vec<_>>(), ["gpu", "process", "uuid"]);
     assert_eq!(scrape.value("vram_exporter_process_series_dropped", &[("gpu", "0")]), "12");
     assert_eq!(scrape.value("vram_exporter_process_series_dropped", &[("gpu", "1"), ("uuid", "GPU-1")]), "0");
 
@@ -319,12 +341,8 @@ fn a_workload_has_its_names_and_no_pid() {
     let system = scrape.of("gpu_workload_memory_peak_bytes").find(|s| s.labels["kind"] == "systemd").unwrap();
     assert_eq!(system.labels.keys().collect::<Vec<_>>(), ["gpu", "kind", "uuid", "workload"]);
     // After its last process has ended, a workload keeps only its peaks.
-    let of_gone: BTreeSet<_> = scrape
-        .series()
-        .filter(|s| s.labels.get("pod").is_some_and(|pod| pod == "gone"))
-        .map(|s| s.name.as_str())
-        .collect();
-    assert_eq!(of_gone, BTreeSet::from(["gpu_workload_memory_peak_bytes", "gpu_workload_memory_window_peak_bytes"]));
+    let peaks = ["gpu_workload_memory_peak_bytes", "gpu_workload_memory_window_peak_bytes"];
+    assert_eq!(scrape.with("pod", "gone"), BTreeSet::from(peaks));
 }
 
 #[test]
@@ -389,21 +407,6 @@ fn workloads_beyond_the_limit_are_summed_and_counted() {
 }
 
 #[test]
-fn without_series_of_processes_the_workloads_stay() {
-    let mut machine = everything();
-    machine.settings.process_series = false;
-    let scrape = machine.scrape();
-    assert_eq!(scrape.starting("gpu_process_"), [""; 0]);
-    assert!(scrape.series().all(|series| !series.labels.contains_key("pid")));
-    assert_eq!(scrape.count("gpu_workload_memory_used_bytes"), 2);
-    assert_eq!(scrape.count("vram_exporter_process_series_dropped"), 0);
-    assert_eq!(scrape.count("gpu_memory_unattributed_bytes"), 2);
-    // The sums of what processes report stay too.
-    assert_eq!(scrape.starting("gpu_workload_allocator_").len(), 2);
-    assert!(scrape.count("gpu_memory_needed_bytes") > 0);
-}
-
-#[test]
 fn every_form_of_a_devices_name_finds_its_gpu() {
     let minor = |minor, gpu_instance| DeviceName::Minor { minor, gpu_instance };
     let index = |gpu, mig| DeviceName::Index { gpu, mig };
@@ -431,17 +434,15 @@ fn every_form_of_a_devices_name_finds_its_gpu() {
     for (name, expected) in cases {
         let mut machine = everything();
         machine.jobs = JobAllocations::default();
-        machine.allocations.allocated =
-            Arc::new(vec![Allocation { holder: pod_container("nb"), device: device(name.clone(), None) }]);
+        let device = device(name.clone(), None);
+        machine.allocations.allocated = Arc::new(vec![Allocation { holder: pod_container("nb"), device }]);
         let scrape = machine.scrape();
-        let found: Vec<String> = scrape
-            .of("gpu_allocation_info")
-            .map(|s| {
-                assert_eq!((s.labels["pod"].as_str(), s.labels["resource"].as_str()), ("nb", "nvidia.com/gpu"));
-                let place = s.labels.iter().filter(|(key, _)| ["gpu", "uuid", "mig_uuid"].contains(&key.as_str()));
-                place.map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ")
-            })
-            .collect();
+        let place = |s: &Series| {
+            assert!(s.has(&[("pod", "nb"), ("resource", "nvidia.com/gpu")]), "{s:?}");
+            let place = s.labels.iter().filter(|(key, _)| ["gpu", "uuid", "mig_uuid"].contains(&key.as_str()));
+            place.map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ")
+        };
+        let found: Vec<_> = scrape.of("gpu_allocation_info").map(place).collect();
         assert_eq!(found, expected.into_iter().collect::<Vec<_>>(), "{name:?}");
     }
 }
@@ -486,20 +487,6 @@ fn a_job_has_its_devices_while_the_reading_is_fresh_and_never_a_divided_gpu_by_i
     ];
     assert_eq!(shown(ago(29.0)), expected.map(str::to_owned).into());
     assert_eq!((shown(ago(31.0)).len(), shown(None).len()), (0, 0));
-}
-
-#[test]
-fn an_old_answer_of_the_kubelet_is_not_shown() {
-    let allocated = |age| {
-        let mut machine = everything();
-        machine.jobs = JobAllocations::default();
-        machine.allocations.at = age;
-        machine.allocations.up = Some(false);
-        let scrape = machine.scrape();
-        assert_eq!(scrape.value("vram_exporter_pod_resources_up", &[]), "0");
-        scrape.count("gpu_allocation_info")
-    };
-    assert_eq!((allocated(ago(29.0)), allocated(ago(31.0)), allocated(None)), (2, 0, 0));
 }
 
 #[test]
@@ -616,38 +603,12 @@ fn compute_instances_of_one_gpu_instance_show_its_memory_once() {
 }
 
 #[test]
-fn a_mig_device_grows_old_alone() {
-    let mut machine = everything();
-    machine.memory[1].mig[0].at = ago(2.5);
-    let scrape = machine.scrape();
-    assert_eq!(scrape.count("gpu_mig_memory_used_bytes"), 0);
-    assert_eq!(scrape.value("gpu_memory_used_bytes", &[("gpu", "1")]), "1073741824");
-}
-
-#[test]
-fn a_mig_device_that_was_removed_has_no_profiling_counters() {
-    const OF_MIG: &str = "gpu_mig_memory_bandwidth_active_seconds_total";
-    assert_eq!(everything().scrape().count(OF_MIG), 1);
-    let mut machine = everything();
-    let gpu = Gpu { mig: Vec::new(), ..(*machine.driver.gpus[1]).clone() };
-    machine.driver.gpus[1] = Arc::new(gpu);
-    let scrape = machine.scrape();
-    assert_eq!(scrape.count(OF_MIG), 0, "the part was published before the removal");
-    assert_eq!(scrape.count("gpu_memory_bandwidth_active_seconds_total"), 2);
-}
-
-#[test]
 fn telemetry_is_split_by_its_own_label() {
     let scrape = Machine::one().scrape();
     for (name, label, expected) in [
         ("gpu_ecc_errors_total", "type", vec![("corrected", "3"), ("uncorrected", "0")]),
         ("gpu_remapped_rows", "cause", vec![("correctable", "1"), ("uncorrectable", "2")]),
         ("gpu_retired_pages", "cause", vec![("double_bit", "5"), ("multiple_single_bit", "4")]),
-        (
-            "gpu_row_remap_banks",
-            "available",
-            vec![("high", "2"), ("low", "0"), ("max", "3069"), ("none", "0"), ("partial", "1")],
-        ),
         ("gpu_xid_errors_total", "xid", vec![("31", "2"), ("79", "1")]),
         (
             "gpu_xid_class_errors_total",
@@ -665,13 +626,6 @@ fn telemetry_is_split_by_its_own_label() {
     assert_eq!(scrape.count("gpu_throttle_active"), THROTTLE_REASONS.len());
     assert_eq!((scrape.value("gpu_row_remap_pending", &[]), scrape.value("gpu_row_remap_failed", &[])), ("1", "0"));
     assert_eq!(scrape.value("gpu_bar1_memory_total_bytes", &[]), "274877906944");
-    let required: BTreeSet<_> =
-        scrape.of("gpu_recovery_action").filter(|s| s.value == "1").map(|s| s.labels["action"].as_str()).collect();
-    assert_eq!(required, BTreeSet::from(["drain_p2p"]));
-    assert_eq!(scrape.count("gpu_recovery_action"), RecoveryAction::ALL.len());
-    assert_eq!((scrape.value("gpu_pcie_link_generation", &[]), scrape.value("gpu_pcie_link_width", &[])), ("4", "8"));
-    let most = ("gpu_pcie_link_generation_max", "gpu_pcie_link_width_max");
-    assert_eq!((scrape.value(most.0, &[]), scrape.value(most.1, &[])), ("5", "16"));
     assert_eq!(scrape.value("gpu_energy_joules_total", &[]), "1234.5");
 }
 

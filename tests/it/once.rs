@@ -1,27 +1,23 @@
 //! `vram` alone, as a table and as JSON: what a person reads at a terminal, or what a script reads.
 
-use std::process::Output;
-
 use serde_json::Value;
 
-use crate::harness::{Machine, finish, tool};
+use crate::harness::{Machine, assert_refused, ended, tool};
 
 const NO_LIBRARY: &str = "--nvml.library=/nonexistent/libnvidia-ml.so.1";
 
-fn once(machine: &Machine, format: &str) -> Output {
-    finish(&mut machine.tool(&["--format", format]))
+fn once(scenario: &str, format: &str) -> String {
+    let ended = ended(&mut Machine::built_in(scenario).tool(&["--format", format]));
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    ended.out
 }
 
 fn table(scenario: &str) -> String {
-    let output = once(&Machine::built_in(scenario), "table");
-    assert!(output.status.success(), "{output:?}");
-    String::from_utf8(output.stdout).unwrap()
+    once(scenario, "table")
 }
 
 fn json(scenario: &str) -> Value {
-    let output = once(&Machine::built_in(scenario), "json");
-    assert!(output.status.success(), "{output:?}");
-    serde_json::from_slice(&output.stdout).unwrap()
+    serde_json::from_str(&once(scenario, "json")).unwrap()
 }
 
 #[test]
@@ -104,10 +100,8 @@ fn without_a_driver_the_status_is_2_except_for_a_scrape() {
         (machine.tool(&["--format=json"]), 2, "\"up\": false"),
         (machine.command(&["--log.level=error", "--once"]), 0, "vram_exporter_nvml_up 0"),
     ] {
-        let output = finish(&mut command);
-        let said = String::from_utf8(output.stdout).unwrap();
-        assert_eq!(output.status.code(), Some(status), "{command:?}: {said}");
-        assert!(said.contains(text), "{command:?}: {said}");
+        let ended = ended(&mut command);
+        assert!(ended.status == Some(status) && ended.out.contains(text), "{command:?}: {ended:?}");
     }
 }
 
@@ -116,17 +110,14 @@ fn a_typing_error_is_answered_with_what_was_meant() {
     for (args, meant) in
         [(&["reprot", "--job=1"][..], "'report'"), (&["--fromat=json"], "'--format'"), (&["rum"], "'run'")]
     {
-        let output = finish(&mut tool(args));
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!((output.status.code(), said.lines().count()), (Some(64), 1), "{said}");
-        assert!(said.starts_with("vram: ") && said.contains(meant) && said.contains("see vram --help"), "{said}");
+        let said = assert_refused(&mut tool(args), &[meant, "see vram --help"]).err;
+        assert!(said.starts_with("vram: ") && said.lines().count() == 1, "{said}");
     }
-    let output = finish(&mut tool(&["--demo=nosuch"]));
-    assert_eq!(output.status.code(), Some(64), "{output:?}");
+    assert_refused(&mut tool(&["--demo=nosuch"]), &[]);
     for args in [&["help", "run"][..], &["run", "--help"]] {
-        let output = finish(&mut tool(args));
-        assert!(output.status.success() && String::from_utf8(output.stdout).unwrap().contains("--rate"), "{args:?}");
+        let ended = ended(&mut tool(args));
+        assert!(ended.status == Some(0) && ended.out.contains("--rate"), "{args:?}");
     }
-    let version = String::from_utf8(finish(&mut tool(&["--version"])).stdout).unwrap();
+    let version = ended(&mut tool(&["--version"])).out;
     assert_eq!(version.trim_end(), concat!("vram ", env!("CARGO_PKG_VERSION")));
 }

@@ -15,7 +15,7 @@ use workspace_skips::missing;
 use crate::alerts::servers::{PROMETHEUS, Prometheus, is_there};
 use crate::dcgm::Served;
 use crate::golden::{SAMPLED, SCENARIOS, golden, settled};
-use crate::harness::{Answer, CALM, Exporter, Machine, eventually, eventually_or};
+use crate::harness::{Answer, CALM, Exporter, Machine, eventually, eventually_or, until};
 
 /// What Prometheus 2.42 sends.
 const ACCEPT: &str = "Accept: application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,\
@@ -23,14 +23,9 @@ const ACCEPT: &str = "Accept: application/openmetrics-text;version=1.0.0,applica
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-fn header<'a>(answer: &'a Answer, name: &str) -> Vec<&'a str> {
-    let lines = answer.head.lines().filter_map(|line| line.split_once(": "));
-    lines.filter(|(of, _)| of.eq_ignore_ascii_case(name)).map(|(_, value)| value).collect()
-}
-
 fn open(exporter: &Exporter) -> String {
     let answer = exporter.get_with("/metrics", ACCEPT).unwrap();
-    assert_eq!((answer.status, header(&answer, "content-type")), (200, vec![OPEN_METRICS]));
+    assert_eq!((answer.status, answer.header("content-type")), (200, OPEN_METRICS));
     assert!(answer.whole);
     answer.body
 }
@@ -49,26 +44,23 @@ fn both_listeners_send_the_format_that_is_asked_for() {
         ("Accept: application/openmetrics-text;version=2.0.0,text/plain;q=0.1\r\n", TEXT, false),
     ] {
         for answer in get(headers) {
-            assert_eq!((answer.status, header(&answer, "content-type")), (200, vec![content_type]), "{headers}");
-            assert!(header(&answer, "vary").iter().any(|vary| vary.contains("accept")), "{}", answer.head);
+            assert_eq!((answer.status, answer.header("content-type")), (200, content_type), "{headers}");
+            assert!(answer.header("vary").contains("accept"), "{}", answer.head);
             assert_eq!(answer.body.ends_with("\n# EOF\n"), end, "{headers}");
         }
     }
     let page = native.get_with("/", ACCEPT).unwrap();
-    assert!(header(&page, "content-type")[0].starts_with("text/html"), "only the metrics have this format");
+    assert!(page.header("content-type").starts_with("text/html"), "only the metrics have this format");
 }
 
-/// The scenario whose scrape in OpenMetrics is kept. The others are compared with their scrape in the text format.
+/// The scenario whose scrape in OpenMetrics is kept.
 const KEPT: &str = "busy-h200";
 
 /// The lines with values that differ between two runs made equal. `--once` does not count itself as a scrape.
 fn same(text: &str) -> String {
-    let line = |line: &str| {
-        if line.starts_with("vram_exporter_scrapes_total ") {
-            "vram_exporter_scrapes_total <…>\n".to_owned()
-        } else {
-            format!("{line}\n")
-        }
+    let line = |line: &str| match line.strip_prefix("vram_exporter_scrapes_total ") {
+        Some(_) => "vram_exporter_scrapes_total <…>\n".to_owned(),
+        None => format!("{line}\n"),
     };
     settled(text).lines().map(line).collect()
 }
@@ -82,26 +74,22 @@ fn names(text: &str) -> Vec<&str> {
     samples(text).into_iter().filter_map(|line| Some(line.rsplit_once(' ')?.0)).collect()
 }
 
+/// That both formats hold the same samples is a matter of the families (tests/it/metrics_contract/open_metrics.rs).
 #[test]
-fn every_scenario_gives_its_golden_scrape_with_the_samples_of_the_text_format() {
-    for scenario in SCENARIOS {
-        let text = same(&fs::read_to_string(golden(scenario)).unwrap());
-        // Without a recorder, as with `--once`, which wrote the golden scrape in the text format.
-        let machine = Machine::built_in(scenario);
-        let exporter = machine.export(&[CALM, "--recorder.max-memory-mib=0"]);
-        let found = eventually_or(&format!("the series of {scenario}"), || {
-            let found = same(&open(&exporter));
-            let missing = names(&text).into_iter().find(|name| !names(&found).contains(name)).map(str::to_owned);
-            missing.map_or(Ok(found), Err)
-        });
-        assert_eq!(samples(&found), samples(&text), "{scenario}");
-        // A value that differs from run to run is not a number in these texts.
-        let numbers = |text: &str| text.replace("<…>", "1");
-        assert_same(&exposition::read(&numbers(&text)), &read(&numbers(&found)), |_| false);
-        if scenario == KEPT {
-            assert_committed(&golden(scenario).with_extension("openmetrics"), &found);
-        }
-    }
+fn a_scenario_gives_its_golden_scrape_with_the_samples_of_the_text_format() {
+    let text = same(&fs::read_to_string(golden(KEPT)).unwrap());
+    // Without a recorder, as with `--once`, which wrote the golden scrape in the text format.
+    let exporter = Machine::built_in(KEPT).export(&[CALM, "--recorder.max-memory-mib=0"]);
+    let found = eventually_or("every series", || {
+        let found = same(&open(&exporter));
+        let missing = names(&text).into_iter().find(|name| !names(&found).contains(name)).map(str::to_owned);
+        missing.map_or(Ok(found), Err)
+    });
+    assert_eq!(samples(&found), samples(&text));
+    // A value that differs from run to run is not a number in these texts.
+    let numbers = |text: &str| text.replace("<…>", "1");
+    assert_same(&exposition::read(&numbers(&text)), &read(&numbers(&found)), |_| false);
+    assert_committed(&golden(KEPT).with_extension("openmetrics"), &found);
 }
 
 #[test]
@@ -182,17 +170,14 @@ memory = [{ kind = \"constant\", value = \"1GiB\", for = \"3s\" }, { kind = \"co
 
 #[test]
 fn an_incident_is_named_by_an_id_that_the_api_knows() {
-    let machine = Machine::new(FILLS_UP);
-    let exporter = machine.export(&[]);
+    let exporter = Machine::new(FILLS_UP).export(&[]);
     let exemplar = eventually("an incident", || {
         let families = read(&open(&exporter));
         families.into_iter().find_map(|family| family.exemplars.into_iter().next())
     });
     assert_eq!(exemplar.of["kind"], "near_limit");
     let id = &exemplar.labels["incident_id"];
-    let incident = exporter.get(&format!("/api/v1/incidents/{id}")).unwrap();
-    assert_eq!(incident.status, 200, "{id}");
-    let incident: Value = serde_json::from_str(&incident.body).unwrap();
+    let incident = exporter.json(&format!("/api/v1/incidents/{id}"));
     let at: f64 = exemplar.at.parse().unwrap();
     assert!((incident["at"].as_f64().unwrap() - at).abs() < 1.0, "{incident} {at}");
     assert_eq!(incident["gpu"]["uuid"].as_str(), Some(exemplar.of["uuid"].as_str()));
@@ -206,10 +191,8 @@ fn plain(to: SocketAddr) -> SocketAddr {
         for stream in listener.incoming().map_while(Result::ok) {
             let head = BufReader::new(&stream).lines().map_while(Result::ok).take_while(|line| !line.is_empty());
             head.for_each(drop);
-            let Ok(answer) = std::net::TcpStream::connect(to).and_then(|to| Answer::of(to, "/metrics")) else {
-                continue;
-            };
-            assert_eq!(header(&answer, "content-type"), [TEXT]);
+            let Ok(answer) = Answer::get(to, "/metrics") else { continue };
+            assert_eq!(answer.header("content-type"), TEXT);
             let length = answer.body.len();
             let head =
                 format!("HTTP/1.1 200 OK\r\nContent-Type: {TEXT}\r\nContent-Length: {length}\r\nConnection: close");
@@ -238,11 +221,7 @@ fn prometheus_stores_the_same_series_in_both_formats() {
     let machine = Machine::built_in("busy-h200");
     let native = machine.export(&[CALM, "--dcgm.listen-address=127.0.0.1:0"]);
     let created = machine.export(&[CALM, "--web.openmetrics-created"]);
-    let dcgm: SocketAddr = eventually("the log names the address of the other listener", || {
-        let log = native.log();
-        let line = log.lines().find(|line| line.contains("listening for scrapes of dcgm-exporter"))?;
-        line.split("address=").nth(1)?.split_whitespace().next()?.trim_matches('"').parse().ok()
-    });
+    let dcgm = native.listener("listening for scrapes of dcgm-exporter");
     let jobs = [
         ("open", native.address),
         ("text", plain(native.address)),
@@ -260,7 +239,7 @@ fn prometheus_stores_the_same_series_in_both_formats() {
         // All series have been stored after the second good scrape.
         let good =
             || prometheus.samples(&format!("up{{job=\"{job}\"}}[1h]")).iter().filter(|(_, up)| *up == 1.0).count();
-        eventually("two good scrapes", || (good() >= 2).then_some(()));
+        until("two good scrapes", || good() >= 2);
     }
     let unit = prometheus.api("/api/v1/targets/metadata?metric=gpu_memory_pressure_seconds");
     assert_eq!((&unit[0]["type"], &unit[0]["unit"]), (&"counter".into(), &"seconds".into()), "OpenMetrics was scraped");

@@ -1,10 +1,10 @@
 //! The owners of GPU memory, on a simulated machine through the real binary: workloads in every environment, reused
 //! pids, invisible processes, and hundreds of processes that start and end.
 
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::harness::{Exporter, Machine, Scrape, eventually};
+use crate::faults::faults;
+use crate::harness::{Exporter, Machine, Scrape, eventually, inside, pid_namespace};
 
 const GIB: f64 = (1u64 << 30) as f64;
 /// Bytes of GPU memory that a context takes.
@@ -29,35 +29,10 @@ fn workload(scrape: &Scrape, family: &str, name: &str) -> Option<f64> {
 }
 
 #[test]
-fn a_users_processes_are_one_workload_whatever_uid_they_have() {
-    let of =
-        |uid: u32, user: &str, cgroup: &str| format!("uid = {uid}\n{user}cgroup = \"0::/user.slice/user-{cgroup}\"\n");
-    let container = |id: &str| format!("1000.slice/user@1000.service/user.slice/libpod-{id}.scope/container");
-    let scrape = machine(&[
-        // Rootless containers: uid 1000 of the image is 100999 outside, and root in it is the user.
-        process(801, 10, &of(100_999, "", &container(A))),
-        process(802, 5, &of(1000, "user = \"first\"\n", &container(B))),
-        // `sudo python` of two users.
-        process(803, 3, &of(0, "user = \"root\"\n", "1001.slice/session-7.scope")),
-        process(804, 4, &of(0, "user = \"root\"\n", "1002.slice/session-9.scope")),
-    ])
-    .once(&[]);
-    let held = |name: &str| workload(&scrape, "memory_used_bytes", name);
-    assert_eq!(held("user:first"), Some(15.0 * GIB + 2.0 * CONTEXT));
-    assert_eq!((held("user:1001"), held("user:1002")), (Some(3.0 * GIB + CONTEXT), Some(4.0 * GIB + CONTEXT)));
-    assert_eq!(scrape.all("gpu_workload_memory_used_bytes").count(), 3);
-    // The processes keep their own uids.
-    let uid = |pid: &str| {
-        let of_pid = |info: &&crate::harness::Series| info.label("pid") == Some(pid);
-        scrape.all("gpu_process_info").find(of_pid).and_then(|info| info.label("uid")).map(str::to_owned)
-    };
-    assert_eq!(["801", "803"].map(uid), [Some("100999".to_owned()), Some("0".to_owned())]);
-}
-
-#[test]
 fn each_environment_gives_its_workload_and_its_kind() {
     let user = |uid: u32, user: &str| format!("uid = {uid}\nuser = \"{user}\"\n");
     let at = |cgroup: &str| format!("cgroup = \"{cgroup}\"\n");
+    let rootless = "user-1001.slice/user@1001.service/user.slice";
     let pod =
         "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1d5c7a0e_52f1_4b55_9f0e_6a2b8c3d4e5f.slice";
     let scrape = machine(&[
@@ -72,6 +47,9 @@ fn each_environment_gives_its_workload_and_its_kind() {
             7,
             &(at("0::/user.slice/user-1001.slice/user@1001.service/app.slice/jupyter.service") + &user(1001, "ada")),
         ),
+        // A rootless container: uid 1000 of the image is 100999 outside. `sudo python` of the same user.
+        process(25, 1, &(at(&format!("0::/user.slice/{rootless}/libpod-{A}.scope/container")) + "uid = 100999\n")),
+        process(26, 2, &(at("0::/user.slice/user-1001.slice/session-7.scope") + &user(0, "root"))),
         process(18, 1, &(at("0::/pbs_jobs.service/jobs/12345.head/child") + &user(1001, "ada"))),
         process(19, 2, &(at("0::/pbs_jobs.service/jobs/12346.head/child") + &user(1001, "ada"))),
         process(20, 3, &at("0::/system.slice/htcondor/condor_execute_slot1_2@node")),
@@ -100,7 +78,7 @@ fn each_environment_gives_its_workload_and_its_kind() {
         ("pbs:12346", "job", 1.0, 2.0),
         ("slurm:42", "slurm", 2.0, 7.0),
         ("unit:ollama.service", "systemd", 1.0, 5.0),
-        ("user:ada", "user", 2.0, 13.0),
+        ("user:ada", "user", 4.0, 16.0),
         (&format!("yarn:{YARN}"), "job", 1.0, 7.0),
     ];
     let expected = expected.map(|(name, kind, processes, gib)| (name.to_owned(), kind.to_owned(), processes, gib));
@@ -118,6 +96,8 @@ fn each_environment_gives_its_workload_and_its_kind() {
     assert_eq!(info("20", "job_id").as_deref(), Some("slot1_2@node"));
     assert_eq!(info("17", "unit").as_deref(), Some("jupyter.service"));
     assert_eq!(info("12", "pod"), None, "no API server is configured");
+    let uids = [info("25", "uid"), info("26", "uid")];
+    assert_eq!(uids, ["100999", "0"].map(|uid| Some(uid.to_owned())), "the processes keep their own");
 }
 
 #[test]
@@ -169,23 +149,6 @@ fn a_pid_reused_in_another_container_never_shows_the_old_owner() {
 }
 
 #[test]
-fn a_workload_continues_when_its_process_is_restarted() {
-    let machine = machine(&[]);
-    let at = "cgroup = \"0::/system.slice/ollama.service\"\n";
-    machine.control(&process(21, 9, at));
-    let exporter = machine.export(&[]);
-    exporter.scrape_until("the first", |s| workload(s, "processes", "unit:ollama.service") == Some(1.0));
-    machine.control("");
-    let between = exporter.scrape_until("its end", |s| workload(s, "processes", "unit:ollama.service").is_none());
-    assert_eq!(workload(&between, "memory_used_bytes", "unit:ollama.service"), None);
-    assert_eq!(workload(&between, "memory_peak_bytes", "unit:ollama.service"), Some(9.0 * GIB + CONTEXT));
-    machine.control(&process(22, 2, at));
-    let again = exporter.scrape_until("the second", |s| workload(s, "processes", "unit:ollama.service") == Some(1.0));
-    assert_eq!(workload(&again, "memory_used_bytes", "unit:ollama.service"), Some(2.0 * GIB + CONTEXT));
-    assert_eq!(workload(&again, "memory_peak_bytes", "unit:ollama.service"), Some(9.0 * GIB + CONTEXT));
-}
-
-#[test]
 fn an_invisible_process_is_distinguished_from_one_that_ended() {
     let machine = machine(&[process(31, 1, ""), process(32, 2, "")]);
     // No process has a folder in this procfs, as if all were in another pid namespace.
@@ -196,7 +159,7 @@ fn an_invisible_process_is_distinguished_from_one_that_ended() {
     assert!(scrape.all("gpu_process_memory_used_bytes").all(|s| s.label("process").is_none()));
     assert_eq!(scrape.all("gpu_workload_processes").count(), 0, "they have no workload");
     let logged = || exporter.log().matches("invisible").count();
-    eventually("the log says so", || (logged() > 0).then_some(()));
+    exporter.logged("invisible");
     machine.control(&process(33, 1, ""));
     exporter.scrape_until("a third", |s| hidden(s) == Some(3.0));
     assert_eq!(logged(), 1, "once, not for each process: {}", exporter.log());
@@ -213,31 +176,18 @@ fn an_invisible_process_is_distinguished_from_one_that_ended() {
 
 #[test]
 fn in_a_pid_namespace_the_hosts_proc_identifies_no_process() {
-    let unshare = || {
-        let mut command = Command::new("/usr/bin/unshare");
-        command.args(["--user", "--map-root-user", "--pid", "--fork", "--kill-child=SIGKILL"]);
-        command
-    };
-    let works = unshare().arg("true").output().is_ok_and(|output| output.status.success());
-    if workspace_skips::missing("unshare, or the right to make a pid namespace,", works) {
-        return;
-    }
+    let Some(namespace) = pid_namespace() else { return };
     // In the exporter's namespace this pid does not exist; in the machine's procfs it is this test.
     let stranger = std::process::id();
     let machine = machine(&[process(stranger, 11, "")]);
-    let plain = machine.command(&["--path.procfs=/proc"]);
-    let mut inside = unshare();
-    inside.arg(plain.get_program()).args(plain.get_args()).env_clear().stdin(Stdio::null());
-    inside.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    let exporter = Exporter::start(inside);
+    let exporter = Exporter::start(inside(namespace, &machine.command(&["--path.procfs=/proc"])));
     let hidden = |s: &Scrape| s.value("vram_exporter_processes_invisible", &[("gpu", "0")]);
     let scrape = exporter.scrape_until("it is invisible", |s| hidden(s) == Some(1.0));
     let pid = stranger.to_string();
     assert_eq!(scrape.value("gpu_process_memory_used_bytes", &[("pid", &pid)]), Some(11.0 * GIB + CONTEXT));
     assert!(scrape.all("gpu_process_info").all(|s| s.label("process").is_none() && s.label("user").is_none()));
     assert_eq!(scrape.all("gpu_workload_processes").count(), 0);
-    let counted = [("source", "attribution"), ("reason", "foreign_procfs")];
-    assert!(scrape.value("vram_exporter_faults_by_reason_total", &counted) >= Some(1.0));
+    assert!(faults(&scrape, "attribution", "foreign_procfs") >= 1.0);
     exporter.logged("a different pid namespace");
 
     let outside = machine.export(&["--path.procfs=/proc"]);

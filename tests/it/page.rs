@@ -18,7 +18,7 @@ fn the_page_shows_each_gpu_and_the_links() {
     let page = server.get("/");
     assert_eq!((page.status, page.header("content-type")), (200, "text/html; charset=utf-8"));
     assert!(page.header("content-security-policy").starts_with("default-src 'none'"));
-    let text = page.text();
+    let text = &page.body;
     for part in ["NVIDIA H200", "20.0 GiB of 80.0 GiB", "40.0 GiB", "50.0 GiB", "last 60 s", ">up<", "docs/metrics.md"]
     {
         assert!(text.contains(part), "{part} is missing");
@@ -43,7 +43,7 @@ fn the_page_loads_its_own_files_and_nothing_else() {
     }
     assert!(!policy.contains("unsafe"), "{policy}");
     assert_eq!(page.header("x-content-type-options"), "nosniff");
-    let text = page.text();
+    let text = &page.body;
     // There is neither an inline script nor an inline style. The policy would block both.
     assert_eq!(text.matches("<script").count(), 1);
     assert!(text.contains("<script type=\"module\" src=\"/page.js\"></script>"), "{text}");
@@ -56,10 +56,10 @@ fn the_page_loads_its_own_files_and_nothing_else() {
         let file = server.get(path);
         assert_eq!((file.status, file.header("content-type")), (200, content_type), "{path}");
         assert_eq!(file.header("x-content-type-options"), "nosniff");
-        assert!(!file.text().contains("://"), "{path} names another host");
+        assert!(!file.body.contains("://"), "{path} names another host");
         // Text never becomes markup or code.
         for sink in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "Function("] {
-            assert!(!file.text().contains(sink), "{path} contains {sink}");
+            assert!(!file.body.contains(sink), "{path} contains {sink}");
         }
     }
 }
@@ -89,8 +89,8 @@ fn scripts(server: &Served) -> BTreeMap<String, String> {
         if let Entry::Vacant(new) = found.entry(path) {
             let file = server.get(new.key());
             assert_eq!(file.status, 200, "{}", new.key());
-            wanted.extend(imported(file.text()));
-            new.insert(file.text().to_owned());
+            wanted.extend(imported(&file.body));
+            new.insert(file.body.clone());
         }
     }
     found
@@ -108,7 +108,7 @@ fn the_page_names_its_machine_and_what_a_demo_shows() {
         (state.host, state.sights) = (Some("node-<7>&".to_owned()), vec!["a <b>spike</b>"]);
     });
     let page = server.get("/");
-    let text = page.text();
+    let text = &page.body;
     assert!(text.contains("<title>node-&lt;7&gt;&amp; – vram-exporter</title>"), "{text}");
     assert!(text.contains("<h1>node-&lt;7&gt;&amp; – vram-exporter</h1>"), "{text}");
     assert!(text.contains("What to look at in this demo</h2>\n<ul><li>a &lt;b&gt;spike&lt;/b&gt;</li></ul>"), "{text}");
@@ -149,7 +149,7 @@ fn the_page_shows_ended_processes_with_their_peaks() {
     processes.extend((50..60).map(|pid| ended(pid, "forgotten.py", 5, (31, 30))));
     server.show(GpuState::Up, "H200", processes);
     let page = server.get("/");
-    let list = page.text().split("<ul>").nth(1).unwrap().split("</ul>").next().unwrap();
+    let list = page.body.split("<ul>").nth(1).unwrap().split("</ul>").next().unwrap();
     let list = list.replace("<span class=\"soft\">", "").replace("</span>", "");
     let rows: Vec<&str> = list.split("<li").skip(1).map(|row| row.strip_suffix("</li>").unwrap()).collect();
     let (rows_shown, ends): (Vec<_>, Vec<_>) =
@@ -169,24 +169,24 @@ fn the_page_shows_ended_processes_with_their_peaks() {
 fn while_the_driver_opens_the_page_says_so() {
     let server = Served::start();
     let starting = server.get("/");
-    assert!(starting.text().contains("Starting: the driver is being opened"), "{}", starting.text());
-    assert!(!starting.text().contains("problem\"") && !starting.text().contains("No "));
+    assert!(starting.body.contains("Starting: the driver is being opened"), "{}", starting.body);
+    assert!(!starting.body.contains("problem\"") && !starting.body.contains("No "));
     let problem = Some("the driver was released on request".to_owned());
     server.snapshot.clear(Driver { problem, ..Driver::default() });
     let released = server.get("/");
-    assert!(released.text().contains("No GPU can be read: the driver was released on request"));
-    assert!(!released.text().contains("Starting") && !released.text().contains("No NVIDIA driver"));
+    assert!(released.body.contains("No GPU can be read: the driver was released on request"));
+    assert!(!released.body.contains("Starting") && !released.body.contains("No NVIDIA driver"));
 }
 
 #[test]
 fn the_page_has_an_icon() {
     let server = Served::start();
     let page = server.get("/");
-    assert!(page.text().contains("<link rel=\"icon\" type=\"image/svg+xml\" href=\"/favicon.ico\">"));
+    assert!(page.body.contains("<link rel=\"icon\" type=\"image/svg+xml\" href=\"/favicon.ico\">"));
     assert!(page.header("content-security-policy").contains("img-src 'self'"));
     let icon = server.get("/favicon.ico");
     assert_eq!((icon.status, icon.header("content-type")), (200, "image/svg+xml"));
-    assert!(icon.text().starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\"") && icon.text().ends_with("</svg>\n"));
+    assert!(icon.body.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\"") && icon.body.ends_with("</svg>\n"));
     assert_eq!(server.ask("POST", "/favicon.ico", "Content-Length: 0\r\n").status, 405);
     let there = Served::with("/favicon.ico", |_| ());
     assert_eq!(there.get("/favicon.ico").value("vram_exporter_nvml_up"), "0", "the configured path wins");
@@ -197,13 +197,13 @@ fn the_page_says_what_is_wrong() {
     let server = Served::start();
     let problem = Some("no <library> at /usr/lib".to_owned());
     server.snapshot.clear(Driver { problem, ..Driver::default() });
-    assert!(server.get("/").text().contains("no &lt;library&gt; at /usr/lib"));
+    assert!(server.get("/").body.contains("no &lt;library&gt; at /usr/lib"));
     server.snapshot.clear(Driver { up: true, ..Driver::default() });
-    assert!(server.get("/").text().contains("reports no GPU"));
+    assert!(server.get("/").body.contains("reports no GPU"));
     server.show(GpuState::Stalled, "H200", vec![process(1, "unseen", 1 << 30)]);
     let stalled = server.get("/");
-    assert!(stalled.text().contains("stalled"));
-    assert!(!stalled.text().contains("20.0 GiB") && !stalled.text().contains("unseen"), "old values are shown");
+    assert!(stalled.body.contains("stalled"));
+    assert!(!stalled.body.contains("20.0 GiB") && !stalled.body.contains("unseen"), "old values are shown");
 }
 
 #[test]
@@ -212,5 +212,5 @@ fn simulated_gpus_are_called_so() {
     server.show(GpuState::Up, "H200", vec![]);
     let driver = Driver { simulated: true, ..(*server.snapshot.driver.load_full()).clone() };
     server.snapshot.driver.store(Arc::new(driver));
-    assert!(server.get("/").text().contains("SIMULATED GPUs"));
+    assert!(server.get("/").body.contains("SIMULATED GPUs"));
 }

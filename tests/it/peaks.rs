@@ -27,8 +27,12 @@ fn process(scrape: &Scrape, family: &str, pid: &str) -> Option<f64> {
 }
 
 #[test]
-fn a_process_has_its_name_user_and_memory_and_never_its_arguments() {
-    let scrape = Machine::new(ONE).once(&[]);
+fn a_process_has_its_name_user_and_memory_and_its_arguments_only_if_asked_for() {
+    let machine = Machine::new(ONE);
+    let with_arguments = machine.once(&["--process.command-line"]);
+    let command = with_arguments.all("gpu_process_info").next().unwrap().label("command");
+    assert_eq!(command, Some("/usr/bin/python3 -u /home/ada/train.py --token=secret"));
+    let scrape = machine.once(&[]);
     assert_eq!(process(&scrape, "gpu_process_memory_used_bytes", "4242"), Some(2.0 * GIB + CONTEXT));
     let info = scrape.all("gpu_process_info").next().unwrap();
     assert_eq!(info.label("process"), Some("train.py"));
@@ -38,16 +42,8 @@ fn a_process_has_its_name_user_and_memory_and_never_its_arguments() {
 }
 
 #[test]
-fn the_command_line_is_there_only_when_asked_for() {
-    let scrape = Machine::new(ONE).once(&["--process.command-line"]);
-    let info = scrape.all("gpu_process_info").next().unwrap();
-    assert_eq!(info.label("command"), Some("/usr/bin/python3 -u /home/ada/train.py --token=secret"));
-}
-
-#[test]
 fn a_peak_between_two_scrapes_is_in_every_scrape_after_it() {
-    let machine = Machine::new(ONE);
-    let exporter = machine.export(&[]);
+    let (machine, exporter) = Machine::running(ONE, &[]);
     let before =
         exporter.scrape_until("the process", |s| process(s, "gpu_process_memory_used_bytes", "4242").is_some());
     let base = before.value("gpu_memory_used_bytes", &[]).unwrap();
@@ -97,33 +93,6 @@ fn a_peak_leaves_the_window_when_the_window_has_slid_past_it() {
 }
 
 #[test]
-fn a_reused_pid_never_shows_the_owner_or_the_peak_of_the_one_before() {
-    let machine = Machine::new(ONE);
-    let of = |name: &str, uid: u32, size: &str| {
-        format!(
-            "[[process]]\npid = 9\ngpu = 0\nuid = {uid}\ncommand = [\"{name}\"]\nmemory = \"{size}\"\nstart = \"{uid}ms\"\n"
-        )
-    };
-    machine.control(&of("first", 100, "30GiB"));
-    let exporter = machine.export(&[]);
-    exporter.scrape_until("the first", |s| s.all("gpu_process_info").any(|i| i.label("process") == Some("first")));
-    machine.control(&of("second", 200, "1GiB"));
-    let living = |scrape: &Scrape| {
-        let used: Vec<_> = scrape.all("gpu_process_memory_used_bytes").cloned().collect();
-        used.into_iter().find(|series| series.label("pid") == Some("9"))
-    };
-    let scrape = exporter.scrape_until("the second", |scrape| {
-        let Some(now) = living(scrape) else { return false };
-        // The memory of one process is never shown under the name of the other.
-        let whose = (now.label("process").unwrap(), now.value);
-        assert!(whose == ("first", 30.0 * GIB + CONTEXT) || whose == ("second", GIB + CONTEXT), "{whose:?}");
-        whose.0 == "second"
-    });
-    let peak = |name| scrape.value("gpu_process_memory_peak_bytes", &[("pid", "9"), ("process", name)]);
-    assert_eq!((peak("first"), peak("second")), (Some(30.0 * GIB + CONTEXT), Some(GIB + CONTEXT)));
-}
-
-#[test]
 fn the_drivers_own_maximum_is_used_where_accounting_is_on() {
     let scenario = ONE.replace("model = \"H200\"", "model = \"H200\"\naccounting = true").replace(
         "memory = \"2GiB\"",
@@ -137,42 +106,6 @@ fn the_drivers_own_maximum_is_used_where_accounting_is_on() {
     exporter.scrape_until("the driver's maximum", |s| {
         process(s, "gpu_process_memory_peak_bytes", "4242") == Some(accounted)
     });
-}
-
-#[test]
-fn the_processes_of_a_mig_device_are_shown_on_it_and_nowhere_else() {
-    let scenario = r#"
-        [[gpu]]
-        model = "A100-80GB"
-        mig = ["3g.40gb", "", "2g.20gb"]
-        [[process]]
-        pid = 31
-        gpu = 0
-        mig = 0
-        command = ["left"]
-        memory = "4GiB"
-        [[process]]
-        pid = 32
-        gpu = 0
-        mig = 2
-        command = ["right"]
-        memory = "2GiB"
-    "#;
-    let scrape = Machine::new(scenario).once(&[]);
-    let devices: Vec<_> = scrape.all("gpu_mig_memory_used_bytes").collect();
-    assert_eq!(devices.len(), 2);
-    for device in devices {
-        let mig = device.label("mig_uuid").unwrap();
-        let held: f64 = scrape
-            .all("gpu_process_memory_used_bytes")
-            .filter(|series| series.label("mig_uuid") == Some(mig))
-            .map(|series| series.value)
-            .sum();
-        let rest = scrape.value("gpu_mig_memory_unattributed_bytes", &[("mig_uuid", mig)]).unwrap();
-        assert_eq!(device.value, held + rest, "{mig}");
-        assert_eq!(scrape.value("gpu_mig_memory_peak_bytes", &[("mig_uuid", mig)]), Some(device.value));
-    }
-    assert_eq!(scrape.all("gpu_process_memory_used_bytes").filter(|s| s.label("mig_uuid").is_none()).count(), 0);
 }
 
 #[test]

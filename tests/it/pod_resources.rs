@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use gpu_readings::faults::{Faults, Reason, Source};
 use gpu_readings::snapshot::{Allocations, DeviceName, Snapshot};
@@ -19,13 +19,11 @@ use tokio::runtime::Runtime;
 use tonic::Code;
 use vram_exporter::kubernetes::kubelet::{Settings, follow};
 
-use crate::kubelet::{
-    Allocatable, CdiDevice, ClaimResource, Container, DynamicResource, Kubelet, List, Memory, NumaNode, Pod, Reply,
-    Topology, devices, pod,
-};
+use crate::harness::{eventually, eventually_or, eventually_within, until};
+use crate::kubelet::{Allocatable, Kubelet, List, Pod, Reply, devices, pod};
 
-/// How long a test waits for anything. Generous, but less than the minute after which the allocatable devices are
-/// requested again: that request must not be mistaken for an immediate one.
+/// How long a test waits for a request. Generous, but less than the minute after which the allocatable devices are requested
+/// again: that request must not be mistaken for an immediate one.
 const PATIENCE: Duration = Duration::from_secs(45);
 const A: &str = "GPU-aaaaaaaa-0000-0000-0000-000000000001";
 const B: &str = "GPU-bbbbbbbb-0000-0000-0000-000000000002";
@@ -88,12 +86,10 @@ impl Follower {
     /// Waits until the fault is counted and the kubelet shows as down.
     fn fails(&self, reason: Reason) {
         let before = self.count(reason);
-        let begin = Instant::now();
-        while self.count(reason) <= before {
-            assert!(begin.elapsed() < PATIENCE, "never: {reason:?}; {} before, now {:?}", before, self.counts());
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        eventually("down", || (self.now().up == Some(false)).then_some(()));
+        eventually_or(&format!("{reason:?}"), || {
+            if self.count(reason) > before { Ok(()) } else { Err(format!("{:?}", self.counts())) }
+        });
+        until("down", || self.now().up == Some(false));
     }
 
     /// The counted faults, by reason.
@@ -105,17 +101,6 @@ impl Follower {
 
 fn socket_in(folder: &TempDir) -> PathBuf {
     folder.path().join("kubelet.sock")
-}
-
-fn eventually<T>(what: &str, mut check: impl FnMut() -> Option<T>) -> T {
-    let begin = Instant::now();
-    loop {
-        if let Some(found) = check() {
-            return found;
-        }
-        assert!(begin.elapsed() < PATIENCE, "never: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 /// The allocations, one line each.
@@ -133,12 +118,16 @@ fn lines(allocations: &Allocations) -> Vec<String> {
 }
 
 fn list(pods: Vec<Pod>) -> List {
-    List { pods }
+    List { pod_resources: pods }
 }
 
 /// A pod that holds whole GPUs.
 fn holder(name: &str, gpus: &[&str]) -> Pod {
     pod("team", name, vec![devices("nvidia.com/gpu", gpus)])
+}
+
+fn gpus(ids: &[&str]) -> Allocatable {
+    Allocatable { devices: vec![devices("nvidia.com/gpu", ids)] }
 }
 
 /// The line for such a pod.
@@ -159,6 +148,14 @@ fn impostor(socket: &Path, serve: impl Fn(UnixStream) + Send + Sync + 'static) {
             std::thread::spawn(move || serve(stream));
         }
     });
+}
+
+/// A follower, and a kubelet whose pod `name` holds the GPU [`A`], which is shown.
+fn following(name: &str) -> (Follower, Kubelet) {
+    let answer = list(vec![holder(name, &[A])]);
+    let (follower, kubelet) = Follower::after(Duration::from_secs(10), |socket| Kubelet::start(socket, &answer));
+    follower.shows(&[&holds(name, A)]);
+    (follower, kubelet)
 }
 
 /// Checks that the follower recovers once a kubelet listens at the socket's path.
@@ -207,7 +204,7 @@ fn an_unchanged_answer_is_not_published_as_another() {
     // The kubelet keeps its devices in maps, so the next response has the same devices in a different order.
     kubelet.list(&list(vec![holder("two", &[B]), holder("one", &[A])]));
     let asked = kubelet.lists();
-    eventually("another request", || (kubelet.lists() > asked + 3).then_some(()));
+    until("another request", || kubelet.lists() > asked + 3);
     let later = follower.now();
     assert!(later.at > first.at);
     assert!(Arc::ptr_eq(&first.allocated, &later.allocated));
@@ -224,7 +221,6 @@ fn an_unchanged_answer_is_not_published_as_another() {
 #[test]
 fn allocatable_devices_are_published_where_the_kubelet_lists_them() {
     let follower = Follower::start();
-    let gpus = |ids: &[&str]| Allocatable { devices: vec![devices("nvidia.com/gpu", ids)], ..Allocatable::default() };
     let shows = |expected: &[&str]| {
         eventually("allocatable", || {
             let now = follower.now();
@@ -235,7 +231,7 @@ fn allocatable_devices_are_published_where_the_kubelet_lists_them() {
     };
     // At first the kubelet lists no devices.
     let kubelet = Kubelet::start(&follower.socket(), &list(vec![]));
-    eventually("a request", || (kubelet.allocatables() == 1).then_some(()));
+    until("a request", || kubelet.allocatables() == 1);
     assert_eq!(follower.now().allocatable, None);
     // After a lost connection the allocatable devices are requested again.
     kubelet.allocatable(&gpus(&[B, A]));
@@ -248,7 +244,8 @@ fn allocatable_devices_are_published_where_the_kubelet_lists_them() {
     assert!(follower.now().allocatable.is_some(), "what was known stays, as old as it is");
     let kubelet = Kubelet::start(&follower.socket(), &list(vec![]));
     kubelet.allocatable(&gpus(&[A]));
-    eventually("another request", || (kubelet.allocatables() > 0).then_some(()));
+    let asked = || if kubelet.allocatables() > 0 { Ok(()) } else { Err(String::new()) };
+    eventually_within(PATIENCE, "another request", asked);
 }
 
 #[test]
@@ -260,7 +257,7 @@ fn a_kubelet_that_lists_no_allocatable_devices_is_no_fault() {
             kubelet
         });
         follower.shows(&[&holds("one", A)]);
-        eventually("a request", || (kubelet.allocatables() > 0 && kubelet.lists() > 3).then_some(()));
+        until("a request", || kubelet.allocatables() > 0 && kubelet.lists() > 3);
         let now = follower.now();
         assert_eq!((now.up, &now.allocatable), (Some(true), &None));
         assert_eq!(follower.faults(), 0);
@@ -274,46 +271,38 @@ fn holders_are_shown_although_allocatable_devices_cannot_be_read() {
         kubelet.reply_to_allocatable(Reply::Bytes(b"\x0a\x7f".to_vec()));
         kubelet
     });
-    eventually("malformed", || (follower.count(Reason::Malformed) > 0).then_some(()));
+    until("malformed", || follower.count(Reason::Malformed) > 0);
     kubelet.reply_to_allocatable(Reply::Never);
-    eventually("too late", || (follower.count(Reason::Timeout) > 0).then_some(()));
+    until("too late", || follower.count(Reason::Timeout) > 0);
     let now = follower.shows(&[&holds("one", A)]);
     assert_eq!(now.allocatable, None);
-    kubelet.allocatable(&Allocatable { devices: vec![devices("nvidia.com/gpu", &[A])], ..Allocatable::default() });
+    kubelet.allocatable(&gpus(&[A]));
     eventually("allocatable devices", || follower.now().allocatable.clone());
+}
+
+/// A field of a message, with a text, bytes or another message.
+fn field(tag: u32, content: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    prost::encoding::bytes::encode(tag, &content.to_vec(), &mut bytes);
+    bytes
 }
 
 #[test]
 fn fields_that_are_not_read_do_not_matter() {
     let follower = Follower::start();
-    let topology = || Some(Topology { nodes: vec![NumaNode { id: 0 }, NumaNode { id: -1 }] });
-    let memory = || Memory { memory_type: "hugepages-2Mi".into(), size: u64::MAX, topology: topology() };
-    let claim = ClaimResource {
-        cdi_devices: vec![CdiDevice { name: "k8s.gpu.nvidia.com/claim=gpu-0".into() }],
-        driver_name: "gpu.nvidia.com".into(),
-        pool_name: "node-1".into(),
-        device_name: "gpu-0".into(),
-    };
-    let claims =
-        DynamicResource { claim_name: "claim".into(), claim_namespace: "team".into(), claim_resources: vec![claim] };
-    let mut gpus = devices("nvidia.com/gpu", &[A]);
-    gpus.topology = topology();
-    let container = Container {
-        name: "train".into(),
-        devices: vec![gpus.clone()],
-        cpu_ids: vec![0, 1, 127, -1],
-        memory: vec![memory()],
-        dynamic_resources: vec![claims],
-    };
-    let pod = Pod {
-        name: "full".into(),
-        namespace: "team".into(),
-        containers: vec![container, Container { name: "sidecar".into(), cpu_ids: vec![2], ..Container::default() }],
-        future: b"\xff\x0a\x00".to_vec(),
-    };
-    let kubelet = Kubelet::start(&follower.socket(), &list(vec![pod]));
+    // NUMA nodes, processors, memory and claims, as a kubelet lists them, and a field that a later version may have.
+    let topology = field(3, &field(1, b"\x08\x01"));
+    let gpus = [field(1, b"nvidia.com/gpu"), field(2, A.as_bytes()), topology].concat();
+    let memory = [field(1, b"hugepages-2Mi"), b"\x10\xff\xff\xff\xff\x0f".to_vec()].concat();
+    let claim = [field(2, b"claim"), field(3, b"team"), field(4, &field(2, b"gpu.nvidia.com"))].concat();
+    let processors = field(3, b"\x00\x01\x7f\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01");
+    let train = [field(1, b"train"), field(2, &gpus), processors, field(4, &memory), field(5, &claim)].concat();
+    let sidecar = [field(1, b"sidecar"), field(3, b"\x02")].concat();
+    let pod = [field(1, b"full"), field(2, b"team"), field(3, &train), field(3, &sidecar), field(1000, b"\xff\n\x00")];
+    let kubelet = Kubelet::start(&follower.socket(), &list(vec![]));
+    kubelet.reply_to_list(Reply::Bytes(field(1, &pod.concat())));
     follower.shows(&[&format!("team/full/train {A}")]);
-    kubelet.allocatable(&Allocatable { devices: vec![gpus], cpu_ids: vec![0, 1], memory: vec![memory()] });
+    kubelet.reply_to_allocatable(Reply::Bytes([field(1, &gpus), field(2, b"\x00\x01"), field(3, &memory)].concat()));
     // Causes another request.
     kubelet.reply_to_list(Reply::Status(Code::ResourceExhausted, "rejected by rate limit".into()));
     follower.fails(Reason::Unknown);
@@ -335,9 +324,7 @@ fn a_socket_that_appears_later_is_found() {
 
 #[test]
 fn a_restart_that_replaces_the_socket_is_followed() {
-    let follower = Follower::start();
-    let kubelet = Kubelet::start(&follower.socket(), &list(vec![holder("before", &[A])]));
-    follower.shows(&[&holds("before", A)]);
+    let (follower, kubelet) = following("before");
     kubelet.stop();
     follower.fails(Reason::NotFound);
     let gone = follower.now();
@@ -354,14 +341,12 @@ fn a_restart_that_replaces_the_socket_is_followed() {
 
 #[test]
 fn a_new_kubelet_under_the_path_is_asked_while_the_old_one_still_listens() {
-    let follower = Follower::start();
-    let old = Kubelet::start(&follower.socket(), &list(vec![holder("old", &[A])]));
-    follower.shows(&[&holds("old", A)]);
+    let (follower, old) = following("old");
     let _new = Kubelet::start(&follower.socket(), &list(vec![holder("new", &[A])]));
     follower.shows(&[&holds("new", A)]);
     let asked = old.lists();
     let newer = follower.now().at;
-    eventually("further requests", || (follower.now().at > newer).then_some(()));
+    until("further requests", || follower.now().at > newer);
     assert_eq!(old.lists(), asked);
 }
 
@@ -418,9 +403,7 @@ fn a_peer_that_breaks_the_connection_is_a_connection_fault() {
 
 #[test]
 fn a_refusal_in_the_middle_of_a_connection_keeps_the_names() {
-    let follower = Follower::start();
-    let kubelet = Kubelet::start(&follower.socket(), &list(vec![holder("one", &[A])]));
-    follower.shows(&[&holds("one", A)]);
+    let (follower, kubelet) = following("one");
     for reply in
         [Reply::Status(Code::Internal, "\u{1f4a5}\n".repeat(1000)), Reply::Status(Code::Unimplemented, "".into())]
     {
@@ -458,15 +441,11 @@ fn an_answer_that_cannot_be_understood_is_not_taken_in_part() {
 
 /// A response of `bytes` bytes, in which one pod holds a GPU and the rest are devices from another vendor.
 fn padded(bytes: usize) -> Vec<u8> {
-    let mut padding = pod("team", "padding", vec![devices("example.org/nic", &["0123456789abcdef"; 200_000])]);
-    let answer = |padding: &Pod| list(vec![holder("one", &[A]), padding.clone()]).encode_to_vec();
-    let room = bytes - answer(&padding).len();
+    let padding = pod("team", "padding", vec![devices("example.org/nic", &["0123456789abcdef"; 200_000])]);
+    let answer = list(vec![holder("one", &[A]), padding]).encode_to_vec();
     // The field's number and length take a few bytes.
-    let fitting = (1..9).map(|own| {
-        padding.future = vec![0; room - own];
-        answer(&padding)
-    });
-    fitting.into_iter().find(|answer| answer.len() == bytes).expect("a length that fits")
+    let padded = (1..9).map(|own| [&answer[..], &field(1000, &vec![0; bytes - answer.len() - own])].concat());
+    padded.into_iter().find(|answer| answer.len() == bytes).expect("a length that fits")
 }
 
 #[test]
@@ -518,9 +497,7 @@ fn a_socket_without_permission_has_a_reason_of_its_own() {
         assert!(again.status.success() && said.contains("1 passed"), "{said}");
         return;
     }
-    let follower = Follower::start();
-    let _kubelet = Kubelet::start(&follower.socket(), &list(vec![holder("one", &[A])]));
-    follower.shows(&[&holds("one", A)]);
+    let (follower, _kubelet) = following("one");
     fs::set_permissions(follower.socket(), fs::Permissions::from_mode(0o000)).unwrap();
     follower.fails(Reason::NoPermission);
     assert_eq!(lines(&follower.now()), [holds("one", A)]);

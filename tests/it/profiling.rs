@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use crate::faults::faults_but_slow;
 use crate::faults::refusals::{reacquire, release};
-use crate::harness::{Exporter, Machine, Scrape, eventually};
+use crate::faults::{faults, faults_but_slow};
+use crate::harness::{Exporter, Machine, Scrape, until};
 
 /// The shortest interval, so that the tests are short.
 const OFTEN: &str = "--profiling.interval=500ms";
@@ -42,9 +42,11 @@ fn bandwidth(scrape: &Scrape, gpu: &str) -> Option<f64> {
     scrape.value(BANDWIDTH, &[("gpu", gpu)])
 }
 
-fn faults(scrape: &Scrape, reason: &str) -> f64 {
-    let labels = [("source", "telemetry"), ("reason", reason)];
-    scrape.value("vram_exporter_faults_by_reason_total", &labels).unwrap_or(0.0)
+/// A machine with this scenario, an exporter on it, and the first scrape with counters of GPU 0.
+fn counting(scenario: &str, flags: &[&str]) -> (Machine, Exporter, Scrape) {
+    let (machine, exporter) = Machine::running(scenario, &[&[OFTEN], flags].concat());
+    let first = exporter.scrape_until("the counters", |s| bandwidth(s, "0").is_some());
+    (machine, exporter, first)
 }
 
 /// Waits until a GPU's counter of memory bandwidth has grown by `by` seconds since the scrape.
@@ -55,8 +57,8 @@ fn grown(exporter: &Exporter, since: &Scrape, gpu: &str, by: f64) -> Scrape {
 
 #[test]
 fn constant_activity_adds_its_share_of_the_time() {
-    let machine = Machine::new(HALF);
-    let exporter = machine.export(&[OFTEN]);
+    let begin = Instant::now();
+    let exporter = Machine::new(HALF).export(&[OFTEN]);
     let first = exporter.scrape_until("the counters", |s| bandwidth(s, "0").is_some());
     let last = grown(&exporter, &first, "0", 0.6);
     // Every metric covers the same time, and its activity is the utilization, one half, times its own share.
@@ -72,47 +74,19 @@ fn constant_activity_adds_its_share_of_the_time() {
     assert_eq!(rise("gpu_pipe_active_seconds_total", &[("pipe", "fp64")]), 0.0, "measured, and zero");
     assert_eq!(last.value("gpu_sm_occupancy_ratio", &[]), Some(0.3));
     assert!(last.all("gpu_c2c_transmitted_bytes_total").next().is_none(), "never filled");
-}
-
-#[test]
-fn the_counters_do_not_exceed_the_time_that_passed() {
-    let begin = Instant::now();
-    let machine = Machine::new(HALF);
-    let exporter = machine.export(&[OFTEN]);
-    let first = exporter.scrape_until("the counters", |s| bandwidth(s, "0").is_some());
-    let last = grown(&exporter, &first, "0", 0.5);
     let graphics = last.value("gpu_engine_active_seconds_total", &[("engine", "graphics")]).unwrap();
     assert!(graphics <= 0.5 * begin.elapsed().as_secs_f64(), "{graphics} in {:?}", begin.elapsed());
-}
-
-#[test]
-fn two_scrapers_see_the_same_and_a_scrape_adds_nothing() {
-    let machine = Machine::new(HALF);
-    let exporter = machine.export(&[OFTEN]);
-    exporter.scrape_until("the counters", |s| bandwidth(s, "0").is_some());
     // An interval can end between the two scrapes of a pair, but not in all pairs. A scrape that added something would
     // make every pair differ.
-    eventually("two scrapes within an interval", || {
-        (profiling(&exporter.scrape(), "0") == profiling(&exporter.scrape(), "0")).then_some(())
+    until("two scrapes within an interval", || {
+        profiling(&exporter.scrape(), "0") == profiling(&exporter.scrape(), "0")
     });
 }
 
 #[test]
 fn gpus_without_counters_show_none_and_count_no_fault() {
-    const MODELS: &str = r#"
-[[gpu]]
-model = "H200"
-[[gpu]]
-model = "A100-80GB"
-[[gpu]]
-model = "L4"
-[[gpu]]
-model = "RTX 5090"
-[[gpu]]
-model = "B200"
-"#;
-    let machine = Machine::new(MODELS);
-    let exporter = machine.export(&[OFTEN]);
+    const MODELS: &str = include_str!("../fixtures/scenarios/profiling-models.toml");
+    let exporter = Machine::new(MODELS).export(&[OFTEN]);
     let scrape =
         exporter.scrape_until("Hopper and Blackwell", |s| bandwidth(s, "0").is_some() && bandwidth(s, "4").is_some());
     // Longer than the five intervals after which a GPU that fills no metric is no longer sampled.
@@ -128,12 +102,19 @@ model = "B200"
 }
 
 #[test]
-fn a_driver_without_the_calls_shows_none() {
-    let scrape = Machine::built_in("old-driver").once(&[]);
-    assert_eq!(profiling(&scrape, "0"), BTreeMap::new());
+fn without_the_calls_or_switched_off_nothing_is_shown() {
     let missing = format!("calls_missing = [\"nvmlGpmQueryDeviceSupport\", \"nvmlGpmSampleGet\"]\n{HALF}");
-    let scrape = Machine::new(&missing).once(&[]);
-    assert_eq!((profiling(&scrape, "0"), scrape.value("gpu_up", &[])), (BTreeMap::new(), Some(1.0)));
+    let hanging = Machine::new(HALF);
+    // A call that hangs would take the GPU down.
+    hanging.control("[[fault]]\ncall = [\"nvmlGpmQueryDeviceSupport\", \"nvmlGpmSampleAlloc\"]\nkind = \"hang\"\n");
+    for (machine, flags) in [
+        (Machine::built_in("old-driver"), &[][..]),
+        (Machine::new(&missing), &[]),
+        (hanging, &["--profiling.enabled=false"]),
+    ] {
+        let scrape = machine.once(flags);
+        assert_eq!((profiling(&scrape, "0"), scrape.value("gpu_up", &[])), (BTreeMap::new(), Some(1.0)), "{flags:?}");
+    }
 }
 
 #[test]
@@ -143,51 +124,40 @@ fn a_driver_that_does_not_know_the_newer_metrics_gives_the_others() {
     let shown = profiling(&scrape, "0");
     assert!(shown.keys().any(|name| name.starts_with("gpu_pcie_received")), "{shown:?}");
     assert!(!shown.keys().any(|name| name.contains("nvlink")), "{shown:?}");
-    assert_eq!(faults(&scrape, "invalid_argument"), 0.0);
+    assert_eq!(faults(&scrape, "telemetry", "invalid_argument"), 0.0);
 }
 
 #[test]
 fn a_gpu_whose_comparison_writes_nothing_shows_nothing_and_not_what_another_gpu_left() {
-    let machine = Machine::new(&format!("{HALF}[[gpu]]\nmodel = \"H200\"\nprofiling = {{ untouched = true }}\n"));
-    let exporter = machine.export(&[OFTEN]);
-    let first = exporter.scrape_until("the counters", |s| bandwidth(s, "0").is_some());
+    let scenario = format!("{HALF}[[gpu]]\nmodel = \"H200\"\nprofiling = {{ untouched = true }}\n");
+    let (_, exporter, first) = counting(&scenario, &[]);
     let later = grown(&exporter, &first, "0", 0.5);
     for scrape in [first, later] {
         assert_eq!(profiling(&scrape, "1"), BTreeMap::new());
-        assert_eq!((scrape.value("gpu_up", &[("gpu", "1")]), faults(&scrape, "implausible")), (Some(1.0), 0.0));
+        assert_eq!(
+            (scrape.value("gpu_up", &[("gpu", "1")]), faults(&scrape, "telemetry", "implausible")),
+            (Some(1.0), 0.0)
+        );
     }
 }
 
 #[test]
 fn a_comparison_that_is_refused_for_a_while_does_not_end_the_newer_metrics() {
-    let machine = Machine::new(HALF);
-    let exporter = machine.export(&[OFTEN]);
-    exporter.scrape_until("the counters", |s| bandwidth(s, "0").is_some());
+    let (machine, exporter, _) = counting(HALF, &[]);
     machine.control("[[fault]]\ncall = \"nvmlGpmMetricsGet\"\nkind = \"error\"\ncode = \"INVALID_ARGUMENT\"\n");
-    let failing = exporter.scrape_until("the fault", |s| faults(s, "invalid_argument") >= 1.0);
+    let failing = exporter.scrape_until("the fault", |s| faults(s, "telemetry", "invalid_argument") >= 1.0);
     machine.control("");
     let back = grown(&exporter, &failing, "0", 0.01);
     assert!(back.value("gpu_nvlink_transmitted_bytes_total", &[]).is_some());
 }
 
 #[test]
-fn switched_off_no_call_is_made_and_nothing_is_shown() {
-    let machine = Machine::new(HALF);
-    // A call that hangs would take the GPU down.
-    machine.control("[[fault]]\ncall = [\"nvmlGpmQueryDeviceSupport\", \"nvmlGpmSampleAlloc\"]\nkind = \"hang\"\n");
-    let scrape = machine.once(&["--profiling.enabled=false"]);
-    assert_eq!((profiling(&scrape, "0"), scrape.value("gpu_up", &[])), (BTreeMap::new(), Some(1.0)));
-}
-
-#[test]
 fn a_failed_call_adds_nothing_and_the_counters_go_on() {
-    let machine = Machine::new(HALF);
-    let exporter = machine.export(&[&[OFTEN][..], &STALE].concat());
-    let first = exporter.scrape_until("the counters", |s| bandwidth(s, "0").is_some());
+    let (machine, exporter, first) = counting(HALF, &STALE);
     for call in ["nvmlGpmSampleGet", "nvmlGpmMetricsGet"] {
-        let before = faults(&exporter.scrape(), "unknown");
+        let before = faults(&exporter.scrape(), "telemetry", "unknown");
         machine.control(&format!("[[fault]]\ncall = \"{call}\"\nkind = \"error\"\ncode = \"UNKNOWN\"\n"));
-        let failing = exporter.scrape_until("the fault", |s| faults(s, "unknown") > before);
+        let failing = exporter.scrape_until("the fault", |s| faults(s, "telemetry", "unknown") > before);
         let kept = exporter.scrape_until("values too old", |s| {
             let known = bandwidth(&failing, "0");
             assert!(bandwidth(s, "0").is_none() || bandwidth(s, "0") == known, "added during {call}");
@@ -205,8 +175,7 @@ fn a_failed_call_adds_nothing_and_the_counters_go_on() {
 
 #[test]
 fn implausible_values_add_nothing_and_are_faults() {
-    let machine = Machine::new(HALF);
-    let exporter = machine.export(&[OFTEN]);
+    let (machine, exporter) = Machine::running(HALF, &[OFTEN]);
     let totals = |s: &Scrape| {
         let mut all = profiling(s, "0");
         all.retain(|name, _| name.contains("_total"));
@@ -214,16 +183,16 @@ fn implausible_values_add_nothing_and_are_faults() {
     };
     let mut good = exporter.scrape_until("the counters", |s| bandwidth(s, "0").is_some());
     for value in ["above", "ones"] {
-        let before = faults(&exporter.scrape(), "implausible");
+        let before = faults(&exporter.scrape(), "telemetry", "implausible");
         machine.control(&format!(
             "[[fault]]\ncall = \"nvmlGpmMetricsGet\"\nkind = \"implausible\"\nvalue = \"{value}\"\n"
         ));
-        let began = exporter.scrape_until("a fault", |s| faults(s, "implausible") > before);
+        let began = exporter.scrape_until("a fault", |s| faults(s, "telemetry", "implausible") > before);
         let more = exporter.scrape_until("more faults", |s| {
             // On a busy machine, the counters can become too old before the third fault.
             let now = totals(s);
             assert!(now.is_empty() || now == totals(&began), "added during {value}: {now:?}");
-            faults(s, "implausible") >= before + 3.0
+            faults(s, "telemetry", "implausible") >= before + 3.0
         });
         assert!(more.all("gpu_sm_occupancy_ratio").next().is_none(), "a gauge without a measured interval");
         machine.control("");
@@ -239,15 +208,13 @@ fn values_that_are_no_numbers_from_the_start_are_absent_and_no_fault() {
     let exporter = machine.export(&[OFTEN]);
     std::thread::sleep(Duration::from_secs(2));
     let scrape = exporter.scrape();
-    assert_eq!((profiling(&scrape, "0"), faults(&scrape, "implausible")), (BTreeMap::new(), 0.0));
+    assert_eq!((profiling(&scrape, "0"), faults(&scrape, "telemetry", "implausible")), (BTreeMap::new(), 0.0));
 }
 
 #[test]
 fn the_counters_outlive_a_reopening_which_adds_nothing() {
     let begin = Instant::now();
-    let machine = Machine::new(HALF);
-    let exporter = machine.export(&[OFTEN]);
-    let first = exporter.scrape_until("the counters", |s| bandwidth(s, "0").is_some());
+    let (_, exporter, first) = counting(HALF, &[]);
     let before = grown(&exporter, &first, "0", 0.3);
     let closed = release(&exporter);
     assert_eq!(profiling(&closed, "0"), BTreeMap::new());
@@ -265,20 +232,8 @@ fn the_counters_outlive_a_reopening_which_adds_nothing() {
 
 #[test]
 fn each_gpu_instance_has_counters_of_its_own() {
-    const SLICED: &str = r#"
-[[gpu]]
-model = "H100"
-mig = ["3g.40gb", "", "2g.20gb"]
-profiling = { memory_bandwidth = 1.0 }
-[[process]]
-mig = 0
-start = "-1h"
-command = ["train"]
-memory = "1GiB"
-utilization = 0.7
-"#;
-    let machine = Machine::new(SLICED);
-    let exporter = machine.export(&[OFTEN]);
+    const SLICED: &str = include_str!("../fixtures/scenarios/profiling-mig.toml");
+    let exporter = Machine::new(SLICED).export(&[OFTEN]);
     const OF_MIG: &str = "gpu_mig_memory_bandwidth_active_seconds_total";
     let of = |s: &Scrape, profile: &str| s.value(OF_MIG, &[("profile", profile)]);
     let scrape = exporter.scrape_until("activity", |s| of(s, "3g.40gb") > Some(0.5));
@@ -295,8 +250,7 @@ utilization = 0.7
 #[test]
 fn a_call_that_hangs_takes_its_gpu_down_alone() {
     const TWO: &str = "[[gpu]]\nmodel = \"H200\"\ncount = 2\n[[process]]\ngpus = [0, 1]\nstart = \"-1h\"\ncommand = [\"train\"]\nmemory = \"1GiB\"\nutilization = 0.5\n";
-    let machine = Machine::new(TWO);
-    let exporter = machine.export(&[OFTEN, "--nvml.call-timeout=300ms"]);
+    let (machine, exporter) = Machine::running(TWO, &[OFTEN, "--nvml.call-timeout=300ms"]);
     let first = exporter.scrape_until("the counters", |s| bandwidth(s, "0").is_some() && bandwidth(s, "1").is_some());
     machine.control("[[fault]]\ncall = \"nvmlGpmSampleGet\"\ngpu = 0\nkind = \"hang\"\n");
     let down = exporter.scrape_until("GPU 0 down", |s| s.value("gpu_up", &[("gpu", "0")]) == Some(0.0));

@@ -1,42 +1,15 @@
 //! The recorder and its API, on a simulated machine: what it keeps, what it calls an incident, and what it refuses.
 
 use std::fs;
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::harness::{Exporter, Machine, PATIENCE, eventually, eventually_or};
+use crate::faults::faults;
+use crate::harness::{Answer, Exporter, Machine, Series, connect, eventually, eventually_or, until};
 use crate::small_disk;
 
-/// An H200 (150,109,880,320 bytes can be allocated) with a training job that holds 78 GiB, and a neighbour that grows
-/// next to it until the training job ends.
-const NEIGHBOURS: &str = r#"
-[[gpu]]
-model = "H200"
-
-[[process]]
-gpu = 0
-start = "-10m"
-end = "12s"
-command = ["python3", "train.py"]
-user = "ada"
-cgroup = "0::/system.slice/slurmstepd.scope/job_77/step_0/user/task_0"
-memory = [{ kind = "constant", value = "78GiB" }]
-
-[[process]]
-gpu = 0
-start = "-10m"
-command = ["python3", "serve.py"]
-user = "bob"
-cgroup = "0::/system.slice/serve.service"
-memory = [
-  { kind = "constant", value = "20GiB", for = "10m5s" },
-  { kind = "ramp", from = "20GiB", to = "60GiB", for = "3s" },
-  { kind = "constant", value = "60GiB" },
-]
-"#;
+const NEIGHBOURS: &str = include_str!("../fixtures/scenarios/growing-neighbour.toml");
 
 /// A real process on this machine that uses a simulated GPU for 15 s; then the GPU's list no longer contains it.
 fn real_process(pid: u32) -> String {
@@ -53,13 +26,6 @@ fn holder(name: &str, memory: &str) -> String {
 const IDLE: &str = "[[gpu]]\nmodel = \"H200\"\n";
 const MOST: u64 = 150_109_880_320;
 
-fn json(exporter: &Exporter, path: &str) -> Value {
-    let answer = exporter.get(path).unwrap();
-    assert_eq!(answer.status, 200, "{path}: {}", answer.body);
-    assert!(answer.head.to_lowercase().contains("content-type: application/json"), "{}", answer.head);
-    serde_json::from_str(&answer.body).unwrap()
-}
-
 fn error(exporter: &Exporter, path: &str) -> (u16, String) {
     let answer = exporter.get(path).unwrap();
     let body: Value = serde_json::from_str(&answer.body).unwrap_or_else(|_| panic!("{path}: {}", answer.body));
@@ -69,11 +35,11 @@ fn error(exporter: &Exporter, path: &str) -> (u16, String) {
 /// The processes, once there are any: the exporter is ready before the process lane has listed anything.
 fn listed(exporter: &Exporter, query: &str) -> Value {
     let is_listed = |found: &Value| found["processes"].as_array().is_some_and(|listed| !listed.is_empty());
-    eventually("the processes", || Some(json(exporter, &format!("/api/v1/processes{query}"))).filter(is_listed))
+    eventually("the processes", || Some(exporter.json(&format!("/api/v1/processes{query}"))).filter(is_listed))
 }
 
 fn incidents(exporter: &Exporter) -> Vec<Value> {
-    json(exporter, "/api/v1/incidents")["incidents"].as_array().unwrap().clone()
+    exporter.json("/api/v1/incidents")["incidents"].as_array().unwrap().clone()
 }
 
 /// Waits for an incident of this kind, and for its completion if `complete` is true.
@@ -84,18 +50,17 @@ fn incident(exporter: &Exporter, kind: &str, complete: bool) -> Value {
         let id = found.iter().find(wanted).map(|listed| listed["id"].as_str().unwrap().to_owned());
         id.ok_or_else(|| format!("{found:?}"))
     });
-    json(exporter, &format!("/api/v1/incidents/{id}"))
+    exporter.json(&format!("/api/v1/incidents/{id}"))
 }
 
 fn kinds_of_events(exporter: &Exporter) -> Vec<String> {
-    let events = json(exporter, "/api/v1/events");
+    let events = exporter.json("/api/v1/events");
     events["events"].as_array().unwrap().iter().map(|event| event["kind"].as_str().unwrap().to_owned()).collect()
 }
 
 #[test]
 fn a_training_that_ends_beside_a_growing_neighbour_is_an_incident_that_names_both() {
-    let machine = Machine::new(NEIGHBOURS);
-    let exporter = machine.export(&[]);
+    let exporter = Machine::new(NEIGHBOURS).export(&[]);
     let incident = incident(&exporter, "ended_at_peak", true);
     let gib = |value: &Value| value.as_u64().unwrap() as f64 / f64::from(1 << 30);
     let processes = incident["processes"].as_array().unwrap();
@@ -118,64 +83,35 @@ fn a_training_that_ends_beside_a_growing_neighbour_is_an_incident_that_names_bot
     let path = format!("/api/v1/incidents/{}", incident["id"].as_str().unwrap());
     let text = exporter.get(&format!("{path}?format=text")).unwrap();
     assert!(text.body.starts_with(summary) && text.body.contains("SIMULATED"), "{}", text.body);
-    let trace = json(&exporter, &format!("{path}?format=trace"));
-    let phases =
-        |phase: &str| trace["traceEvents"].as_array().unwrap().iter().filter(|event| event["ph"] == phase).count();
+    let trace = exporter.json(&format!("{path}?format=trace"));
+    let traced = trace["traceEvents"].as_array().unwrap();
+    let phases = |phase: &str| traced.iter().filter(|event| event["ph"] == phase).count();
     assert!(phases("C") > 10 && phases("i") > 2 && phases("M") == 7, "{trace}");
-    for event in trace["traceEvents"].as_array().unwrap() {
+    for event in traced {
         assert!(event["ts"].as_f64().is_some_and(|ts| ts >= 0.0) && event["pid"].is_u64(), "{event}");
     }
 
     // The log and the metrics report the incident too.
     let log = exporter.log();
     assert!(log.contains("incident: train.py (pid "), "{log}");
-    assert!(
-        log.lines().any(|line| line.contains("process left the GPU") && line.contains("workload=slurm:77")),
-        "{log}"
-    );
+    let left = |line: &str| line.contains("process left the GPU") && line.contains("workload=slurm:77");
+    assert!(log.lines().any(left), "{log}");
     let scrape = exporter.scrape_until("the metric", |scrape| {
         scrape.value("gpu_memory_incidents_total", &[("gpu", "0"), ("kind", "ended_at_peak")]) == Some(1.0)
     });
     assert!(scrape.value("gpu_memory_last_incident_timestamp_seconds", &[("kind", "ended_at_peak")]).unwrap() > 1.7e9);
-    assert!(
-        scrape.value("vram_exporter_recorder_bytes", &[]).is_some_and(|bytes| bytes > 0.0 && bytes < 16.0 * 1048576.0)
-    );
+    let bytes = scrape.value("vram_exporter_recorder_bytes", &[]).unwrap();
+    assert!(bytes > 0.0 && bytes < 16.0 * 1048576.0, "{bytes}");
     let expected = ["exporter_started", "driver_opened", "process_started", "process_ended", "incident", "reached"];
     let kinds = kinds_of_events(&exporter);
     assert!(expected.iter().all(|kind| kinds.iter().any(|seen| seen == kind)), "{kinds:?}");
 }
 
-/// A process ends beside one that fills the GPU, and 0.3 s later another process has its pid, which ends too.
-const REUSED: &str = r#"
-[[gpu]]
-model = "H200"
-
-[[process]]
-pid = 100
-command = ["serve"]
-memory = "115GiB"
-
-[[process]]
-pid = 500
-start = "1s"
-end = "9s"
-command = ["victim.py"]
-user = "first"
-memory = [{ kind = "constant", value = "23GiB", for = "1s" }, { kind = "constant", value = "21GiB" }]
-
-[[process]]
-pid = 500
-start = "9300ms"
-end = "14s"
-command = ["attacker.py"]
-user = "second"
-memory = "19GiB"
-"#;
+const REUSED: &str = include_str!("../fixtures/scenarios/reused-pid.toml");
 
 #[test]
 fn an_incident_of_a_reused_pid_names_the_process_that_ended() {
-    let machine = Machine::new(REUSED);
-    let exporter = machine.export(&[]);
+    let exporter = Machine::new(REUSED).export(&[]);
     let incident = incident(&exporter, "ended_at_peak", true);
     let summary = incident["summary"].as_str().unwrap();
     assert!(summary.starts_with("attacker.py (pid 500, "), "{summary}");
@@ -183,7 +119,7 @@ fn an_incident_of_a_reused_pid_names_the_process_that_ended() {
     let of_pid = |value: &Value| value["pid"] == 500;
     let names: Vec<_> = incident["processes"].as_array().unwrap().iter().filter(|holder| of_pid(holder)).collect();
     assert_eq!(names.len(), 2, "both are listed: {incident}");
-    let history = json(&exporter, "/api/v1/history?of=processes");
+    let history = exporter.json("/api/v1/history?of=processes");
     let started: Vec<_> = (history["series"].as_array().unwrap().iter())
         .filter(|series| of_pid(&series["process"]))
         .map(|series| series["started_at"].as_f64().unwrap())
@@ -208,8 +144,7 @@ fn full_instances() -> String {
 
 #[test]
 fn the_ends_of_jobs_on_seven_full_mig_devices_are_seven_incidents() {
-    let machine = Machine::new(&full_instances());
-    let exporter = machine.export(&[]);
+    let exporter = Machine::new(&full_instances()).export(&[]);
     let ended = eventually_or("seven incidents", || {
         let all = incidents(&exporter);
         let ended: Vec<_> = all.iter().filter(|listed| listed["kind"] == "ended_at_peak").cloned().collect();
@@ -218,10 +153,9 @@ fn the_ends_of_jobs_on_seven_full_mig_devices_are_seven_incidents() {
     let devices: std::collections::BTreeSet<_> =
         ended.iter().map(|listed| listed["mig_uuid"].as_str().unwrap().to_owned()).collect();
     assert_eq!(devices.len(), 7, "{ended:?}");
-    let scrape = exporter.scrape_until("seven counters", |scrape| {
-        scrape.all("gpu_memory_incidents_total").filter(|sample| sample.label("kind") == Some("ended_at_peak")).count()
-            == 7
-    });
+    let of_ends = |sample: &&Series| sample.label("kind") == Some("ended_at_peak");
+    let scrape =
+        exporter.scrape_until("seven counters", |s| s.all("gpu_memory_incidents_total").filter(of_ends).count() == 7);
     for uuid in devices {
         let labels = [("mig_uuid", uuid.as_str()), ("kind", "ended_at_peak"), ("profile", "1g.10gb")];
         assert_eq!(scrape.value("gpu_memory_incidents_total", &labels), Some(1.0), "{uuid}");
@@ -231,31 +165,11 @@ fn the_ends_of_jobs_on_seven_full_mig_devices_are_seven_incidents() {
     }
 }
 
-/// Two full halves of a GPU: only the second one's job ends.
-const HALVES: &str = r#"
-[[gpu]]
-model = "H100"
-mig = ["3g.40gb", "3g.40gb"]
-
-[[process]]
-pid = 100
-mig = 0
-command = ["python", "neighbour.py"]
-memory = "38500MiB"
-
-[[process]]
-pid = 101
-mig = 1
-start = "2s"
-end = "11s"
-command = ["python", "tenant.py"]
-memory = [{ kind = "ramp", from = "1GiB", to = "38500MiB", for = "5s" }, { kind = "constant", value = "38500MiB" }]
-"#;
+const HALVES: &str = include_str!("../fixtures/scenarios/full-mig-halves.toml");
 
 #[test]
 fn an_incident_on_a_mig_device_does_not_show_the_neighbour() {
-    let machine = Machine::new(HALVES);
-    let exporter = machine.export(&[]);
+    let exporter = Machine::new(HALVES).export(&[]);
     let incident = incident(&exporter, "ended_at_peak", true);
     let summary = incident["summary"].as_str().unwrap();
     assert!(summary.contains("; MIG device 3g.40gb (GPU instance "), "{summary}");
@@ -269,22 +183,21 @@ fn an_incident_on_a_mig_device_does_not_show_the_neighbour() {
 #[test]
 fn a_spike_of_a_few_milliseconds_is_in_the_history() {
     let spike = r#"{ kind = "spike", base = "20GiB", peak = "100GiB", hold = "30ms", every = "500ms" }"#;
-    let machine = Machine::new(&format!("{IDLE}{}", holder("spiky", spike)));
-    let exporter = machine.export(&[]);
+    let exporter = Machine::new(&format!("{IDLE}{}", holder("spiky", spike))).export(&[]);
     eventually_or("both levels in one part of the history", || {
-        let history = json(&exporter, "/api/v1/history?step=60");
+        let history = exporter.json("/api/v1/history?step=60");
         let points = history["series"][0]["memory"]["points"].as_array().cloned().unwrap_or_default();
         let is_band = |point: &&Value| point[1].as_u64() < Some(30 << 30) && point[2].as_u64() > Some(99 << 30);
         points.iter().find(is_band).map(drop).ok_or_else(|| format!("{points:?}"))
     });
-    let fine = json(&exporter, "/api/v1/history?of=gpus&step=0.01");
+    let fine = exporter.json("/api/v1/history?of=gpus&step=0.01");
     assert!(fine["series"][0]["memory"]["points"].as_array().unwrap().len() <= 2001);
     assert_eq!(fine["series"][0]["allocatable_bytes"], MOST);
-    let processes = json(&exporter, "/api/v1/history?of=processes");
+    let processes = exporter.json("/api/v1/history?of=processes");
     assert_eq!(processes["series"][0]["process"]["name"], "spiky");
-    let workloads = json(&exporter, "/api/v1/history?of=workloads");
+    let workloads = exporter.json("/api/v1/history?of=workloads");
     assert_eq!(workloads["series"].as_array().unwrap().len(), 1);
-    let all = json(&exporter, "/api/v1/history?of=all");
+    let all = exporter.json("/api/v1/history?of=all");
     let kind = |series: &Value| match (&series["process"], &series["workload"]) {
         (Value::Null, Value::Null) => "gpu",
         (_, Value::Null) => "process",
@@ -292,14 +205,14 @@ fn a_spike_of_a_few_milliseconds_is_in_the_history() {
     };
     assert_eq!(all["series"].as_array().unwrap().iter().map(kind).collect::<Vec<_>>(), ["gpu", "process", "workload"]);
     assert_eq!((&all["more_series"], &all["more_workloads"]), (&0.into(), &0.into()));
-    let other = json(&exporter, "/api/v1/history?uuid=GPU-none");
+    let other = exporter.json("/api/v1/history?uuid=GPU-none");
     assert_eq!(other["series"], serde_json::json!([]));
 }
 
 #[test]
 fn the_machine_is_described_with_units_and_without_what_is_unknown() {
     let exporter = Machine::built_in("mig-h100").export(&[]);
-    let gpus = json(&exporter, "/api/v1/gpus");
+    let gpus = exporter.json("/api/v1/gpus");
     assert_eq!((gpus["version"].as_u64(), gpus["simulated"].as_bool()), (Some(1), Some(true)));
     assert!(gpus["gpus"][0]["mig_devices"].as_array().unwrap().len() == 7, "{gpus}");
     assert!(gpus["gpus"][0]["mig_devices"][0]["used_bytes"].is_u64());
@@ -318,7 +231,7 @@ fn the_machine_is_described_with_units_and_without_what_is_unknown() {
         |uuid: &Value, of: &Value| serde_json::json!([uuid, of["gpu_instance"], of["compute_instance"], of["profile"]]);
     let devices = gpus["gpus"][0]["mig_devices"].as_array().unwrap();
     let recorded = eventually("the history of each device", || {
-        let history = json(&exporter, "/api/v1/history?of=gpus");
+        let history = exporter.json("/api/v1/history?of=gpus");
         let all = history["series"].as_array().unwrap().iter();
         let found: Vec<Value> = all.filter(|series| series["mig_uuid"].is_string()).cloned().collect();
         (found.len() == 7).then_some(found)
@@ -330,13 +243,10 @@ fn the_machine_is_described_with_units_and_without_what_is_unknown() {
     let processes = listed(&exporter, "?limit=1");
     assert_eq!(processes["processes"].as_array().unwrap().len(), 1);
     assert!(processes["more_processes"].as_u64() > Some(0));
-    eventually("the workloads", || {
-        let found = json(&exporter, "/api/v1/workloads");
-        found["workloads"].as_array().is_some_and(|found| !found.is_empty()).then_some(())
-    });
+    until("the workloads", || !exporter.json("/api/v1/workloads")["workloads"].as_array().unwrap().is_empty());
     let none = Exporter::start(crate::harness::bare(&["--nvml.library=/nowhere/libnvidia-ml.so.1"]));
     let gpus = eventually("the problem", || {
-        Some(json(&none, "/api/v1/gpus")).filter(|gpus| gpus["driver"]["problem"].is_string())
+        Some(none.json("/api/v1/gpus")).filter(|gpus| gpus["driver"]["problem"].is_string())
     });
     assert_eq!((gpus["driver"]["up"].as_bool(), gpus["gpus"].as_array().map(Vec::len)), (Some(false), Some(0)));
     assert_eq!(incidents(&none), Vec::<Value>::new());
@@ -380,25 +290,18 @@ fn wrong_parameters_are_refused_with_the_way_out() {
     }
     let (status, why) = error(&exporter, "/api/v1/incidents/..%2f..%2fetc%2fpasswd");
     assert!(status == 404 && why.contains("/api/v1/incidents"), "{why}");
-    eventually("the first sample", || {
-        Some(()).filter(|()| json(&exporter, "/api/v1/history")["series"][0].is_object())
-    });
+    until("the first sample", || exporter.json("/api/v1/history")["series"][0].is_object());
     // Requests for times without records, or for times far out of range, succeed too.
     for range in ["from=0&to=1", "from=1e10&to=2e10", "from=0&to=1e11", "to=0.5"] {
-        let history = json(&exporter, &format!("/api/v1/history?{range}"));
+        let history = exporter.json(&format!("/api/v1/history?{range}"));
         assert!(history["series"][0]["memory"]["points"].as_array().unwrap().len() <= 2001, "{range}");
     }
 }
 
 /// Sends a POST with these header lines, and returns the status and the body.
 fn post(exporter: &Exporter, head: &str) -> (u16, String) {
-    let mut stream = TcpStream::connect(exporter.address).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    write!(stream, "POST /api/v1/incidents HTTP/1.1\r\nHost: test\r\nConnection: close\r\n{head}\r\n").unwrap();
-    let mut text = String::new();
-    stream.read_to_string(&mut text).unwrap();
-    let status = text.split_whitespace().nth(1).unwrap().parse().unwrap();
-    (status, text.split("\r\n\r\n").nth(1).unwrap().to_owned())
+    let answer = Answer::ask(connect(exporter.address).unwrap(), "POST", "/api/v1/incidents", head).unwrap();
+    (answer.status, answer.body)
 }
 
 #[test]
@@ -442,16 +345,13 @@ fn incidents_survive_the_exporter_and_its_crash() {
     let exporter = machine.export(&[&path]);
     let before = incident(&exporter, "ended_at_peak", false);
     // The file is written as soon as the incident is known, and again when the incident is complete.
-    let _written = eventually("the file", || {
-        fs::read_dir(folder.path())
-            .unwrap()
-            .find(|entry| entry.as_ref().unwrap().file_name().to_string_lossy().contains("ended_at_peak"))
-    });
+    let files = || fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    until("the file", || files().any(|name| name.to_string_lossy().contains("ended_at_peak")));
     exporter.signal(nix::sys::signal::Signal::SIGKILL);
     drop(exporter);
     fs::write(folder.path().join("incident-cut.json.partial"), "{\"version\"").unwrap();
     let after = Machine::built_in("idle-h200").export(&[&path]);
-    let restored = json(&after, &format!("/api/v1/incidents/{}", before["id"].as_str().unwrap()));
+    let restored = after.json(&format!("/api/v1/incidents/{}", before["id"].as_str().unwrap()));
     let summary = restored["summary"].as_str().unwrap();
     assert!(summary.starts_with(before["summary"].as_str().unwrap()), "{summary}");
     assert_eq!(restored["processes"][0]["pid"], before["processes"][0]["pid"]);
@@ -474,11 +374,8 @@ fn a_swinging_process_leaves_the_incident_of_another_gpu_alone() {
     let lost = incident(&exporter, "gpu_lost", false);
     eventually_or("a repeat", || {
         let found = incidents(&exporter);
-        let repeated = found.iter().find(|listed| listed["count"].as_u64() > Some(1));
-        repeated
-            .filter(|listed| listed["last_at"].as_f64() > listed["at"].as_f64())
-            .map(drop)
-            .ok_or(format!("{found:?}"))
+        let repeated = |of: &Value| of["count"].as_u64() > Some(1) && of["last_at"].as_f64() > of["at"].as_f64();
+        found.iter().any(repeated).then_some(()).ok_or(format!("{found:?}"))
     });
     let found = incidents(&exporter);
     assert_eq!(found.iter().filter(|listed| listed["kind"] == "near_limit").count(), 1, "{found:?}");
@@ -488,17 +385,18 @@ fn a_swinging_process_leaves_the_incident_of_another_gpu_alone() {
     });
 }
 
+/// Waits until an incident could not be written, for a reason that the log names.
+fn assert_unwritable(exporter: &Exporter, why: &str) {
+    exporter.scrape_until("the fault", |scrape| faults(scrape, "recorder", "unwritable") >= 1.0);
+    exporter.logged(why);
+    assert_eq!(exporter.get("/healthz").unwrap().status, 200);
+}
+
 #[test]
 fn a_folder_that_cannot_be_written_is_a_fault_and_nothing_else() {
-    let machine = Machine::new(NEIGHBOURS);
-    let exporter = machine.export(&["--recorder.path=/proc/self/no-such-folder"]);
+    let exporter = Machine::new(NEIGHBOURS).export(&["--recorder.path=/proc/self/no-such-folder"]);
     incident(&exporter, "ended_at_peak", false);
-    exporter.scrape_until("the fault", |scrape| {
-        scrape.value("vram_exporter_faults_by_reason_total", &[("source", "recorder"), ("reason", "unwritable")])
-            >= Some(1.0)
-    });
-    assert_eq!(exporter.get("/healthz").unwrap().status, 200);
-    exporter.logged("check recorder.path");
+    assert_unwritable(&exporter, "check recorder.path");
 }
 
 #[test]
@@ -509,16 +407,11 @@ fn a_full_disk_loses_incidents_and_nothing_else() {
     // The disk is too small for any incident.
     let Some(exporter) = small_disk::export(&machine, folder.path(), ":", &[&path]) else { return };
     let kept = incident(&exporter, "ended_at_peak", true);
-    exporter.scrape_until("the fault", |scrape| {
-        scrape.value("vram_exporter_faults_by_reason_total", &[("source", "recorder"), ("reason", "unwritable")])
-            >= Some(1.0)
-    });
-    exporter.logged("No space left on device");
+    assert_unwritable(&exporter, "No space left on device");
     assert!(kept.to_string().len() > 4096, "it would have fitted");
     let seen_inside = format!("/proc/{}/root{}", exporter.pid(), folder.path().display());
     let files = || -> Vec<_> { fs::read_dir(&seen_inside).unwrap().map(|entry| entry.unwrap().file_name()).collect() };
     eventually_or("nothing is left of it", || if files().is_empty() { Ok(()) } else { Err(format!("{:?}", files())) });
-    assert_eq!(exporter.get("/healthz").unwrap().status, 200);
     assert_eq!(incident(&exporter, "ended_at_peak", true)["id"], kept["id"], "it is still in memory");
 }
 
@@ -526,11 +419,8 @@ fn a_full_disk_loses_incidents_and_nothing_else() {
 fn hostile_names_reach_the_log_and_the_text_without_control_characters() {
     let machine = Machine::built_in("hostile-names");
     let exporter = machine.export(&[]);
-    let answer = eventually("the processes", || {
-        let answer = exporter.get("/api/v1/processes").unwrap();
-        let processes: Value = serde_json::from_str(&answer.body).unwrap();
-        processes["processes"].as_array().is_some_and(|found| found.len() > 3).then_some(answer)
-    });
+    until("the processes", || exporter.json("/api/v1/processes")["processes"].as_array().unwrap().len() > 3);
+    let answer = exporter.get("/api/v1/processes").unwrap();
     assert!(!answer.body.contains('\u{1b}'), "JSON escapes them");
     let log = exporter.log();
     assert!(!log.contains('\u{1b}') && !log.contains('\u{202E}'), "{log:?}");
@@ -539,15 +429,14 @@ fn hostile_names_reach_the_log_and_the_text_without_control_characters() {
 #[test]
 fn the_end_of_a_process_says_how_it_ended() {
     let mut child = Command::new("sh").args(["-c", "read line; exit 7"]).stdin(Stdio::piped()).spawn().unwrap();
-    let machine = Machine::new(&real_process(child.id()));
-    let exporter = machine.export(&["--path.procfs=/proc"]);
-    let ended = || json(&exporter, "/api/v1/processes")["processes"].as_array().unwrap()[..].first().cloned();
+    let exporter = Machine::new(&real_process(child.id())).export(&["--path.procfs=/proc"]);
+    let ended = || exporter.json("/api/v1/processes")["processes"].as_array().unwrap()[..].first().cloned();
     eventually("the process is listed", || ended().filter(|process| process["first_seen_at"].is_number()));
     drop(child.stdin.take());
     assert_eq!(child.wait().unwrap().code(), Some(7));
     eventually("the process has left the GPU", || ended().filter(|process| process["alive"] == false));
-    eventually("the log line", || exporter.log().contains("process left the GPU").then_some(()));
-    let (process, events) = (ended().unwrap(), json(&exporter, "/api/v1/events"));
+    exporter.logged("process left the GPU");
+    let (process, events) = (ended().unwrap(), exporter.json("/api/v1/events"));
     let event = events["events"].as_array().unwrap().iter().find(|event| event["kind"] == "process_ended").unwrap();
     if process["exit_status"].is_null() {
         workspace_skips::skipped("this kernel does not report how a process ended");

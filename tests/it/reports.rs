@@ -9,7 +9,8 @@ use std::process::Stdio;
 
 use serde_json::Value;
 
-use crate::harness::{Exporter, Machine, Scrape, bare, eventually, eventually_or, finish, tool, tool_program};
+use crate::faults::faults;
+use crate::harness::{Exporter, Machine, Scrape, bare, ended, eventually, eventually_or, tool, tool_program};
 use crate::small_disk;
 use crate::web_config::pki::Pki;
 
@@ -36,10 +37,7 @@ fn growing(first: u64, then: u64) -> String {
 }
 
 fn reports(exporter: &Exporter, query: &str) -> Vec<Value> {
-    let answer = exporter.get(&format!("/api/v1/reports{query}")).unwrap();
-    assert_eq!(answer.status, 200, "{}", answer.body);
-    let value: Value = serde_json::from_str(&answer.body).unwrap();
-    value["reports"].as_array().unwrap().clone()
+    exporter.json(&format!("/api/v1/reports{query}"))["reports"].as_array().unwrap().clone()
 }
 
 /// Waits until there is exactly one report about job 77, and it meets the condition.
@@ -56,9 +54,8 @@ fn is_in(state: &str) -> impl Fn(&Value) -> bool {
 
 /// `vram report` with these flags: its exit status, standard output and standard error.
 fn ask(url: &str, flags: &[&str]) -> (i32, String, String) {
-    let output = finish(tool(&["report", &format!("--url={url}")]).args(flags));
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+    let ended = ended(tool(&["report", &format!("--url={url}")]).args(flags));
+    (ended.status.unwrap(), ended.out, ended.err)
 }
 
 fn url(exporter: &Exporter) -> String {
@@ -165,8 +162,7 @@ fn a_job_that_ends_at_the_limit_needs_more_than_its_peak_and_gets_no_number() {
     assert!((100 * GIB + CONTEXT..100 * GIB + 2 * CONTEXT).contains(&others), "{gpu}");
     assert!(gpu["advice_bytes"].is_null() && gpu["advice_margin"].is_null(), "{gpu}");
     let id = gpu["incident"].as_str().unwrap();
-    let incident: Value =
-        serde_json::from_str(&exporter.get(&format!("/api/v1/incidents/{id}")).unwrap().body).unwrap();
+    let incident = exporter.json(&format!("/api/v1/incidents/{id}"));
     assert_eq!((&incident["kind"], &incident["workload"]), (&"ended_at_peak".into(), &"slurm:77".into()), "{incident}");
     let labels = [("gpu", "0"), ("workload", "slurm:77"), ("kind", "slurm")];
     let short = |s: &Scrape| s.value("gpu_workload_memory_last_shortage_timestamp_seconds", &labels);
@@ -205,9 +201,7 @@ fn reports_survive_the_exporter_which_says_what_it_did_not_see() {
 fn a_missing_reports_folder_is_a_fault_and_nothing_else() {
     let machine = Machine::new(&format!("{IDLE}{}", trainer(501, 0, &growing(10, 30))));
     let exporter = machine.export(&["--recorder.reports-path=/proc/self/none", "--recorder.report-linger=1s"]);
-    let pair = |reason| [("source", "recorder"), ("reason", reason)];
-    let faults = |reason| exporter.scrape().value("vram_exporter_faults_by_reason_total", &pair(reason));
-    assert_eq!(faults("unreadable"), Some(1.0));
+    assert_eq!(faults(&exporter.scrape(), "recorder", "unreadable"), 1.0);
     report(&exporter, "the job", is_in("running"));
     machine.control(
         "[[fault]]\ncall = [\"nvmlDeviceGetComputeRunningProcesses_v3\"]\nkind = \"error\"\ncode = \"UNKNOWN\"\n",
@@ -215,7 +209,7 @@ fn a_missing_reports_folder_is_a_fault_and_nothing_else() {
     // Without lists, the report ends where the job was last seen.
     let ended = report(&exporter, "the final report", is_in("ended"));
     assert!(ended["gpus"][0]["peak_bytes"].as_u64() >= Some(10 * GIB), "{ended}");
-    eventually("the fault", || (faults("unwritable") >= Some(1.0)).then_some(()));
+    exporter.scrape_until("the fault", |s| faults(s, "recorder", "unwritable") >= 1.0);
     assert_eq!(exporter.get("/healthz").unwrap().status, 200);
     exporter.logged("check recorder.reports-path");
 }
@@ -232,10 +226,7 @@ fn a_full_disk_loses_reports_and_nothing_else() {
     report(&exporter, "the job", is_in("running"));
     machine.control("");
     let kept = report(&exporter, "the final report", is_in("ended"));
-    exporter.scrape_until("the fault", |scrape| {
-        let pair = [("source", "recorder"), ("reason", "unwritable")];
-        scrape.value("vram_exporter_faults_by_reason_total", &pair) >= Some(1.0)
-    });
+    exporter.scrape_until("the fault", |s| faults(s, "recorder", "unwritable") >= 1.0);
     exporter.logged("No space left on device");
     let file = format!("/proc/{}/root{}/reports.jsonl", exporter.pid(), folder.path().display());
     assert_eq!(fs::read_to_string(file).unwrap(), "", "no part of a line is left");
@@ -246,24 +237,26 @@ fn a_full_disk_loses_reports_and_nothing_else() {
 #[test]
 fn what_cannot_be_reported_is_said_with_the_way_out() {
     let exporter = Machine::built_in("idle-h200").export(&[]);
-    let (status, out, said) = ask(&url(&exporter), &["--job=78"]);
-    assert_eq!((status, out.as_str(), said.lines().count()), (2, "", 1));
-    assert!(said.contains("no report about job 78"), "{said}");
-    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let (status, _, said) = ask(&format!("http://{closed}"), &["--job=78"]);
-    assert!(status == 1 && said.contains("--url") && said.contains(&closed.to_string()), "{said}");
-    // The exporter's own pages are not below this path.
-    let (status, _, said) = ask(&format!("{}/other", url(&exporter)), &["--job=78"]);
-    assert!(status == 1 && said.contains("is not a vram-exporter"), "{said}");
-    let (status, _, said) = ask(&url(&exporter), &["--format=json"]);
-    assert!(status == 64 && said.contains("--job") && said.contains("--help"), "{said}");
     let off = Machine::built_in("idle-h200").export(&["--recorder.max-memory-mib=0"]);
-    let (status, _, said) = ask(&url(&off), &["--job=78"]);
-    assert!(status == 1 && said.contains("recorder.max-memory-mib is 0"), "{said}");
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     // A server that accepts and never answers.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
-    let (status, _, said) = ask(&format!("http://{}", silent.local_addr().unwrap()), &["--job=78", "--timeout=1"]);
-    assert!(status == 1 && said.contains("did not answer within 1 s"), "{said}");
+    let [own, off, closed_url, silent] =
+        [&exporter.address.to_string(), &off.address.to_string(), &closed, &silent.local_addr().unwrap().to_string()]
+            .map(|address| format!("http://{address}"));
+    for (url, flags, expected, words) in [
+        (&own, &["--job=78"][..], 2, &["no report about job 78"][..]),
+        (&closed_url, &["--job=78"], 1, &["--url", &closed]),
+        // The exporter's own pages are not below this path.
+        (&format!("{own}/other"), &["--job=78"], 1, &["is not a vram-exporter"]),
+        (&own, &["--format=json"], 64, &["--job", "--help"]),
+        (&off, &["--job=78"], 1, &["recorder.max-memory-mib is 0"]),
+        (&silent, &["--job=78", "--timeout=1"], 1, &["did not answer within 1 s"]),
+    ] {
+        let (status, out, said) = ask(url, flags);
+        assert_eq!((status, out.as_str(), said.lines().count()), (expected, "", 1), "{flags:?}: {said}");
+        assert!(words.iter().all(|word| said.contains(word)), "{words:?}: {said}");
+    }
 }
 
 #[test]

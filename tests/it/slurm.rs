@@ -5,7 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::harness::{Exporter, Machine, Scrape, finish};
+use crate::faults::faults;
+use crate::harness::{Exporter, Machine, Scrape, ended};
 
 const FIRST: &str = "GPU-11111111-2222-3333-4444-555555555555";
 const SECOND: &str = "GPU-22222222-2222-3333-4444-555555555555";
@@ -49,8 +50,8 @@ impl Node {
     fn run(&self, context: &str, job: &str, variables: &[(&str, &str)]) -> String {
         let mut command = Command::new(&self.script);
         command.env_clear().stdin(Stdio::null()).env("SLURM_SCRIPT_CONTEXT", context).env("SLURM_JOB_ID", job);
-        let ended = finish(command.envs(variables.iter().copied()));
-        assert!(ended.status.success() && ended.stderr.is_empty() && ended.stdout.is_empty(), "{ended:?}");
+        let ended = ended(command.envs(variables.iter().copied()));
+        assert_eq!((ended.status, ended.out.as_str(), ended.err.as_str()), (Some(0), "", ""));
         let said = fs::read_to_string(&self.log).unwrap_or_default();
         let _ = fs::remove_file(&self.log);
         said
@@ -85,10 +86,6 @@ fn allocated(scrape: &Scrape) -> Vec<(String, String)> {
 
 fn pairs(expected: &[(&str, &str)]) -> Vec<(String, String)> {
     expected.iter().map(|(job, gpu)| ((*job).to_owned(), (*gpu).to_owned())).collect()
-}
-
-fn malformed(scrape: &Scrape) -> Option<f64> {
-    scrape.value("vram_exporter_faults_by_reason_total", &[("source", "slurm"), ("reason", "malformed")])
 }
 
 #[test]
@@ -149,19 +146,18 @@ fn a_folder_that_cannot_be_trusted_or_read_allocates_nothing() {
     let exporter = node.export(&machine);
     // Before the first job there is no folder.
     let scrape = exporter.scrape_until("the first reading", |scrape| scrape.value("gpu_up", &[("gpu", "1")]).is_some());
-    assert_eq!((allocated(&scrape).len(), malformed(&scrape)), (0, None));
+    assert_eq!((allocated(&scrape).len(), faults(&scrape, "slurm", "malformed")), (0, 0.0));
     assert_eq!(node.prolog("900", "0"), "");
     fs::write(node.folder.join("901"), "the first one\n").unwrap();
-    let scrape = exporter.scrape_until("the job", |scrape| malformed(scrape).is_some());
-    assert_eq!((allocated(&scrape), malformed(&scrape)), (pairs(&[("slurm:900", "0")]), Some(1.0)));
+    let scrape = exporter.scrape_until("the job", |scrape| faults(scrape, "slurm", "malformed") > 0.0);
+    assert_eq!((allocated(&scrape), faults(&scrape, "slurm", "malformed")), (pairs(&[("slurm:900", "0")]), 1.0));
     exporter.logged("901 is not a list of devices");
 
     fs::set_permissions(&node.folder, fs::Permissions::from_mode(0o777)).unwrap();
-    let unreadable = [("source", "slurm"), ("reason", "unreadable")];
     let scrape = exporter.scrape_until("the fault and the age", |scrape| {
-        scrape.value("vram_exporter_faults_by_reason_total", &unreadable).is_some() && allocated(scrape).is_empty()
+        faults(scrape, "slurm", "unreadable") > 0.0 && allocated(scrape).is_empty()
     });
-    assert_eq!(malformed(&scrape), Some(1.0), "a file is reported once");
+    assert_eq!(faults(&scrape, "slurm", "malformed"), 1.0, "a file is reported once");
     exporter.logged("others than its owner may write to it");
     fs::set_permissions(&node.folder, fs::Permissions::from_mode(0o755)).unwrap();
     exporter.scrape_until("the recovery", |scrape| allocated(scrape) == pairs(&[("slurm:900", "0")]));

@@ -1,11 +1,11 @@
 //! An exporter that sees a disk of 4 KiB in one folder.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use workspace_skips::missing;
 
-use crate::harness::{Exporter, Machine};
+use crate::harness::{Exporter, Machine, inside};
 
 /// Starts the exporter on the machine, in a mount namespace in which `folder` is a file system of one page. The shell
 /// command `prepare` runs before the exporter, with the folder as `$0`. `None` if such a namespace cannot be created: the
@@ -21,9 +21,6 @@ pub(crate) fn export(machine: &Machine, folder: &Path, prepare: &str, flags: &[&
     if missing("unshare, or the right to mount a file system,", works) {
         return None;
     }
-    let plain = machine.command(flags);
-    let mut inside = unshare(&format!("{mount} && exec \"$@\""));
-    inside.arg(plain.get_program()).args(plain.get_args()).env_clear().stdin(Stdio::null());
-    inside.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    Some(Exporter::start(inside))
+    let outer = unshare(&format!("{mount} && exec \"$@\""));
+    Some(Exporter::start(inside(outer, &machine.command(flags))))
 }

@@ -1,6 +1,5 @@
 //! The web server over real sockets, and a client that writes HTTP by hand.
 
-use std::collections::HashMap;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -17,6 +16,8 @@ use vram_exporter::http::{HttpState, Limits, Listener, Server, router};
 use vram_exporter::internals::metrics_settings;
 use vram_exporter::metrics::{Metrics, Settings};
 use web_config::Guard;
+
+use crate::harness::{Answer, PATIENCE, connect};
 
 /// A server on a free loopback port.
 pub(crate) struct Served {
@@ -89,6 +90,15 @@ impl Served {
         ask(self.address, method, path, headers)
     }
 
+    /// Serves with another server of this process, which ends with the runtime, and returns its address.
+    pub(crate) fn beside(&self, server: Arc<Server>) -> SocketAddr {
+        let listener = self.runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
+        let listener: Listener = listener.try_into().unwrap();
+        let address = listener.name().parse().unwrap();
+        self.runtime.spawn(server.serve(listener, std::future::pending()));
+        address
+    }
+
     /// Publishes one GPU, whose memory sampling is in this state.
     pub(crate) fn show(&self, state: GpuState, name: &str, processes: Vec<Process>) {
         let gpu = Arc::new(Gpu { uuid: "GPU-0".to_owned(), name: Some(name.to_owned()), ..Gpu::default() });
@@ -132,50 +142,8 @@ pub(crate) fn process(pid: u32, name: &str, used: u64) -> Process {
     }
 }
 
-/// A response.
-pub(crate) struct Answer {
-    pub(crate) status: u16,
-    pub(crate) headers: HashMap<String, String>,
-    pub(crate) body: Vec<u8>,
-}
-
-impl Answer {
-    /// Parses what the server sent before it closed the connection.
-    pub(crate) fn parse(bytes: &[u8], method: &str) -> Self {
-        let split = bytes.windows(4).position(|four| four == b"\r\n\r\n").unwrap();
-        let head = std::str::from_utf8(&bytes[..split]).unwrap();
-        let mut lines = head.split("\r\n");
-        let status = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
-        let headers: HashMap<_, _> = lines
-            .map(|line| line.split_once(": ").unwrap())
-            .map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned()))
-            .collect();
-        let body = bytes[split + 4..].to_vec();
-        let chunked = headers.get("transfer-encoding").is_some_and(|coding| coding == "chunked") && method != "HEAD";
-        Answer { status, headers, body: if chunked { join_chunks(&body) } else { body } }
-    }
-
-    pub(crate) fn header(&self, name: &str) -> &str {
-        self.headers.get(name).map_or("", String::as_str)
-    }
-
-    pub(crate) fn text(&self) -> &str {
-        std::str::from_utf8(&self.body).unwrap()
-    }
-
-    /// The value of a series without labels.
-    pub(crate) fn value(&self, name: &str) -> &str {
-        self.text().lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')).unwrap()
-    }
-}
-
 pub(crate) fn ask(address: SocketAddr, method: &str, path: &str, headers: &str) -> Answer {
-    let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(crate::harness::PATIENCE)).unwrap();
-    write!(stream, "{method} {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n{headers}\r\n").unwrap();
-    let mut bytes = Vec::new();
-    stream.read_to_end(&mut bytes).unwrap();
-    Answer::parse(&bytes, method)
+    Answer::ask(connect(address).unwrap(), method, path, headers).unwrap()
 }
 
 /// A client with this address that sends a request and reads nothing of the response.
@@ -192,21 +160,8 @@ pub(crate) fn connect_from(server: SocketAddr, from: [u8; 4]) -> TcpStream {
     socket.bind(&SocketAddr::from((from, 0)).into()).unwrap();
     socket.connect(&server.into()).unwrap();
     let stream = TcpStream::from(socket);
-    stream.set_read_timeout(Some(crate::harness::PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream
-}
-
-fn join_chunks(mut rest: &[u8]) -> Vec<u8> {
-    let mut body = Vec::new();
-    loop {
-        let line = rest.windows(2).position(|two| two == b"\r\n").unwrap();
-        let length = usize::from_str_radix(std::str::from_utf8(&rest[..line]).unwrap(), 16).unwrap();
-        if length == 0 {
-            return body;
-        }
-        body.extend_from_slice(&rest[line + 2..line + 2 + length]);
-        rest = &rest[line + 2 + length + 2..];
-    }
 }
 
 pub(crate) fn gunzip(bytes: &[u8]) -> String {

@@ -2,7 +2,7 @@
 //! passwords.
 
 mod differs;
-mod handshakes;
+pub(crate) mod handshakes;
 mod originals;
 mod passwords;
 pub(crate) mod pki;

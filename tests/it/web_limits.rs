@@ -3,24 +3,22 @@
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::harness::PATIENCE;
-use crate::web::{Answer, LIMITS, Served, ask, connect_from, process};
+use crate::harness::{Answer, PATIENCE, until};
+use crate::web::{LIMITS, Served, ask, connect_from, process};
 use gpu_readings::faults::{Reason, Source};
 use gpu_readings::snapshot::GpuState;
-use vram_exporter::http::{Limits, Listener};
+use vram_exporter::http::Limits;
 
 const REQUEST: &[u8] = b"GET /metrics HTTP/1.1\r\nHost: test\r\n\r\n";
 
-fn served(limits: Limits) -> Served {
-    Served::within(limits, "/metrics", |_| ())
+fn connect(address: SocketAddr) -> TcpStream {
+    crate::harness::connect(address).unwrap()
 }
 
-fn connect(address: SocketAddr) -> TcpStream {
-    let stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream
+fn served(limits: Limits) -> Served {
+    Served::within(limits, "/metrics", |_| ())
 }
 
 /// Everything that the server still sends until it closes the connection.
@@ -60,11 +58,7 @@ fn request(mut stream: &TcpStream) -> String {
 }
 
 /// A client that sends requests without reading, until the buffers between client and server are full.
-fn flood(address: SocketAddr) -> TcpStream {
-    flood_with(address, REQUEST)
-}
-
-fn flood_with(address: SocketAddr, request_bytes: &[u8]) -> TcpStream {
+fn flood(address: SocketAddr, request_bytes: &[u8]) -> TcpStream {
     let mut stream = connect(address);
     // Long enough to tell a server that is waiting from one that is merely slow.
     stream.set_write_timeout(Some(Duration::from_secs(2))).unwrap();
@@ -83,17 +77,12 @@ fn count(server: &Served, reason: Reason) -> u64 {
     server.faults.count(Source::Http, reason)
 }
 
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let begin = Instant::now();
-    while !holds() {
-        assert!(begin.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
-        thread::sleep(Duration::from_millis(20));
-    }
-}
-
-fn show_many_processes(server: &Served) {
+/// A server that shows many processes.
+fn busy(limits: Limits) -> Served {
+    let server = served(limits);
     let processes = (0..60).map(|pid| process(pid, &format!("process-{pid}-{}", "x".repeat(80)), 1 << 30)).collect();
     server.show(GpuState::Up, "H200", processes);
+    server
 }
 
 #[test]
@@ -132,17 +121,17 @@ fn an_idle_connection_outlives_the_read_timeout_but_not_the_idle_one() {
 
 #[test]
 fn a_client_that_reads_nothing_of_its_response_is_disconnected() {
-    let server = served(Limits { write_timeout: Duration::from_millis(300), ..LIMITS });
-    show_many_processes(&server);
-    let greedy = flood(server.address);
+    let server = busy(Limits { write_timeout: Duration::from_millis(300), ..LIMITS });
+    let greedy = flood(server.address, REQUEST);
     until("the client is disconnected", || count(&server, Reason::Timeout) > 0 && is_disconnected(&greedy));
 }
 
 #[test]
 fn a_client_that_reads_nothing_loses_its_permit_to_one_that_waits() {
-    let server = served(Limits { max_requests: 1, ..LIMITS });
-    show_many_processes(&server);
-    let greedy = flood(server.address);
+    let server = busy(Limits { max_requests: 1, ..LIMITS });
+    let greedy = flood(server.address, REQUEST);
+    // Health needs no permit.
+    assert_eq!((server.get("/healthz").status, server.get("/readyz").status), (200, 200));
     let mut refused = 0;
     until("the client has lost its permit", || {
         let answer = server.get("/metrics");
@@ -155,15 +144,6 @@ fn a_client_that_reads_nothing_loses_its_permit_to_one_that_waits() {
         is_disconnected(&greedy)
     });
     assert_eq!(count(&server, Reason::Overloaded), refused);
-}
-
-#[test]
-fn health_needs_no_permit() {
-    let server = served(Limits { max_requests: 1, ..LIMITS });
-    show_many_processes(&server);
-    let _greedy = flood(server.address);
-    assert_eq!(server.get("/healthz").status, 200);
-    assert_eq!(server.get("/readyz").status, 200);
 }
 
 #[test]
@@ -202,7 +182,7 @@ fn clients_that_read_no_probe_response_cannot_take_all_connections() {
     let health = b"GET /healthz HTTP/1.1\r\nHost: test\r\n\r\n";
     let greedy_clients: Vec<_> = thread::scope(|scope| {
         let address = server.address;
-        let flooding: Vec<_> = (0..3).map(|_| scope.spawn(move || flood_with(address, health))).collect();
+        let flooding: Vec<_> = (0..3).map(|_| scope.spawn(move || flood(address, health))).collect();
         flooding.into_iter().map(|flooding| flooding.join().unwrap()).collect()
     });
     until("a newcomer is admitted", || {
@@ -218,14 +198,10 @@ fn clients_that_read_no_probe_response_cannot_take_all_connections() {
 fn a_disconnected_client_is_counted_once_with_several_listeners() {
     let server = served(Limits { read_timeout: Duration::from_millis(300), ..LIMITS });
     let silent: Vec<_> = (0..20).map(|_| connect(server.address)).collect();
-    let (runtime, second) = (&server.runtime, server.server.clone());
-    let listener: Listener =
-        runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap().try_into().unwrap();
-    let other = runtime.spawn(second.serve(listener, std::future::pending()));
+    server.beside(server.server.clone());
     silent.iter().for_each(|stream| assert_eq!(read_to_close(stream), b""));
     thread::sleep(Duration::from_millis(600));
     assert_eq!(count(&server, Reason::Timeout), 20);
-    other.abort();
 }
 
 #[test]
@@ -340,36 +316,26 @@ fn slow_clients_of_one_address_keep_no_other_address_from_a_response() {
 #[test]
 fn two_servers_have_one_limit() {
     let server = served(Limits { max_connections: 3, max_requests: 3, ..LIMITS });
-    let other = server.server.beside(axum::Router::new());
-    let listener: Listener =
-        server.runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap().try_into().unwrap();
-    let address = listener.name().parse().unwrap();
-    let serving = server.runtime.spawn(other.serve(listener, std::future::pending()));
+    let address = server.beside(server.server.beside(axum::Router::new()));
     let silent: Vec<_> = (0..6).map(|n| connect(if n % 2 == 0 { server.address } else { address })).collect();
     until("no more than three are open", || silent.iter().filter(|stream| !is_closed(stream)).count() <= 3);
     assert_eq!(ask(server.address, "GET", "/healthz", "").status, 200);
-    serving.abort();
 }
 
 #[test]
 fn only_requests_for_an_allowed_host_are_answered_and_probes_always() {
     let server = served(LIMITS);
-    let listener: Listener =
-        server.runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap().try_into().unwrap();
-    let address: SocketAddr = listener.name().parse().unwrap();
-    let named = server.server.for_hosts(vec!["gpu1.example.com".to_owned()]);
-    let serving = server.runtime.spawn(named.serve(listener, std::future::pending()));
+    let address = server.beside(server.server.for_hosts(vec!["gpu1.example.com".to_owned()]));
     let status = |path: &str, host: &str| {
         let mut stream = connect(address);
         write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").unwrap();
-        Answer::parse(&read_to_close(&stream), "GET").status
+        Answer::parse(&read_to_close(&stream), "GET").unwrap().status
     };
     for path in ["/metrics", "/", "/api/v1/gpus", "/page.js", "/nowhere"] {
         assert_eq!(status(path, "evil.example"), 421, "{path}");
         assert_ne!(status(path, "GPU1.example.com:9836"), 421, "{path}");
     }
     assert_eq!((status("/healthz", "evil.example"), status("/readyz", "evil.example")), (200, 503));
-    serving.abort();
 }
 
 #[test]
@@ -387,8 +353,7 @@ fn pipelined_requests_and_half_closed_connections_are_answered() {
 
 #[test]
 fn a_shutdown_waits_only_for_responses_under_way() {
-    let server = served(LIMITS);
-    show_many_processes(&server);
+    let server = busy(LIMITS);
     let idle = connect(server.address);
     assert!(request(&idle).starts_with("http/1.1 200"));
     let silent = connect(server.address);

@@ -1,16 +1,14 @@
 //! Where the exporter listens: socket files, sockets from the service manager, and a listener for probes only.
 
-use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt as _;
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::os::unix::net::UnixListener;
+use std::process::{Command, Stdio};
 
 use workspace_skips::missing;
 
-use crate::harness::{Exporter, bare, eventually, program};
+use crate::harness::{Answer, Exporter, bare, ended, eventually, pid, program};
 
 /// There is no library at this path, so that no test waits for a driver.
 const NO_LIBRARY: &str = "--nvml.library=/nonexistent/libnvidia-ml.so.1";
@@ -24,36 +22,14 @@ fn activated(socket: impl Into<OwnedFd>) -> Command {
     command
 }
 
-fn ended(command: &mut Command) -> Output {
-    command.stdout(Stdio::piped()).stderr(Stdio::piped()).output().unwrap()
-}
-
-fn get_through(socket: &Path, path: &str) -> std::io::Result<String> {
-    let mut stream = UnixStream::connect(socket)?;
-    stream.set_read_timeout(Some(crate::harness::PATIENCE))?;
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n")?;
-    let mut text = String::new();
-    stream.read_to_string(&mut text)?;
-    Ok(text)
-}
-
-fn get(address: SocketAddr, path: &str) -> u16 {
-    let mut stream = std::net::TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(crate::harness::PATIENCE)).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n").unwrap();
-    let mut text = String::new();
-    stream.read_to_string(&mut text).unwrap();
-    text.split(' ').nth(1).unwrap().parse().unwrap()
-}
-
 #[test]
 fn a_socket_file_serves_beside_an_address_and_is_removed_at_the_end() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("exporter.sock");
     let flag = format!("--web.listen-address=unix:{}", socket.display());
     let exporter = Exporter::start(bare(&[NO_LIBRARY, &flag]));
-    let through = eventually("the socket answers", || get_through(&socket, "/metrics").ok());
-    assert!(through.contains("\nvram_exporter_nvml_up 0\n"));
+    let through = eventually("the socket answers", || Answer::through(&socket, "/metrics", "").ok());
+    assert_eq!(through.value("vram_exporter_nvml_up"), "0");
     let mode = std::fs::metadata(&socket).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o666, "the folder decides which users may connect");
     assert_eq!(exporter.get("/healthz").unwrap().status, 200);
@@ -76,10 +52,9 @@ fn a_socket_file_of_the_service_manager_is_left_to_it() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("manager.sock");
     let mut child = activated(UnixListener::bind(&path).unwrap()).stderr(Stdio::null()).spawn().unwrap();
-    let answer = eventually("the socket answers", || get_through(&path, "/metrics").ok());
-    assert!(answer.contains("\nvram_exporter_nvml_up 0\n"));
-    let pid = nix::unistd::Pid::from_raw(child.id().try_into().unwrap());
-    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
+    let answer = eventually("the socket answers", || Answer::through(&path, "/metrics", "").ok());
+    assert_eq!(answer.value("vram_exporter_nvml_up"), "0");
+    nix::sys::signal::kill(pid(&child), nix::sys::signal::Signal::SIGTERM).unwrap();
     assert!(eventually("the exporter ends", || child.try_wait().unwrap()).success());
     assert!(path.exists());
 }
@@ -118,40 +93,29 @@ fn the_unspecified_address_is_that_of_ipv4_on_a_kernel_without_ipv6() {
     assert_eq!(exporter.get("/healthz").unwrap().status, 200);
     // An explicit address is never replaced by a different one.
     let named = ended(&mut without_ipv6(&["--web.listen-address=[::1]:0"]));
-    let error_text = String::from_utf8(named.stderr).unwrap();
-    assert!(!named.status.success() && error_text.contains("cannot listen on [::1]:0"), "{error_text}");
+    assert!(named.status != Some(0) && named.err.contains("cannot listen on [::1]:0"), "{named:?}");
 }
 
 #[test]
 fn an_address_that_cannot_be_bound_is_reported_with_the_way_out() {
-    let alone = ended(&mut bare(&[NO_LIBRARY, "--web.systemd-socket"]));
-    let error_text = String::from_utf8(alone.stderr).unwrap();
-    assert!(
-        !alone.status.success() && error_text.contains("omit it") && error_text.contains("no socket"),
-        "{error_text}"
-    );
-    for (flag, way_out) in [
-        ("--web.listen-address=unix:/nonexistent/x.sock", "--web.listen-address"),
-        ("--web.health-address=unix:/nonexistent/x.sock", "--web.health-address"),
+    for (flags, words) in [
+        (&["--web.systemd-socket"][..], ["omit it", "no socket"]),
+        (&["--web.listen-address=unix:/nonexistent/x.sock"], ["/nonexistent/x.sock", "--web.listen-address"]),
+        (
+            &["--web.listen-address=127.0.0.1:0", "--web.health-address=unix:/nonexistent/x.sock"],
+            ["/nonexistent/x.sock", "--web.health-address"],
+        ),
     ] {
-        let output = ended(&mut bare(&[NO_LIBRARY, "--web.listen-address=127.0.0.1:0", flag]));
-        let error_text = String::from_utf8(output.stderr).unwrap();
-        assert!(
-            !output.status.success() && error_text.contains("/nonexistent/x.sock") && error_text.contains(way_out),
-            "{error_text}"
-        );
+        let ended = ended(bare(&[NO_LIBRARY]).args(flags));
+        assert!(ended.status != Some(0) && words.iter().all(|word| ended.err.contains(word)), "{flags:?}: {ended:?}");
     }
 }
 
 #[test]
 fn the_listener_for_probes_serves_health_and_nothing_else() {
     let exporter = Exporter::start(bare(&[NO_LIBRARY, "--web.health-address=127.0.0.1:0"]));
-    let address: SocketAddr = eventually("the log names it", || {
-        let log = exporter.log();
-        let line = log.lines().find(|line| line.contains("for probes"))?;
-        line.split("address=").nth(1)?.split_whitespace().next()?.trim_matches('"').parse().ok()
-    });
-    let answers: Vec<u16> = ["/healthz", "/readyz", "/metrics", "/"].map(|path| get(address, path)).into();
+    let address = exporter.listener("for probes");
+    let answers = ["/healthz", "/readyz", "/metrics", "/"].map(|path| Answer::get(address, path).unwrap().status);
     assert_eq!(answers, [200, 503, 404, 404]);
     assert_eq!(exporter.get("/metrics").unwrap().status, 200);
 }
@@ -163,12 +127,7 @@ fn open_files_are_limited_by_the_system_and_not_by_the_shell() {
     command.args(["-c", script, "sh"]).arg(program()).arg(NO_LIBRARY).env_clear();
     let exporter = Exporter::start(command);
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", exporter.pid())).unwrap();
-    let files: Vec<u64> = limits
-        .lines()
-        .find(|line| line.starts_with("Max open files"))
-        .unwrap()
-        .split_whitespace()
-        .filter_map(|word| word.parse().ok())
-        .collect();
+    let files = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    let files: Vec<u64> = files.split_whitespace().filter_map(|word| word.parse().ok()).collect();
     assert_eq!(files[0], files[1].min(65_536), "{limits}");
 }

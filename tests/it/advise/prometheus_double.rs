@@ -1,27 +1,16 @@
 //! A double of Prometheus' HTTP API, which records the requests and answers what a test wants.
 
-use std::fs::File;
-use std::io::BufReader;
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
-use axum::body::Bytes;
 use http_body_util::{BodyExt as _, Full};
-use hyper::body::Incoming;
-use hyper::service::service_fn;
+use hyper::body::{Bytes, Incoming};
 use hyper::{Request, Response};
-use hyper_util::rt::TokioIo;
 use percent_encoding::percent_decode_str;
-use rustls::RootCertStore;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
 use serde_json::{Value, json};
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::runtime::Runtime;
 use tokio_rustls::TlsAcceptor;
 
-use crate::web_config::pki::Pki;
+use crate::connections;
+use crate::web_config::pki::{Pki, open};
 
 /// A request as it arrived.
 #[derive(Debug, Clone)]
@@ -110,10 +99,8 @@ impl Reply {
 
 /// The double on a free port. It ends with this value.
 pub(super) struct Double {
-    address: SocketAddr,
-    secured: bool,
+    server: connections::Double,
     requests: Arc<Mutex<Vec<Recorded>>>,
-    _runtime: Runtime,
 }
 
 impl Double {
@@ -123,49 +110,32 @@ impl Double {
 
     /// With the certificate of `localhost`, and only for clients with a certificate.
     pub(super) fn start_with_tls(pki: &Pki, answer: impl Fn(&Recorded) -> Reply + Send + Sync + 'static) -> Self {
-        let certificates = |name: &str| {
-            let file = BufReader::new(File::open(pki.at(name)).unwrap());
-            CertificateDer::pem_reader_iter(file).map(Result::unwrap).collect::<Vec<_>>()
-        };
-        let mut roots = RootCertStore::empty();
-        roots.add_parsable_certificates(certificates("ca.crt"));
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let clients = WebPkiClientVerifier::builder_with_provider(roots.into(), provider.clone()).build().unwrap();
-        let key = PrivateKeyDer::from_pem_file(pki.at("server.key")).unwrap();
-        let config =
-            rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-        let config =
-            config.with_client_cert_verifier(clients).with_single_cert(certificates("server.crt"), key).unwrap();
-        Self::serve(Some(TlsAcceptor::from(Arc::new(config))), Arc::new(answer))
+        let tls = open(&pki.fixture("client_verify.good.yml")).unwrap().tls();
+        Self::serve(tls.map(TlsAcceptor::from), Arc::new(answer))
     }
 
     fn serve(tls: Option<TlsAcceptor>, answer: Arc<dyn Fn(&Recorded) -> Reply + Send + Sync>) -> Self {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
-        let address = listener.local_addr().unwrap();
         let requests = Arc::new(Mutex::new(Vec::new()));
-        let (secured, recorded) = (tls.is_some(), requests.clone());
-        runtime.spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                let (tls, answer, recorded) = (tls.clone(), answer.clone(), recorded.clone());
-                tokio::spawn(async move {
-                    let Some(tls) = tls else { return connection(stream, answer, recorded).await };
-                    // A handshake that fails is what the test wants.
-                    if let Ok(stream) = tls.accept(stream).await {
-                        connection(stream, answer, recorded).await;
-                    }
-                });
+        let recorded = requests.clone();
+        let reply = move |request: Request<Incoming>| {
+            let (answer, recorded) = (answer.clone(), recorded.clone());
+            async move {
+                let request = record(request).await;
+                let reply = answer(&request);
+                recorded.lock().unwrap().push(request);
+                let mut response = Response::builder().status(reply.status);
+                for (name, value) in reply.headers {
+                    response = response.header(name, value);
+                }
+                response.body(Full::new(Bytes::from(reply.body))).unwrap()
             }
-        });
-        Self { address, secured, requests, _runtime: runtime }
+        };
+        Self { server: connections::Double::start(tls, reply), requests }
     }
 
     pub(super) fn url(&self) -> String {
-        if self.secured {
-            format!("https://localhost:{}", self.address.port())
-        } else {
-            format!("http://{}", self.address)
-        }
+        // The certificate is that of a name.
+        self.server.url().replace("https://127.0.0.1", "https://localhost")
     }
 
     /// The requests so far.
@@ -174,35 +144,16 @@ impl Double {
     }
 }
 
-type Answer = Arc<dyn Fn(&Recorded) -> Reply + Send + Sync>;
-
-async fn connection<S>(stream: S, answer: Answer, recorded: Arc<Mutex<Vec<Recorded>>>)
-where
-    S: AsyncRead + AsyncWrite + Unpin + 'static,
-{
-    let service = service_fn(move |request: Request<Incoming>| {
-        let (answer, recorded) = (answer.clone(), recorded.clone());
-        async move {
-            let (head, body) = request.into_parts();
-            let body = body.collect().await?.to_bytes();
-            let pairs = std::str::from_utf8(&body).unwrap().split('&').filter_map(|pair| pair.split_once('='));
-            let decoded = |text: &str| percent_decode_str(text).decode_utf8().unwrap().into_owned();
-            let headers = head.headers.iter();
-            let request = Recorded {
-                method: head.method.to_string(),
-                path: head.uri.path().to_owned(),
-                headers: headers.map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned())).collect(),
-                parameters: pairs.map(|(name, value)| (decoded(name), decoded(value))).collect(),
-            };
-            let reply = answer(&request);
-            recorded.lock().unwrap().push(request);
-            let mut response = Response::builder().status(reply.status);
-            for (name, value) in reply.headers {
-                response = response.header(name, value);
-            }
-            Ok::<_, hyper::Error>(response.body(Full::new(Bytes::from(reply.body))).unwrap())
-        }
-    });
-    // A client that ends the connection early is not an error.
-    let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+async fn record(request: Request<Incoming>) -> Recorded {
+    let (head, body) = request.into_parts();
+    let body = body.collect().await.unwrap().to_bytes();
+    let pairs = std::str::from_utf8(&body).unwrap().split('&').filter_map(|pair| pair.split_once('='));
+    let decoded = |text: &str| percent_decode_str(text).decode_utf8().unwrap().into_owned();
+    let headers = head.headers.iter();
+    Recorded {
+        method: head.method.to_string(),
+        path: head.uri.path().to_owned(),
+        headers: headers.map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned())).collect(),
+        parameters: pairs.map(|(name, value)| (decoded(name), decoded(value))).collect(),
+    }
 }

@@ -2,16 +2,14 @@
 //! arrival.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
-use axum::Router;
-use axum::extract::State;
-use axum::http::StatusCode;
-use axum::routing::post;
+use http_body_util::{BodyExt as _, Empty};
+use hyper::body::{Bytes, Incoming};
+use hyper::{Request, Response};
 use serde_json::Value;
-use tokio::net::TcpListener;
-use tokio::runtime::Runtime;
+
+use crate::connections::Double;
 
 /// One alert in a notification.
 #[derive(Debug, Clone, PartialEq)]
@@ -45,24 +43,31 @@ impl Notice {
     }
 }
 
-type Received = Arc<Mutex<Vec<Notice>>>;
-
 /// The webhook. It stops when this value is dropped.
 pub(crate) struct Receiver {
-    pub(crate) address: SocketAddr,
-    received: Received,
-    _runtime: Runtime,
+    server: Double,
+    received: Arc<Mutex<Vec<Notice>>>,
 }
 
 impl Receiver {
     pub(crate) fn start() -> Self {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let received = Received::default();
-        let router = Router::new().route("/", post(take)).with_state(received.clone());
-        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
-        let address = listener.local_addr().unwrap();
-        runtime.spawn(async move { axum::serve(listener, router).await });
-        Self { address, received, _runtime: runtime }
+        let received = Arc::<Mutex<Vec<Notice>>>::default();
+        let shared = received.clone();
+        let answer = move |request: Request<Incoming>| {
+            let received = shared.clone();
+            async move {
+                let body = request.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+                let notices = read(&body);
+                let status = if notices.is_some() { 200 } else { 400 };
+                received.lock().unwrap().extend(notices.unwrap_or_default());
+                Response::builder().status(status).body(Empty::<Bytes>::new()).unwrap()
+            }
+        };
+        Self { server: Double::start(None, answer), received }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        self.server.url()
     }
 
     /// Every notice so far, in order.
@@ -71,17 +76,8 @@ impl Receiver {
     }
 }
 
-/// A body that is not from Alertmanager is refused; its alert is then missing, and the test fails.
-async fn take(State(received): State<Received>, body: String) -> StatusCode {
-    let read = || -> Option<Vec<Notice>> {
-        let message: Value = serde_json::from_str(&body).ok()?;
-        message.get("alerts")?.as_array()?.iter().map(Notice::read).collect()
-    };
-    match read() {
-        Some(notices) => {
-            received.lock().unwrap().extend(notices);
-            StatusCode::OK
-        }
-        None => StatusCode::BAD_REQUEST,
-    }
+/// The alerts of a message. One that is not from Alertmanager is refused; its alert is then missing, and the test fails.
+fn read(body: &[u8]) -> Option<Vec<Notice>> {
+    let message: Value = serde_json::from_slice(body).ok()?;
+    message.get("alerts")?.as_array()?.iter().map(Notice::read).collect()
 }

@@ -2,16 +2,14 @@
 //! Each is killed when its value is dropped.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::net::SocketAddr;
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 use tempfile::TempDir;
 
 use super::shipped::File;
-use crate::harness::{PATIENCE, eventually};
+use crate::harness::{Answer, Logging, until};
 
 /// The programs, by the names that Debian gives them.
 pub(crate) const PROMETHEUS: &str = "prometheus";
@@ -24,54 +22,18 @@ pub(crate) fn is_there(program: &str) -> bool {
 
 /// A running server that logs the address on which it listens.
 struct Server {
-    child: Child,
     address: SocketAddr,
-    log: Arc<Mutex<String>>,
+    _running: Logging,
 }
 
 impl Server {
     fn start(mut command: Command) -> Self {
         command.arg("--web.listen-address=127.0.0.1:0").stdin(Stdio::null()).stdout(Stdio::null());
-        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
-        let log = Arc::new(Mutex::new(String::new()));
-        let (lines, kept) = (BufReader::new(child.stderr.take().unwrap()), log.clone());
-        std::thread::spawn(move || {
-            for line in lines.lines().map_while(Result::ok) {
-                let mut kept = kept.lock().unwrap();
-                kept.push_str(&line);
-                kept.push('\n');
-            }
-        });
-        // From here on, the child is killed when `server` is dropped, even if the wait below fails.
-        let mut server = Self { child, address: SocketAddr::from(([127, 0, 0, 1], 0)), log };
-        server.address = eventually("the log names the address", || {
-            let ended = server.child.try_wait().unwrap();
-            assert!(ended.is_none(), "the server ended: {}", server.log.lock().unwrap());
-            let log = server.log.lock().unwrap();
-            let line = log.lines().find(|line| line.contains("\"Listening on\""))?;
-            line.split("address=").nth(1)?.split_whitespace().next()?.parse().ok()
-        });
-        eventually("the server is ready", || get(server.address, "/-/ready").filter(|(status, _)| *status == 200));
-        server
+        let mut running = Logging::start(&mut command);
+        let address = running.address("\"Listening on\"");
+        until("the server is ready", || Answer::get(address, "/-/ready").is_ok_and(|answer| answer.status == 200));
+        Self { address, _running: running }
     }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// Sends one request over a new connection; returns the status and body. Uses HTTP/1.0 so that the body is not chunked.
-fn get(address: SocketAddr, path: &str) -> Option<(u16, String)> {
-    let mut stream = TcpStream::connect(address).ok()?;
-    stream.set_read_timeout(Some(PATIENCE)).ok()?;
-    write!(stream, "GET {path} HTTP/1.0\r\nHost: test\r\n\r\n").ok()?;
-    let mut text = String::new();
-    stream.read_to_string(&mut text).ok()?;
-    let (head, body) = text.split_once("\r\n\r\n")?;
-    Some((head.split_whitespace().nth(1)?.parse().ok()?, body.to_owned()))
 }
 
 /// Alertmanager, which immediately notifies a webhook of every alert and of its end.
@@ -81,7 +43,7 @@ pub(crate) struct Alertmanager {
 }
 
 impl Alertmanager {
-    pub(crate) fn start(webhook: SocketAddr) -> Self {
+    pub(crate) fn start(webhook: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("alertmanager.yml");
         let config = format!(
@@ -95,7 +57,7 @@ route:
 receivers:
   - name: test
     webhook_configs:
-      - url: http://{webhook}/
+      - url: {webhook}/
         send_resolved: true
 "#
         );
@@ -139,9 +101,9 @@ impl Prometheus {
     /// # Panics
     /// If Prometheus refuses the query.
     pub(crate) fn api(&self, path: &str) -> Value {
-        let (status, body) = get(self.server.address, path).expect("Prometheus answers");
-        assert_eq!(status, 200, "{path}: {body}");
-        serde_json::from_str::<Value>(&body).unwrap()["data"].clone()
+        let answer = Answer::get(self.server.address, path).expect("Prometheus answers");
+        assert_eq!(answer.status, 200, "{path}: {}", answer.body);
+        serde_json::from_str::<Value>(&answer.body).unwrap()["data"].clone()
     }
 
     /// The samples of a range vector of at most one series: Unix time and value, in order.

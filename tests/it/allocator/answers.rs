@@ -5,28 +5,22 @@ use serde_json::Value;
 
 use super::*;
 
-fn ask(exporter: &Exporter, path: &str) -> Value {
-    let answer = exporter.get(path).unwrap();
-    assert_eq!(answer.status, 200, "{path}");
-    serde_json::from_str(&answer.body).unwrap()
-}
-
 #[test]
 fn processes_and_gpus_have_the_ladder() {
     let (site, exporter, uuid) = Site::with_self(4 * GIB);
     let mut client = site.connect();
-    let before = ask(&exporter, "/api/v1/processes");
+    let before = exporter.json("/api/v1/processes");
     assert!(before["processes"][0].get("allocator_allocated_bytes").is_none(), "{before}");
     client.report(&uuid, &format!(r#""allocated_bytes":{GIB},"reserved_bytes":{}"#, 3 * GIB));
     exporter.scrape_until("the report", |s| s.all(ALLOCATED).count() == 1);
-    let processes = ask(&exporter, "/api/v1/processes");
+    let processes = exporter.json("/api/v1/processes");
     let process = &processes["processes"][0];
     let rung = |key: &str| process[key].as_u64();
     assert_eq!(rung("used_bytes"), Some(4 * GIB + CONTEXT));
     assert_eq!(rung("allocator_allocated_bytes"), Some(GIB));
     assert_eq!(rung("allocator_reserved_bytes"), Some(3 * GIB));
     assert_eq!(rung("outside_allocator_bytes"), Some(GIB + CONTEXT));
-    let gpus = ask(&exporter, "/api/v1/gpus");
+    let gpus = exporter.json("/api/v1/gpus");
     let (first, second) = (&gpus["gpus"][0], &gpus["gpus"][1]);
     assert_eq!(first["needed_bytes"].as_u64(), first["used_bytes"].as_u64().map(|used| used - 2 * GIB));
     assert!(second.get("needed_bytes").is_none(), "{second}");
@@ -34,9 +28,7 @@ fn processes_and_gpus_have_the_ladder() {
 
 #[test]
 fn a_failed_allocation_is_an_event_and_an_incident_even_if_the_process_ends_at_once() {
-    let site = Site::new();
-    let exporter = site.export();
-    let uuid = uuid(&exporter, 0);
+    let (site, exporter, uuid) = Site::exported();
     let mut child = super::children::Process::start(&site);
     let pid = child.pid();
     // The process holds nearly the whole GPU, so its end alone would be an incident too.
@@ -46,7 +38,7 @@ fn a_failed_allocation_is_an_event_and_an_incident_even_if_the_process_ends_at_o
         r#"{{"type":"out_of_memory","framework":"pytorch","device":"{uuid}","requested_bytes":1099511627776,"free_bytes":149012217856,"total_bytes":150109880320,"allocated_bytes":1073741824,"reserved_bytes":2147483648,"snapshot_path":"/tmp/\u202e\"<b>.pickle"}}"#
     ));
     let listed = eventually("the incident", || {
-        let all = ask(&exporter, "/api/v1/incidents");
+        let all = exporter.json("/api/v1/incidents");
         all["incidents"].as_array().unwrap().iter().find(|found| found["kind"] == "out_of_memory").cloned()
     });
     drop(child);
@@ -54,7 +46,7 @@ fn a_failed_allocation_is_an_event_and_an_incident_even_if_the_process_ends_at_o
     let id = listed["id"].as_str().unwrap();
     let path = format!("/api/v1/incidents/{id}");
     let incident = eventually("the complete incident", || {
-        Some(ask(&exporter, &path)).filter(|incident| incident["complete"] == true)
+        Some(exporter.json(&path)).filter(|incident| incident["complete"] == true)
     });
     let failure = &incident["out_of_memory"];
     assert_eq!(failure["pid"], pid);
@@ -66,15 +58,10 @@ fn a_failed_allocation_is_an_event_and_an_incident_even_if_the_process_ends_at_o
     let text = exporter.get(&format!("{path}?format=text")).unwrap().body;
     assert!(text.contains("the framework wrote /tmp/\\u{202e}\"<b>.pickle"), "{text}");
     assert!(!text.contains('\u{202e}'));
-    let trace = ask(&exporter, &format!("{path}?format=trace"));
-    assert!(
-        trace["traceEvents"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .any(|event| { event["name"].as_str().is_some_and(|name| name.contains("could not allocate")) })
-    );
-    let events = ask(&exporter, "/api/v1/events");
+    let trace = exporter.json(&format!("{path}?format=trace"));
+    let is_failure = |event: &Value| event["name"].as_str().is_some_and(|name| name.contains("could not allocate"));
+    assert!(trace["traceEvents"].as_array().unwrap().iter().any(is_failure), "{trace}");
+    let events = exporter.json("/api/v1/events");
     let event = events["events"].as_array().unwrap().iter().find(|event| event["kind"] == "out_of_memory").cloned();
     assert_eq!(event.unwrap()["reserved_bytes"], 2 * GIB);
     let labels = [("kind", "out_of_memory"), ("gpu", "0")];
@@ -97,10 +84,10 @@ fn a_failure_on_a_gpu_that_the_process_does_not_use_leaves_nothing() {
     fail(&other, 1);
     fail(&uuid, 2);
     let failures = || {
-        let events = ask(&exporter, "/api/v1/events")["events"].as_array().unwrap().clone();
+        let events = exporter.json("/api/v1/events")["events"].as_array().unwrap().clone();
         events.into_iter().filter(|event| event["kind"] == "out_of_memory").collect::<Vec<_>>()
     };
-    eventually("the event of the own GPU", || (failures().len() == 1).then_some(()));
+    until("the event of the own GPU", || failures().len() == 1);
     assert_eq!(failures()[0]["requested_bytes"], 2);
     assert_eq!(failures()[0]["gpu"], 0);
 }

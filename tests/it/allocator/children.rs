@@ -26,7 +26,7 @@ fn client_process() {
 
 /// A client in a process of its own. It is killed when this value is dropped.
 pub(super) struct Process {
-    child: Child,
+    child: Killed,
     input: ChildStdin,
     /// The exporter's first answer.
     pub(super) answer: serde_json::Value,
@@ -40,9 +40,10 @@ impl Process {
     fn with(site: &Site, connections: usize, mut command: Command) -> Self {
         command.args(["--exact", "allocator::children::client_process", "--ignored", "--nocapture"]);
         command.env(SOCKET, &site.socket).env(CONNECTIONS, connections.to_string());
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-        let input = child.stdin.take().unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = Killed(command.spawn().unwrap());
+        let input = child.0.stdin.take().unwrap();
+        let mut lines = BufReader::new(child.0.stdout.take().unwrap()).lines().map(Result::unwrap);
         // The test runner's own output may be on the same line.
         let answer = lines.find_map(|line| line.split_once("answer ").map(|(_, answer)| answer.to_owned()));
         let answer = serde_json::from_str(&answer.expect("an answer of the exporter")).unwrap();
@@ -52,7 +53,7 @@ impl Process {
     }
 
     pub(super) fn pid(&self) -> u32 {
-        self.child.id()
+        self.child.0.id()
     }
 
     pub(super) fn send(&mut self, line: &str) {
@@ -60,39 +61,11 @@ impl Process {
     }
 }
 
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-#[test]
-fn each_process_reports_about_itself_alone() {
-    let site = Site::new();
-    let exporter = site.export();
-    let uuid = uuid(&exporter, 0);
-    let mut children: Vec<_> = (0..3).map(|_| Process::start(&site)).collect();
-    let pids: Vec<_> = children.iter().map(Process::pid).collect();
-    site.list(&pids.iter().map(|&pid| (pid, 2 * GIB)).collect::<Vec<_>>());
-    for (bytes, child) in (1..).zip(&mut children) {
-        assert_eq!(child.answer["type"], "welcome");
-        // A pid in a message is an unknown key.
-        child.send(&report("pytorch", &uuid, &format!(r#""pid":{},"allocated_bytes":{bytes}"#, pids[0])));
-    }
-    let all = |s: &Scrape| pids.iter().map(|&pid| value(s, ALLOCATED, pid)).collect::<Vec<_>>();
-    exporter.scrape_until("each has its own value", |s| all(s) == [Some(1), Some(2), Some(3)]);
-    children.remove(1);
-    exporter.scrape_until("the values of the second end", |s| all(s)[1].is_none());
-}
-
 #[test]
 fn five_hundred_clients_are_served() {
     const PROCESSES: usize = 125;
     allow_many_files();
-    let site = Site::new();
-    let exporter = site.export();
-    let uuid = uuid(&exporter, 0);
+    let (site, exporter, uuid) = Site::exported();
     let exe = std::env::current_exe().unwrap();
     let mut children: Vec<_> = (0..PROCESSES).map(|_| Process::with(&site, 4, Command::new(&exe))).collect();
     site.list(&children.iter().map(|child| (child.pid(), 64 * MIB)).collect::<Vec<_>>());
@@ -111,9 +84,7 @@ fn five_hundred_clients_are_served() {
 
 #[test]
 fn a_process_of_another_user_reports_about_itself() {
-    let site = Site::new();
-    let exporter = site.export();
-    let uuid = uuid(&exporter, 0);
+    let (site, exporter, uuid) = Site::exported();
     // Every user can run the copy, whatever the permissions of the build folder are.
     let exe = site.machine.folder.path().join("client");
     std::fs::copy(std::env::current_exe().unwrap(), &exe).unwrap();
@@ -134,28 +105,11 @@ fn a_process_of_another_user_reports_about_itself() {
     exporter.scrape_until("its value", |s| value(s, ALLOCATED, child.pid()) == Some(7));
 }
 
-/// A command that runs in a user and pid namespace of its own; `None` if that is not possible here.
-fn namespaced(exe: &Path) -> Option<Command> {
-    let unshare = || {
-        let mut command = Command::new("/usr/bin/unshare");
-        command.args(["--user", "--map-root-user", "--pid", "--fork", "--kill-child=SIGKILL"]);
-        command
-    };
-    let works = unshare().arg("true").output().is_ok_and(|output| output.status.success());
-    if missing("unshare, or the right to make a pid namespace,", works) {
-        return None;
-    }
-    let mut command = unshare();
-    command.arg(exe);
-    Some(command)
-}
-
 #[test]
 fn a_process_in_another_namespace_has_the_pid_that_the_exporter_sees() {
-    let site = Site::new();
-    let exporter = site.export();
-    let uuid = uuid(&exporter, 0);
-    let Some(command) = namespaced(&std::env::current_exe().unwrap()) else { return };
+    let (site, exporter, uuid) = Site::exported();
+    let Some(mut command) = pid_namespace() else { return };
+    command.arg(std::env::current_exe().unwrap());
     let mut inside = Process::with(&site, 1, command);
     assert_eq!(inside.answer["type"], "welcome");
     let unshare = inside.pid();
@@ -170,11 +124,8 @@ fn a_process_in_another_namespace_has_the_pid_that_the_exporter_sees() {
 #[test]
 fn a_process_outside_the_exporters_pid_namespace_is_refused() {
     let site = Site::new();
-    let plain = site.command(&[]);
-    let Some(mut inside) = namespaced(Path::new(plain.get_program())) else { return };
-    inside.args(plain.get_args()).env_clear().stdin(Stdio::null());
-    inside.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    let exporter = Exporter::start(inside);
+    let Some(namespace) = pid_namespace() else { return };
+    let exporter = Exporter::start(inside(namespace, &site.command(&[])));
     // The connection is refused before anything is read, and may already be closed when the client would write.
     assert_eq!(Client::open(&site.socket).refusal(), "unknown_process");
     assert_eq!(faults(&exporter, "unknown_process"), 1);

@@ -60,32 +60,20 @@ fn what_a_framework_does_not_tell_is_absent() {
     client.send(&report(
         "tensorflow",
         &uuid,
-        r#""reserved_bytes":900,"limit_bytes":5000,"largest_free_block_bytes":100,"inactive_split_bytes":50,"retries":3,"out_of_memory":2"#,
+        r#""reserved_bytes":900,"high_bytes":800,"peak_bytes":900,"limit_bytes":5000,"largest_free_block_bytes":100,"inactive_split_bytes":50,"retries":3,"out_of_memory":2"#,
     ));
     let scrape = exporter.scrape_until("everything", |s| s.all(RESERVED).count() == 1);
     let own = |family: &str| value(&scrape, &format!("gpu_process_allocator_{family}"), std::process::id());
-    assert_eq!(own("limit_bytes"), Some(5000));
+    assert_eq!((own("limit_bytes"), own("window_peak_bytes"), own("peak_bytes")), (Some(5000), Some(800), Some(900)));
     assert_eq!((own("largest_free_block_bytes"), own("inactive_split_bytes")), (Some(100), Some(50)));
     assert_eq!((own("retries_total"), own("out_of_memory_total")), (Some(3), Some(2)));
-    client.send(&report("tensorflow", &uuid, r#""reserved_bytes":null"#));
-    exporter.scrape_until("no longer known", |s| s.all(RESERVED).count() == 0 && s.all(ALLOCATED).count() == 1);
-}
-
-#[test]
-fn peaks_between_two_reports_are_kept_and_a_reset_lowers_nothing() {
-    let (site, exporter, uuid) = Site::with_self(4 * GIB);
-    let mut client = site.connect();
-    client.report(&uuid, r#""allocated_bytes":100,"high_bytes":900,"peak_bytes":1500"#);
-    client.report(&uuid, r#""allocated_bytes":200,"peak_bytes":200"#);
-    let pid = std::process::id();
-    let scrape = exporter.scrape_until("the second report", |s| value(s, ALLOCATED, pid) == Some(200));
-    assert_eq!(value(&scrape, "gpu_process_allocator_window_peak_bytes", pid), Some(900));
-    assert_eq!(value(&scrape, "gpu_process_allocator_peak_bytes", pid), Some(1500));
     client.send(&format!(
-        r#"{{"type":"measurement","framework":"pytorch","device":"{uuid}","name":"forward","peak_bytes":1234,"peak_reserved_bytes":2000,"exact":true,"seconds":0.5}}"#
+        r#"{{"type":"measurement","framework":"tensorflow","device":"{uuid}","name":"forward","peak_bytes":1234,"peak_reserved_bytes":2000,"exact":true,"seconds":0.5}}"#
     ));
     let region = |s: &Scrape| s.value("gpu_process_allocator_region_peak_bytes", &[("region", "forward")]);
     exporter.scrape_until("the region", |s| region(s) == Some(1234.0));
+    client.send(&report("tensorflow", &uuid, r#""reserved_bytes":null"#));
+    exporter.scrape_until("no longer known", |s| s.all(RESERVED).count() == 0 && s.all(ALLOCATED).count() == 1);
 }
 
 #[test]
@@ -102,10 +90,7 @@ fn while_more_is_reserved_than_used_nothing_is_shown_and_it_is_counted() {
     assert_eq!(gpu - needed, (4 * GIB + CONTEXT) as f64, "no more than the process uses");
     client.report(&uuid, &reserve(4 * GIB + CONTEXT + 64 * MIB + 1));
     exporter.scrape_until("beyond the margin", |s| reported(s).is_empty());
-    exporter.scrape_until("it is counted", |s| {
-        let labels = [("source", "allocator"), ("reason", "inconsistent")];
-        s.value("vram_exporter_faults_by_reason_total", &labels) == Some(1.0)
-    });
+    until("it is counted", || faults(&exporter, "inconsistent") == 1);
     client.report(&uuid, &reserve(GIB));
     exporter.scrape_until("right again", |s| value(s, RESERVED, pid) == Some(GIB));
 }
@@ -118,9 +103,8 @@ fn a_device_that_the_process_does_not_use_is_not_shown_and_is_counted() {
     client.report(&uuid, r#""allocated_bytes":1"#);
     client.report(&other, r#""allocated_bytes":2,"reserved_bytes":3"#);
     client.report("GPU-00000000-0000-0000-0000-000000000000", r#""allocated_bytes":4,"reserved_bytes":5"#);
-    let labels = [("source", "allocator"), ("reason", "foreign_device")];
-    let scrape = exporter
-        .scrape_until("both are counted", |s| s.value("vram_exporter_faults_by_reason_total", &labels) == Some(2.0));
+    until("both are counted", || faults(&exporter, "foreign_device") == 2);
+    let scrape = exporter.scrape();
     let shown: Vec<_> = scrape.all(ALLOCATED).map(|series| (series.label("gpu").unwrap(), series.value)).collect();
     assert_eq!(shown, [("0", 1.0)]);
     assert_eq!(scrape.all("gpu_memory_needed_bytes").count(), 0);

@@ -16,25 +16,20 @@ fn a_client_of_another_version_is_told_and_disconnected() {
     // A client that sends nothing at all is disconnected too.
     let mut silent = Client::open(&site.socket);
     assert_eq!(silent.refusal(), "unsupported_version");
-    eventually("all are counted", || (faults(&exporter, "unsupported_version") == 3).then_some(()));
+    until("all are counted", || faults(&exporter, "unsupported_version") == 3);
 }
 
 #[test]
 fn a_message_that_is_not_allowed_ends_the_connection_and_its_values() {
     let (site, exporter, uuid) = Site::with_self(4 * GIB);
     let pid = std::process::id();
-    let values = ["NaN", "18446744073709551616", "9007199254740993", "-1", "1.5", "1e300", "\"1\"", "true", "[1]"];
-    let mut lines: Vec<_> = values.map(|v| report("pytorch", &uuid, &format!(r#""allocated_bytes":{v}"#))).into();
-    lines.extend([
+    let lines = [
+        report("pytorch", &uuid, r#""allocated_bytes":-1"#),
         "nonsense".to_owned(),
-        "[]".to_owned(),
-        "{".to_owned(),
-        String::new(),
-        report("PyTorch", &uuid, r#""allocated_bytes":1"#),
         report("pytorch", "0", r#""allocated_bytes":1"#),
         r#"{"type":"measurement","framework":"jax","device":"GPU-1","name":"","peak_bytes":1}"#.to_owned(),
         r#"{"type":"out_of_memory","framework":"jax","device":"GPU-1"}"#.to_owned(),
-    ]);
+    ];
     for (count, line) in (1..).zip(&lines) {
         let mut client = site.connect();
         client.report(&uuid, &format!(r#""allocated_bytes":{count}"#));
@@ -66,32 +61,19 @@ fn a_line_that_is_too_long_ends_the_connection() {
 }
 
 #[test]
-fn values_that_contradict_each_other_are_refused_and_the_connection_stays() {
-    let (site, exporter, uuid) = Site::with_self(4 * GIB);
-    let mut client = site.connect();
-    let pid = std::process::id();
-    client.report(&uuid, r#""allocated_bytes":100,"reserved_bytes":200,"retries":5"#);
-    exporter.scrape_until("the values", |s| value(s, RESERVED, pid) == Some(200));
-    client.report(&uuid, r#""allocated_bytes":201"#);
-    client.report(&uuid, r#""reserved_bytes":99"#);
-    client.report(&uuid, r#""allocated_bytes":150,"high_bytes":149"#);
-    client.report(&uuid, r#""peak_bytes":99"#);
-    client.report(&uuid, r#""retries":4"#);
-    eventually("each is counted", || (faults(&exporter, "inconsistent") == 5).then_some(()));
-    let scrape = exporter.scrape();
-    assert_eq!((value(&scrape, ALLOCATED, pid), value(&scrape, RESERVED, pid)), (Some(100), Some(200)));
-    client.report(&uuid, r#""allocated_bytes":101"#);
-    exporter.scrape_until("the connection is there", |s| value(s, ALLOCATED, pid) == Some(101));
-}
-
-#[test]
-fn unknown_messages_and_keys_are_ignored() {
+fn a_contradiction_is_counted_what_is_unknown_is_ignored_and_the_connection_stays() {
     let (site, exporter, uuid) = Site::with_self(4 * GIB);
     let mut client = site.connect();
     client.send(r#"{"type":"forecast","device":5,"more":[{}]}"#);
-    client.report(&uuid, r#""allocated_bytes":3,"temperature":{"a":[1.5]}"#);
-    exporter.scrape_until("the value", |s| value(s, ALLOCATED, std::process::id()) == Some(3));
-    assert_eq!(exporter.scrape().value("vram_exporter_faults_total", &[("source", "allocator")]), Some(0.0));
+    client.report(&uuid, r#""allocated_bytes":100,"reserved_bytes":200,"temperature":{"a":[1.5]}"#);
+    let values = |s: &Scrape| [ALLOCATED, RESERVED].map(|family| value(s, family, std::process::id()));
+    let first = exporter.scrape_until("the values", |s| values(s)[1] == Some(200));
+    assert_eq!(first.value("vram_exporter_faults_total", &[("source", "allocator")]), Some(0.0));
+    client.report(&uuid, r#""allocated_bytes":201"#);
+    until("it is counted", || faults(&exporter, "inconsistent") == 1);
+    assert_eq!(values(&exporter.scrape()), [Some(100), Some(200)]);
+    client.report(&uuid, r#""allocated_bytes":101"#);
+    exporter.scrape_until("the connection is there", |s| values(s)[0] == Some(101));
 }
 
 #[test]
@@ -115,13 +97,13 @@ fn keys_and_connections_are_limited() {
     for framework in 0..6 {
         clients[3].send(&report(&format!("fw{framework}"), &uuid, r#""allocated_bytes":1"#));
     }
-    eventually("two frameworks are too many", || (faults(&exporter, "too_many_keys") == 2).then_some(()));
+    until("two frameworks are too many", || faults(&exporter, "too_many_keys") == 2);
     for region in 0..40 {
         clients[2].send(&format!(
             r#"{{"type":"measurement","framework":"jax","device":"{uuid}","name":"region {region}","peak_bytes":1}}"#
         ));
     }
-    eventually("eight regions are too many", || (faults(&exporter, "too_many_keys") == 10).then_some(()));
+    until("eight regions are too many", || faults(&exporter, "too_many_keys") == 10);
     let shown = |s: &Scrape| (s.all(ALLOCATED).count(), s.all("gpu_process_allocator_region_peak_bytes").count());
     exporter.scrape_until("four frameworks and 32 regions", |s| shown(s) == (4, 32));
 }

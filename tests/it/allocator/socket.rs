@@ -17,23 +17,22 @@ fn mode_and_group_are_those_of_the_configuration_and_the_file_goes_with_the_expo
     let site = Site::new();
     let mode = || std::fs::metadata(&site.socket).unwrap().permissions().mode() & 0o777;
     let exporter = site.export();
-    eventually("every user may connect", || (mode() == 0o666).then_some(()));
+    until("every user may connect", || mode() == 0o666);
     assert!(exporter.terminate().success());
     assert!(!site.socket.exists());
     let group = nix::unistd::getgid().to_string();
     let command = site.command(&["--allocator.socket-mode=0660", &format!("--allocator.socket-group={group}")]);
     let _exporter = Exporter::start(command);
-    eventually("the group may connect", || (site.socket.exists() && mode() == 0o660).then_some(()));
+    until("the group may connect", || site.socket.exists() && mode() == 0o660);
 }
 
 #[test]
 fn a_file_that_is_not_a_socket_is_kept_and_the_error_says_what_to_do() {
     let site = Site::new();
     std::fs::write(&site.socket, "precious").unwrap();
-    let output = finish(site.command(&["--web.listen-address=127.0.0.1:0"]).stdin(Stdio::null()));
-    let error = String::from_utf8(output.stderr).unwrap();
-    assert!(!output.status.success());
-    assert!(error.contains("--allocator.socket") && error.contains("remove it"), "{error}");
+    let ended = ended(site.command(&["--web.listen-address=127.0.0.1:0"]).stdin(Stdio::null()));
+    assert_ne!(ended.status, Some(0));
+    assert!(ended.err.contains("--allocator.socket") && ended.err.contains("remove it"), "{ended:?}");
     assert_eq!(std::fs::read_to_string(&site.socket).unwrap(), "precious");
 }
 
@@ -46,8 +45,6 @@ fn an_invalid_mode_or_group_is_refused() {
         ("--allocator.socket-group=a b", "group"),
         ("--allocator.socket-group=-1", "group"),
     ] {
-        let output = finish(&mut bare(&[flag]));
-        assert_eq!(output.status.code(), Some(64), "{flag}");
-        assert!(String::from_utf8_lossy(&output.stderr).contains(why), "{flag}: {output:?}");
+        assert_refused(&mut bare(&[flag]), &[why]);
     }
 }

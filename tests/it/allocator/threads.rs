@@ -14,10 +14,6 @@ const MORE_THREADS: usize = 8;
 /// The limit on the threads of the exporter in [`Tasks`].
 const MAX_TASKS: u64 = 40;
 
-fn threads(exporter: &Exporter) -> usize {
-    fs::read_dir(format!("/proc/{}/task", exporter.pid())).unwrap().count()
-}
-
 /// Connects all clients while the exporter is stopped, so that it finds all of them waiting, and waits until it has
 /// refused them. All but the first four are too many for one process; on a busy machine, some are not identified in time,
 /// or send no hello in time.
@@ -30,19 +26,17 @@ fn flood(site: &Site, exporter: &Exporter) -> Vec<Client> {
     exporter.signal(Signal::SIGSTOP);
     let clients: Vec<_> = (0..CLIENTS).map(|_| Client::open(&site.socket)).collect();
     exporter.signal(Signal::SIGCONT);
-    eventually("all but four clients are refused", || (refused() >= before + CLIENTS - 4).then_some(()));
+    until("all but four clients are refused", || refused() >= before + CLIENTS - 4);
     clients
 }
 
 #[test]
 fn three_hundred_clients_at_once_take_few_threads_and_leave_others_their_turn() {
-    let site = Site::new();
-    let exporter = site.export();
-    let uuid = uuid(&exporter, 0);
-    let before = threads(&exporter);
+    let (site, exporter, uuid) = Site::exported();
+    let before = exporter.threads();
     let _clients = flood(&site, &exporter);
     // A thread of the pool lives on for ten seconds after its work.
-    let after = threads(&exporter);
+    let after = exporter.threads();
     assert!(after <= before + MORE_THREADS, "{before} threads before, {after} after");
     let mut honest = Process::start(&site);
     site.list(&[(honest.pid(), 4 * GIB)]);
@@ -99,14 +93,4 @@ fn under_a_limit_on_tasks_new_processes_keep_their_names() {
         exporter.scrape_until("the name of the new process", is_named);
     }
     assert_eq!(tasks.events(), "max 0\n", "no thread was refused");
-}
-
-/// A child that is killed at the end.
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }

@@ -3,7 +3,7 @@
 
 use super::{GIB, LIMIT, OVER, PROMISED};
 use crate::faults::{faults, faults_but_slow, rounds};
-use crate::harness::{Exporter, Machine, Scrape, simulator};
+use crate::harness::{Exporter, Machine, Scrape};
 
 const NEW: &str = "driver = { version = \"610.43.02\", cuda = 13050 }\n";
 const GPU: &str = "[[gpu]]\nmodel = \"H200\"\n";
@@ -116,12 +116,7 @@ fn a_driver_or_gpu_without_limits_is_asked_once() {
 #[test]
 fn a_library_without_the_call_shows_no_limits_and_no_faults() {
     let older = GPU.to_owned() + &process(11, 10, &service("train"));
-    let mut bytes = std::fs::read(simulator()).unwrap();
-    nvml_sim::hide(&mut bytes, [CALL]).unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    let library = folder.path().join("libnvidia-ml.so.1");
-    std::fs::write(&library, bytes).unwrap();
-    for machine in [Machine::new(&older), Machine::new(&older).with_library(library)] {
+    for machine in [Machine::new(&older), Machine::new(&older).without_calls([CALL])] {
         let exporter = export(&machine);
         let scrape = after_process(&exporter, 11);
         assert_eq!(scrape.all(LIMIT).count(), 0);

@@ -2,9 +2,9 @@
 
 use std::fs;
 
-use super::facts::DEFAULT;
+use super::facts::facts;
 use super::{SCENARIO, Served};
-use crate::harness::{Scrape, bare, eventually, finish};
+use crate::harness::{Scrape, assert_refused, bare, eventually};
 
 fn list(folder: &tempfile::TempDir, text: &str) -> String {
     let path = folder.path().join("counters.csv");
@@ -40,7 +40,8 @@ fn a_file_selects_names_types_and_help_texts() {
 #[test]
 fn what_is_not_served_is_named_once_in_the_log() {
     let folder = tempfile::tempdir().unwrap();
-    let lines = DEFAULT.iter().map(|fact| format!("{}, {}, Text\n", fact.name, fact.kind));
+    let facts = facts();
+    let lines = facts.iter().map(|fact| format!("{}, {}, Text\n", fact.name, fact.kind));
     let text: String = lines.chain(["DCGM_EXP_XID_ERRORS_COUNT, gauge, Text\n".to_owned()]).collect();
     let served = Served::with(SCENARIO, &[&list(&folder, &text)]);
     let scrape = served.settled();
@@ -79,16 +80,9 @@ fn a_file_that_cannot_be_used_is_refused_before_anything_starts() {
         let mut checked = bare(&["--check-config"]);
         let mut run = bare(&["--demo=idle-h200", "--web.listen-address=127.0.0.1:0"]);
         for command in [&mut checked, &mut run] {
-            let output = finish(command.args(&flags));
-            let said = String::from_utf8_lossy(&output.stderr);
-            assert_eq!(output.status.code(), Some(64), "{said}");
-            assert!(
-                said.contains("dcgm.collectors-file: ") && said.contains("counters.csv") && said.contains(why),
-                "{said}"
-            );
+            assert_refused(command.args(&flags), &["dcgm.collectors-file: ", "counters.csv", why]);
         }
     }
-    let output = finish(&mut bare(&["--check-config", "--dcgm.collectors-file=/nonexistent.csv"]));
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code() == Some(64) && said.contains("together with dcgm.listen-address"), "{said}");
+    let alone = ["--check-config", "--dcgm.collectors-file=/nonexistent.csv"];
+    assert_refused(&mut bare(&alone), &["together with dcgm.listen-address"]);
 }

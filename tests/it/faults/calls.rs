@@ -66,8 +66,7 @@ fn every_code_in_every_mig_gpu_call_costs_its_values_and_they_return() {
 
 #[test]
 fn every_code_in_calls_without_a_gpu_keeps_the_values_or_says_why_not() {
-    let machine = Machine::new(super::TWO);
-    let exporter = machine.export(&[&QUICKLY[..], &RHYTHM].concat());
+    let (machine, exporter) = Machine::running(super::TWO, &[&QUICKLY[..], &RHYTHM].concat());
     more_rounds(&exporter, 3.0);
     let good = shown_values(&exporter.scrape_until("everything", is_complete));
     for ((call, label), (code, reason)) in OF_NO_GPU.iter().flat_map(|call| CODES.iter().map(move |code| (call, code)))
@@ -102,8 +101,7 @@ fn every_code_in_calls_without_a_gpu_keeps_the_values_or_says_why_not() {
 
 #[test]
 fn every_driver_code_in_calls_of_every_lane_reopens_the_driver() {
-    let machine = Machine::new(super::TWO);
-    let exporter = machine.export(&[&QUICKLY[..], &RHYTHM].concat());
+    let (machine, exporter) = Machine::running(super::TWO, &[&QUICKLY[..], &RHYTHM].concat());
     more_rounds(&exporter, 3.0);
     let good = shown_values(&exporter.scrape_until("everything", is_complete));
     let calls = [
@@ -160,8 +158,7 @@ fn no_call_that_the_exporter_names_is_left_out() {
 
 #[test]
 fn what_was_refused_is_asked_for_again_while_the_driver_is_open() {
-    let machine = Machine::new(super::TWO);
-    let exporter = machine.export(&RHYTHM);
+    let (machine, exporter) = Machine::running(super::TWO, &RHYTHM);
     let temperature = |s: &Scrape| s.value("gpu_temperature_celsius", &[("gpu", "1")]);
     exporter.scrape_until("both", |s| temperature(s).is_some() && xids(s, "1", "hardware") == Some(0.0));
     let refused =

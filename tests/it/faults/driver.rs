@@ -5,8 +5,7 @@ use std::fs;
 use nix::sys::signal::Signal;
 
 use super::{TWO, faults, up, values};
-use crate::harness::{Exporter, Machine, Scrape, bare, eventually, simulator};
-use nvml_sim::hide;
+use crate::harness::{Exporter, Machine, Scrape, bare, eventually, simulator, until};
 
 #[test]
 fn without_a_library_it_serves_says_why_and_opens_it_once_it_appears() {
@@ -23,39 +22,21 @@ fn without_a_library_it_serves_says_why_and_opens_it_once_it_appears() {
     let scrape = exporter.scrape();
     assert_eq!(scrape.value("vram_exporter_nvml_up", &[]), Some(0.0));
     assert_eq!(scrape.all("gpu_up").count(), 0);
-    let missing = [("source", "library"), ("reason", "library_not_found")];
-    exporter
-        .scrape_until("several attempts", |s| s.value("vram_exporter_faults_by_reason_total", &missing) >= Some(2.0));
+    exporter.scrape_until("several attempts", |s| faults(s, "library", "library_not_found") >= 2.0);
     let logged = exporter.log().lines().filter(|line| line.contains("library_not_found")).count();
     assert_eq!(logged, 1, "{}", exporter.log());
 
     fs::copy(simulator(), &library).unwrap();
     exporter.scrape_until("the driver", |s| s.value("vram_exporter_nvml_up", &[]) == Some(1.0));
-    eventually("readiness", || exporter.get("/readyz").ok().filter(|answer| answer.status == 200));
+    exporter.answers("/readyz", 200);
     assert!(exporter.terminate().success());
 }
 
 #[test]
-fn a_replaced_driver_is_reopened() {
-    let machine = Machine::new(TWO);
-    let exporter = machine.export(&[]);
-    machine.control("[[fault]]\ncall = \"*\"\nkind = \"error\"\ncode = \"LIB_RM_VERSION_MISMATCH\"\n");
-    let gone = exporter.scrape_until("the driver is gone", |s| s.value("vram_exporter_nvml_up", &[]) == Some(0.0));
-    assert_eq!(gone.all("gpu_memory_used_bytes").count(), 0);
-    machine.control("");
-    exporter.scrape_until("the driver is back", |s| up(s, "0") == Some(1.0) && up(s, "1") == Some(1.0));
-}
-
-#[test]
 fn a_driver_without_the_second_memory_call_is_read_by_the_first() {
-    // The library lacks the symbols of these calls, as an old driver's library does.
-    let folder = tempfile::tempdir().unwrap();
-    let mut bytes = fs::read(simulator()).unwrap();
     let lists = ["Compute", "Graphics", "MPSCompute"].map(|list| format!("nvmlDeviceGet{list}RunningProcesses_v3"));
-    hide(&mut bytes, lists.iter().map(String::as_str).chain(["nvmlDeviceGetMemoryInfo_v2"])).unwrap();
-    let library = folder.path().join("libnvidia-ml.so.1");
-    fs::write(&library, bytes).unwrap();
-    let scrape = Machine::new(TWO).with_library(library).once(&[]);
+    let calls = lists.iter().map(String::as_str).chain(["nvmlDeviceGetMemoryInfo_v2"]);
+    let scrape = Machine::new(TWO).without_calls(calls).once(&[]);
     let of = |name: &str| scrape.value(&format!("gpu_memory_{name}_bytes"), &[("gpu", "0")]);
     assert_eq!(of("reserved"), None);
     assert_eq!(of("total").unwrap(), of("used").unwrap() + of("free").unwrap());
@@ -77,29 +58,27 @@ fn nvml_up(scrape: &Scrape) -> Option<f64> {
 
 #[test]
 fn a_driver_that_is_gone_is_not_held() {
-    let machine = Machine::new(TWO);
-    let exporter = machine.export(&[]);
+    let (machine, exporter) = Machine::running(TWO, &[]);
     assert!(is_mapped(&exporter));
     machine.control("[[fault]]\ncall = \"*\"\nkind = \"error\"\ncode = \"DRIVER_NOT_LOADED\"\n");
     exporter.scrape_until("the driver is gone", |s| nvml_up(s) == Some(0.0));
     // The exporter repeatedly tries to open the driver; in between, the library is closed.
-    eventually("the library is unloaded", || (!is_mapped(&exporter)).then_some(()));
+    until("the library is unloaded", || !is_mapped(&exporter));
     exporter.scrape_until("attempts", |s| faults(s, "library", "driver_not_loaded") >= 2.0);
-    eventually("the library is unloaded again", || (!is_mapped(&exporter)).then_some(()));
+    until("the library is unloaded again", || !is_mapped(&exporter));
     machine.control("");
     exporter.scrape_until("the driver is back", |s| up(s, "0") == Some(1.0) && up(s, "1") == Some(1.0));
 }
 
 #[test]
 fn a_signal_releases_the_driver_and_another_reacquires_it_at_once() {
-    let machine = Machine::new(TWO);
-    let exporter = machine.export(&["--nvml.release-duration=1h"]);
+    let exporter = Machine::new(TWO).export(&["--nvml.release-duration=1h"]);
     let before = exporter.scrape_until("values", |s| values(s, "1") > 0);
     let peak = |s: &Scrape| s.value("gpu_memory_peak_bytes", &[("gpu", "1")]);
     exporter.signal(Signal::SIGUSR1);
     let released = exporter.scrape_until("the release", |s| nvml_up(s) == Some(0.0));
     assert_eq!(released.all("gpu_up").count(), 0);
-    eventually("the library is unloaded", || (!is_mapped(&exporter)).then_some(()));
+    until("the library is unloaded", || !is_mapped(&exporter));
     let ready = eventually("the reason", || {
         exporter.get("/readyz").ok().filter(|answer| answer.body.contains("released on request"))
     });
@@ -122,8 +101,7 @@ fn a_signal_releases_the_driver_and_another_reacquires_it_at_once() {
 
 #[test]
 fn a_released_driver_is_reacquired_automatically() {
-    let machine = Machine::new(TWO);
-    let exporter = machine.export(&["--nvml.release-duration=1s"]);
+    let exporter = Machine::new(TWO).export(&["--nvml.release-duration=1s"]);
     exporter.signal(Signal::SIGUSR1);
     exporter.scrape_until("the release", |s| nvml_up(s) == Some(0.0));
     exporter.scrape_until("the driver is back", |s| up(s, "0") == Some(1.0) && up(s, "1") == Some(1.0));
@@ -139,7 +117,7 @@ fn a_driver_replaced_while_released_is_the_one_that_is_opened() {
     assert_eq!(version(&exporter.scrape()).as_deref(), Some("570.1.1"));
     exporter.signal(Signal::SIGUSR1);
     exporter.scrape_until("the release", |s| nvml_up(s) == Some(0.0));
-    eventually("the library is unloaded", || (!is_mapped(&exporter)).then_some(()));
+    until("the library is unloaded", || !is_mapped(&exporter));
     fs::write(machine.folder.path().join("scenario.toml"), TWO).unwrap();
     exporter.signal(Signal::SIGUSR1);
     let back = exporter.scrape_until("the driver is back", |s| nvml_up(s) == Some(1.0));

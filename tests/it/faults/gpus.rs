@@ -4,54 +4,8 @@ use super::{TWO, faults, reopen, rounds, up, values, xids};
 use crate::harness::{Machine, Scrape};
 
 #[test]
-fn a_call_that_hangs_costs_its_gpu_alone_and_the_gpu_comes_back() {
-    let machine = Machine::new(TWO);
-    let exporter = machine.export(&["--nvml.call-timeout=300ms"]);
-    exporter.scrape_until("both GPUs", |s| up(s, "0") == Some(1.0) && up(s, "1") == Some(1.0));
-    machine.control("[[fault]]\ncall = \"nvmlDeviceGetMemoryInfo_v2\"\ngpu = 0\nkind = \"hang\"\n");
-    // The call never returns while the fault is active, so each of these scrapes is answered during the stall.
-    let stalled = exporter.scrape_until("the stall", |s| up(s, "0") == Some(0.0) && up(s, "1") == Some(1.0));
-    assert_eq!(values(&stalled, "0"), 0, "{}", stalled.text);
-    assert!(stalled.value("gpu_info", &[("gpu", "0")]).is_some());
-    let ticks = |s: &Scrape| s.value("vram_exporter_lane_duration_seconds_count", &[("lane", "memory")]).unwrap();
-    let before = ticks(&stalled);
-    let later =
-        exporter.scrape_until("the memory lane continues", |s| ticks(s) > before + 20.0 && up(s, "1") == Some(1.0));
-    let missed = [("source", "memory"), ("reason", "stalled")];
-    assert!(later.value("vram_exporter_faults_by_reason_total", &missed) >= Some(1.0));
-    assert_eq!(exporter.get("/healthz").unwrap().status, 200);
-    machine.control("");
-    exporter.scrape_until("the GPU is back", |s| up(s, "0") == Some(1.0) && values(s, "0") > 0);
-}
-
-#[test]
-fn a_lost_gpu_is_down_without_values_and_the_other_goes_on() {
-    let machine = Machine::new(TWO);
-    let exporter = machine.export(&[]);
-    exporter.scrape_until("both GPUs", |s| up(s, "0") == Some(1.0) && up(s, "1") == Some(1.0));
-    machine.control("[[fault]]\ncall = \"*\"\ngpu = 1\nkind = \"error\"\ncode = \"GPU_IS_LOST\"\n");
-    let lost = exporter.scrape_until("the loss", |s| up(s, "1") == Some(0.0));
-    assert_eq!(values(&lost, "1"), 0, "{}", lost.text);
-    assert_eq!(up(&lost, "0"), Some(1.0));
-    assert!(lost.value("gpu_info", &[("gpu", "1")]).is_some());
-    machine.control("");
-    exporter.scrape_until("the GPU is back", |s| up(s, "1") == Some(1.0) && values(s, "1") > 0);
-}
-
-#[test]
-fn a_part_without_memory_of_its_own_is_up_and_shows_none() {
-    let machine = Machine::built_in("unified-memory");
-    let scrape = machine.once(&[]);
-    assert_eq!(up(&scrape, "0"), Some(1.0));
-    assert_eq!(scrape.all("gpu_memory_used_bytes").count(), 0);
-    let told = [("source", "memory"), ("reason", "not_supported")];
-    assert_eq!(scrape.value("vram_exporter_faults_by_reason_total", &told), Some(1.0));
-}
-
-#[test]
 fn xid_errors_are_counted() {
-    let machine = Machine::new(TWO);
-    let exporter = machine.export(&[]);
+    let (machine, exporter) = Machine::running(TWO, &[]);
     let classes = |s: &Scrape| ["hardware", "memory", "application", "unknown"].map(|class| xids(s, "1", class));
     let start = exporter.scrape_until("zeros from the start", |s| classes(s) == [Some(0.0); 4]);
     assert_eq!(start.all("gpu_xid_errors_total").count(), 0, "a code has a series from its first error");
@@ -63,19 +17,8 @@ fn xid_errors_are_counted() {
 }
 
 #[test]
-fn a_changed_number_of_gpus_is_noticed() {
-    let machine = Machine::new(TWO);
-    let exporter = machine.export(&["--telemetry.interval=100ms", "--telemetry.slow-interval=200ms"]);
-    machine.control("[[fault]]\ngpu = 1\nkind = \"absent\"\n");
-    exporter.scrape_until("one GPU", |s| s.all("gpu_info").count() == 1 && up(s, "0") == Some(1.0));
-    machine.control("");
-    exporter.scrape_until("two GPUs", |s| up(s, "0") == Some(1.0) && up(s, "1") == Some(1.0));
-}
-
-#[test]
 fn the_last_xid_of_a_lost_gpu_stays_in_sight() {
-    let machine = Machine::new(TWO);
-    let exporter = machine.export(&[]);
+    let (machine, exporter) = Machine::running(TWO, &[]);
     let count = |s: &Scrape| s.value("gpu_xid_errors_total", &[("gpu", "1"), ("xid", "79")]);
     exporter.scrape_until("zeros from the start", |s| xids(s, "1", "hardware") == Some(0.0));
     machine.control("[[xid]]\ngpu = 1\nat = \"0s\"\nevery = \"100ms\"\ncode = 79\n");
@@ -94,8 +37,7 @@ fn the_last_xid_of_a_lost_gpu_stays_in_sight() {
 
 #[test]
 fn an_xid_that_comes_while_a_call_hangs_is_counted_on_every_gpu() {
-    let machine = Machine::new(TWO);
-    let exporter = machine.export(&["--nvml.call-timeout=10s", "--memory.stale-after=60s"]);
+    let (machine, exporter) = Machine::running(TWO, &["--nvml.call-timeout=10s", "--memory.stale-after=60s"]);
     let count = |s: &Scrape, gpu, xid| s.value("gpu_xid_errors_total", &[("gpu", gpu), ("xid", xid)]);
     exporter.scrape_until("zeros from the start", |s| ["0", "1"].iter().all(|gpu| xids(s, gpu, "memory").is_some()));
     let hang = "[[fault]]\ncall = \"nvmlDeviceGetComputeRunningProcesses_v3\"\ngpu = 0\nkind = \"hang\"\n";
@@ -111,8 +53,7 @@ fn an_xid_that_comes_while_a_call_hangs_is_counted_on_every_gpu() {
 
 #[test]
 fn a_gpu_whose_events_hang_takes_no_other_gpu_s_events() {
-    let machine = Machine::new(TWO);
-    let exporter = machine.export(&["--nvml.call-timeout=300ms"]);
+    let (machine, exporter) = Machine::running(TWO, &["--nvml.call-timeout=300ms"]);
     let count = |s: &Scrape, gpu| s.value("gpu_xid_errors_total", &[("gpu", gpu), ("xid", "79")]);
     exporter.scrape_until("zeros from the start", |s| ["0", "1"].iter().all(|gpu| xids(s, gpu, "hardware").is_some()));
     let hang = "[[fault]]\ncall = \"nvmlEventSetWait_v2\"\ngpu = 0\nkind = \"hang\"\n";
@@ -131,14 +72,11 @@ fn a_gpu_whose_events_hang_takes_no_other_gpu_s_events() {
 
 #[test]
 fn a_mig_mode_that_cannot_be_read_for_once_is_no_new_layout() {
-    let machine = Machine::new(TWO);
-    let exporter = machine.export(&["--telemetry.interval=100ms", "--telemetry.slow-interval=200ms"]);
+    let (machine, exporter) = Machine::running(TWO, &["--telemetry.interval=100ms", "--telemetry.slow-interval=200ms"]);
     machine.control("[[fault]]\ncall = \"nvmlDeviceGetMigMode\"\nkind = \"error\"\ncode = \"UNKNOWN\"\n");
-    let told = [("source", "topology"), ("reason", "unknown")];
-    let count = |s: &Scrape| s.value("vram_exporter_faults_by_reason_total", &told).unwrap_or(0.0);
     exporter.scrape_until("several refusals", |s| {
         assert_eq!(s.value("vram_exporter_nvml_up", &[]), Some(1.0), "the driver was closed for nothing");
-        count(s) >= 3.0
+        faults(s, "topology", "unknown") >= 3.0
     });
     assert!(!exporter.log().contains("MIG layout changed"), "{}", exporter.log());
 }
@@ -158,6 +96,7 @@ fn a_call_that_hangs_forever_on_one_gpu_leaves_the_other_seven_fresh() {
     let exporter = machine.export(&flags);
     machine.control("[[fault]]\ncall = \"*\"\ngpu = 5\nkind = \"hang\"\n");
     let stalled = exporter.scrape_until("the stall", |s| up(s, "5") == Some(0.0));
+    assert!(stalled.value("gpu_info", &[("gpu", "5")]).is_some(), "its identity is still shown");
     let goal = rounds(&stalled, "memory") + 400.0;
     let later = exporter.scrape_until("the lanes continue for long", |s| {
         assert_eq!((up(s, "5"), values(s, "5")), (Some(0.0), 0));
@@ -170,10 +109,9 @@ fn a_call_that_hangs_forever_on_one_gpu_leaves_the_other_seven_fresh() {
     assert_eq!(ages.iter().filter(|(_, age)| age < oldest).count(), 7, "{ages:?}");
     assert!(faults(&later, "memory", "stalled") + faults(&later, "process", "stalled") >= 1.0);
     // Further attempts add no threads: the GPU is left alone.
-    let threads = || std::fs::read_dir(format!("/proc/{}/task", exporter.pid())).unwrap().count();
-    let before = threads();
+    let before = exporter.threads();
     exporter.scrape_until("the lanes continue", |s| rounds(s, "memory") >= goal + 200.0);
-    assert!(threads() <= before, "{} threads, then {}", before, threads());
+    assert!(exporter.threads() <= before, "{} threads, then {}", before, exporter.threads());
     assert_eq!(exporter.get("/healthz").unwrap().status, 200);
     machine.control("");
     exporter.scrape_until("the GPU is back", |s| up(s, "5") == Some(1.0) && values(s, "5") == values(s, "4"));
@@ -181,8 +119,7 @@ fn a_call_that_hangs_forever_on_one_gpu_leaves_the_other_seven_fresh() {
 
 #[test]
 fn a_gpu_lost_for_good_stays_down_through_every_reopening() {
-    let machine = Machine::new(TWO);
-    let exporter = machine.export(&[]);
+    let (machine, exporter) = Machine::running(TWO, &[]);
     machine.control("[[fault]]\ncall = \"*\"\ngpu = 1\nkind = \"error\"\ncode = \"GPU_IS_LOST\"\n");
     exporter.scrape_until("the loss", |s| up(s, "1") == Some(0.0));
     let lost = std::cell::Cell::new(0.0);
@@ -202,8 +139,7 @@ fn a_gpu_lost_for_good_stays_down_through_every_reopening() {
 
 #[test]
 fn numbers_that_cannot_be_true_are_counted_and_never_shown() {
-    let machine = Machine::new(TWO);
-    let exporter = machine.export(&["--memory.stale-after=3s"]);
+    let (machine, exporter) = Machine::running(TWO, &["--memory.stale-after=3s"]);
     let figures = ["gpu_memory_total_bytes", "gpu_memory_used_bytes", "gpu_memory_free_bytes", "gpu_memory_peak_bytes"];
     let of = |s: &Scrape, gpu: &str| figures.map(|family| s.value(family, &[("gpu", gpu)]));
     let good = exporter.scrape_until("both", |s| of(s, "0").iter().chain(&of(s, "1")).all(Option::is_some));
@@ -225,8 +161,7 @@ fn numbers_that_cannot_be_true_are_counted_and_never_shown() {
 
 #[test]
 fn a_recovery_action_that_is_not_known_is_counted_and_never_shown() {
-    let machine = Machine::new(TWO);
-    let exporter = machine.export(&["--telemetry.interval=100ms"]);
+    let (machine, exporter) = Machine::running(TWO, &["--telemetry.interval=100ms"]);
     let family = "gpu_recovery_action";
     let shown = |s: &Scrape, gpu: &str| s.all(family).filter(|series| series.label("gpu") == Some(gpu)).count();
     let none = |s: &Scrape| s.value(family, &[("gpu", "1"), ("action", "none")]);
@@ -291,8 +226,7 @@ fn a_gpu_that_cannot_be_opened_takes_no_other_gpu_s_identity() {
 
 #[test]
 fn a_uuid_unreadable_at_an_opening_costs_neither_identity_nor_history() {
-    let machine = Machine::new(TWO);
-    let exporter = machine.export(&["--telemetry.interval=100ms", "--telemetry.slow-interval=200ms"]);
+    let (machine, exporter) = Machine::running(TWO, &["--telemetry.interval=100ms", "--telemetry.slow-interval=200ms"]);
     let peak = |s: &Scrape| s.value("gpu_memory_peak_bytes", &[("gpu", "1")]);
     let pressure = |s: &Scrape| s.value("gpu_memory_pressure_seconds_total", &[("gpu", "1"), ("ratio", "0.5")]);
     let grown = "[[process]]\npid = 43\ngpu = 1\ncommand = [\"peak\"]\nmemory = \"90GiB\"\n";
@@ -331,8 +265,7 @@ fn a_uuid_that_could_never_be_read_is_used_when_it_can_be() {
 
 #[test]
 fn slow_lists_on_one_gpu_leave_time_for_the_readings_of_the_others() {
-    let machine = Machine::new(TWO);
-    let exporter = machine.export(&["--process.interval=200ms"]);
+    let (machine, exporter) = Machine::running(TWO, &["--process.interval=200ms"]);
     exporter.scrape_until("both", |s| values(s, "0") > 0 && values(s, "1") > 0);
     machine.control("[[fault]]\ncall = \"nvmlDeviceGetMemoryInfo_v2\"\ngpu = 0\nkind = \"slow\"\ndelay = \"300ms\"\n");
     let lists = rounds(&exporter.scrape(), "process") + 3.0;

@@ -1,13 +1,13 @@
 //! The machine on which the exporter runs is in trouble: descriptors, disk, log.
 
 use std::net::{SocketAddr, TcpListener};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use nix::sys::signal::Signal;
 
 use super::by_hand::ByHand;
 use super::{TWO, rounds, up, values};
-use crate::harness::{Exporter, Machine, Scrape, bare, eventually};
+use crate::harness::{Answer, Exporter, Killed, Machine, Scrape, bare, connect, ended, eventually, pid, until};
 
 /// Sets the soft limit on descriptors for the running exporter.
 fn limit_descriptors(exporter: &Exporter, to: u64) {
@@ -36,11 +36,9 @@ fn without_a_descriptor_the_lanes_go_on_and_everything_recovers() {
     std::fs::remove_dir_all(by_hand.folder.join("42")).unwrap();
     by_hand.add(42, "python3", "/work/late.py");
     let refused = || {
-        let stream = std::net::TcpStream::connect(exporter.address).unwrap();
+        let stream = connect(exporter.address).unwrap();
         stream.set_read_timeout(Some(std::time::Duration::from_millis(300))).unwrap();
-        std::io::Write::write_all(&mut &stream, b"GET /healthz HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n")
-            .is_err()
-            || !matches!(std::io::Read::read(&mut &stream, &mut [0; 16]), Ok(1..))
+        Answer::ask(stream, "GET", "/healthz", "").is_err()
     };
     assert!((0..5).all(|_| refused()), "a connection needs a descriptor");
     limit_descriptors(&exporter, usual);
@@ -49,7 +47,7 @@ fn without_a_descriptor_the_lanes_go_on_and_everything_recovers() {
     assert!(rounds(&back, "memory") > rounds(&before, "memory") + 5.0);
     assert_eq!((up(&back, "0"), up(&back, "1")), (Some(1.0), Some(1.0)));
     let held = descriptors(&exporter);
-    eventually("no descriptor is lost", || (descriptors(&exporter) <= held).then_some(()));
+    until("no descriptor is lost", || descriptors(&exporter) <= held);
     assert!(exporter.terminate().success());
 }
 
@@ -59,46 +57,26 @@ fn free_port() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
-struct Silent(Child, SocketAddr);
-
-impl Silent {
-    fn scrape(&self, what: &str, wanted: &str) -> String {
-        eventually(what, || {
-            let mut stream = std::net::TcpStream::connect(self.1).ok()?;
-            let mut body = String::new();
-            std::io::Write::write_all(&mut stream, b"GET /metrics HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n")
-                .ok()?;
-            std::io::Read::read_to_string(&mut stream, &mut body).ok()?;
-            body.contains(wanted).then_some(body)
-        })
-    }
-}
-
-impl Drop for Silent {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 #[test]
 fn a_full_disk_under_the_log_costs_the_log_alone() {
     for format in ["logfmt", "json"] {
         let full = || Stdio::from(std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap());
         let machine = Machine::new(TWO);
         let address = free_port();
-        let mut command =
-            machine.command(&[&format!("--web.listen-address={address}"), &format!("--log.format={format}")]);
-        let mut exporter =
-            Silent(command.arg("--log.level=trace").stderr(full()).stdout(full()).spawn().unwrap(), address);
-        exporter.scrape("values", "gpu_up{gpu=\"1\"");
+        let flags =
+            [&format!("--web.listen-address={address}"), &format!("--log.format={format}"), "--log.level=trace"];
+        let mut exporter = Killed(machine.command(&flags).stderr(full()).stdout(full()).spawn().unwrap());
+        let scrape = |what: &str, wanted: &str| {
+            let body = || Some(Answer::get(address, "/metrics").ok()?.body).filter(|body| body.contains(wanted));
+            eventually(what, body)
+        };
+        scrape("values", "gpu_up{gpu=\"1\"");
         // Faults are written to the log. Each such line is lost, but no lane stops because of it.
         machine.control("[[fault]]\ncall = \"nvmlDeviceGetTemperature\"\nkind = \"error\"\ncode = \"UNKNOWN\"\n");
         let counted = "vram_exporter_faults_by_reason_total{source=\"telemetry\",reason=\"unknown\"} 1";
-        let body = exporter.scrape("the fault is counted", counted);
+        let body = scrape("the fault is counted", counted);
         assert!(!body.contains("reason=\"panicked\""), "a lane died: {body}");
-        let pid = nix::unistd::Pid::from_raw(exporter.0.id().try_into().unwrap());
-        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
+        nix::sys::signal::kill(pid(&exporter.0), Signal::SIGTERM).unwrap();
         assert!(eventually("the end", || exporter.0.try_wait().unwrap()).success());
     }
 }
@@ -107,27 +85,19 @@ fn a_full_disk_under_the_log_costs_the_log_alone() {
 fn what_once_cannot_write_is_an_error() {
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
     let output = Machine::new(TWO).command(&["--once"]).stdout(full).stderr(Stdio::piped()).output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
     let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("could not be written"), "{said}");
+    assert!(output.status.code() == Some(1) && said.contains("could not be written"), "{said}");
 }
 
 #[test]
 fn a_demo_without_room_for_its_proc_ends_and_says_why() {
-    let output = bare(&["--demo", "--web.listen-address=127.0.0.1:0"])
-        .env("TMPDIR", "/dev/full")
-        .stderr(Stdio::piped())
-        .output()
-        .unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("needs a temporary folder"), "{said}");
+    let ended = ended(bare(&["--demo", "--web.listen-address=127.0.0.1:0"]).env("TMPDIR", "/dev/full"));
+    assert!(ended.status == Some(1) && ended.err.contains("needs a temporary folder"), "{ended:?}");
 }
 
 #[test]
 fn a_machine_that_was_paused_goes_on_without_a_burst_or_an_old_value() {
-    let machine = Machine::new(TWO);
-    let exporter = machine.export(&["--memory.stale-after=2s"]);
+    let exporter = Machine::new(TWO).export(&["--memory.stale-after=2s"]);
     let missed = |s: &Scrape| s.value("vram_exporter_missed_ticks_total", &[("lane", "memory"), ("gpu", "1")]).unwrap();
     let before = exporter.scrape_until("values", |s| values(s, "1") > 0);
     // All threads pause while the clock runs, as on a suspended machine or in a paused virtual one.

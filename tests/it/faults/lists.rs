@@ -61,8 +61,7 @@ fn a_driver_that_never_knew_the_list_of_mps_clients_is_no_less_whole() {
 
 #[test]
 fn every_refusal_of_a_list_is_counted_when_it_begins_on_each_gpu() {
-    let machine = Machine::new(TWO);
-    let exporter = machine.export(&["--process.interval=100ms"]);
+    let (machine, exporter) = Machine::running(TWO, &["--process.interval=100ms"]);
     let counted = |s: &Scrape| faults(s, "process", "no_permission");
     for (gpu, times) in [(0, 1.0), (1, 2.0), (1, 3.0), (0, 4.0)] {
         machine.control(&format!("[[fault]]\n{LIST}\ngpu = {gpu}\nkind = \"error\"\ncode = \"NO_PERMISSION\"\n"));

@@ -5,19 +5,7 @@ use crate::harness::{Exporter, Machine, Scrape};
 
 const USED: &str = "gpu_process_memory_used_bytes";
 
-/// A GPU with two MIG devices, and a process on the first that held 30 GiB for the first two seconds.
-const SLICED: &str = r#"
-seed = 1
-[[gpu]]
-model = "A100-80GB"
-mig = ["3g.40gb", "", "2g.20gb"]
-[[process]]
-pid = 31
-mig = 0
-command = ["train"]
-cgroup = "0::/system.slice/train.service"
-memory = [{ kind = "constant", value = "30GiB", for = "20s" }, { kind = "constant", value = "1GiB" }]
-"#;
+const SLICED: &str = include_str!("../../fixtures/scenarios/mig-training.toml");
 
 /// The highest memory use of the first MIG device.
 fn slice_peak(scrape: &Scrape) -> Option<f64> {
@@ -66,8 +54,7 @@ fn a_mig_layout_unreadable_at_an_opening_costs_no_peak_and_is_read_soon() {
 
 #[test]
 fn an_unreadable_mig_mode_without_devices_costs_no_other_opening() {
-    let machine = Machine::new(TWO);
-    let exporter = machine.export(&["--telemetry.interval=100ms", "--telemetry.slow-interval=10m"]);
+    let (machine, exporter) = Machine::running(TWO, &["--telemetry.interval=100ms", "--telemetry.slow-interval=10m"]);
     let mode = "call = \"nvmlDeviceGetMigMode\"\ngpu = 1\nkind = \"error\"\ncode = \"UNKNOWN\"";
     machine.control(&format!("[[fault]]\n{mode}\n"));
     reopen(&exporter);
@@ -125,8 +112,7 @@ fn processes_on_a_recreated_mig_device_never_have_the_previous_uuid() {
 
 #[test]
 fn a_mig_device_that_fails_is_tried_once_a_second_and_recovers() {
-    let machine = Machine::new(SLICED);
-    let exporter = machine.export(&["--memory.stale-after=2s"]);
+    let (machine, exporter) = Machine::running(SLICED, &["--memory.stale-after=2s"]);
     let profiles = |s: &Scrape| s.all("gpu_mig_memory_used_bytes").count();
     exporter.scrape_until("both devices", |s| profiles(s) == 2);
     for code in ["GPU_IS_LOST", "UNKNOWN"] {

@@ -9,25 +9,17 @@ use crate::harness::{Machine, Scrape};
 
 #[test]
 fn a_list_that_grows_between_two_calls_is_read_whole() {
-    let machine = Machine::new(TWO);
-    let exporter = machine.export(&[]);
-    let grow = "[[fault]]\ncall = \"nvmlDeviceGetComputeRunningProcesses_v3\"\nkind = \"grow\"\nby = 30\n";
-    machine.control(grow);
-    exporter
-        .scrape_until("the process", |s| s.all("gpu_process_memory_used_bytes").any(|p| p.label("pid") == Some("42")));
-    let short = [("source", "process"), ("reason", "insufficient_size")];
-    assert_eq!(exporter.scrape().value("vram_exporter_faults_by_reason_total", &short), None);
+    let (machine, exporter) = Machine::running(TWO, &[]);
+    machine.control(&format!("[[fault]]\n{LIST}\nkind = \"grow\"\nby = 30\n"));
+    exporter.scrape_until("the process", |s| used(s, "42").is_some());
+    assert_eq!(faults(&exporter.scrape(), "process", "insufficient_size"), 0.0);
 }
 
 #[test]
 fn a_lane_goes_on_when_a_list_is_refused_and_the_others_stay_fresh() {
-    let machine = Machine::new(TWO);
-    let exporter = machine.export(&[]);
-    let list = "call = \"nvmlDeviceGetComputeRunningProcesses_v3\"";
-    machine.control(&format!("[[fault]]\n{list}\ngpu = 1\nkind = \"error\"\ncode = \"UNKNOWN\"\n"));
-    let told = [("source", "process"), ("reason", "unknown")];
-    let refused =
-        exporter.scrape_until("refusals", |s| s.value("vram_exporter_faults_by_reason_total", &told) >= Some(2.0));
+    let (machine, exporter) = Machine::running(TWO, &[]);
+    machine.control(&format!("[[fault]]\n{LIST}\ngpu = 1\nkind = \"error\"\ncode = \"UNKNOWN\"\n"));
+    let refused = exporter.scrape_until("refusals", |s| faults(s, "process", "unknown") >= 2.0);
     assert_eq!((up(&refused, "0"), up(&refused, "1")), (Some(1.0), Some(1.0)));
     // After a while the last list is too old and is no longer shown.
     exporter.scrape_until("the old list is gone", |s| s.all("gpu_process_memory_used_bytes").count() == 0);
@@ -135,21 +127,17 @@ fn while_many_hang_new_processes_are_known_and_reused_pids_kept_apart() {
     // Another process now has the pid, and nothing can be known about it except that it exists.
     fs::remove_dir_all(by_hand.folder.join("42")).unwrap();
     by_hand.begin(42, 99_999, ("python3", "/work/other.py"), "other.service");
-    let of_42 = |s: &Scrape| {
-        let lives = |p: &&crate::harness::Series| p.label("pid") == Some("42") && p.label("process").is_some();
-        s.all("gpu_process_memory_used_bytes").filter(lives).map(|p| p.label("process").unwrap().to_owned()).collect()
+    let of_42 = |s: &Scrape| -> Vec<String> {
+        let own = s.all("gpu_process_memory_used_bytes").filter(|p| p.label("pid") == Some("42"));
+        own.filter_map(|p| p.label("process").map(str::to_owned)).collect()
     };
-    exporter.scrape_until("the visible processes are shown", |s| {
-        let names: Vec<String> = of_42(s);
-        names == ["python3"]
-    });
+    exporter.scrape_until("the visible processes are shown", |s| of_42(s) == ["python3"]);
     let trains =
         |s: &Scrape| s.value("gpu_workload_memory_used_bytes", &[("gpu", "1"), ("workload", "unit:train.service")]);
     let begin = std::time::Instant::now();
     // Longer than it takes for a process to count as invisible.
     let later = exporter.scrape_until("some seconds", |s| {
-        let names: Vec<String> = of_42(s);
-        assert_eq!(names, ["python3"]);
+        assert_eq!(of_42(s), ["python3"]);
         assert!(trains(s).is_none_or(|used| used == 0.0), "{:?}", trains(s));
         begin.elapsed().as_secs() >= 4
     });
@@ -271,8 +259,7 @@ fn a_process_gone_from_proc_keeps_its_name_while_the_driver_lists_it() {
 
 #[test]
 fn more_memory_for_a_process_than_the_gpu_has_is_unknown_and_counted() {
-    let machine = Machine::new(TWO);
-    let exporter = machine.export(&[]);
+    let (machine, exporter) = Machine::running(TWO, &[]);
     let before = exporter.scrape_until("the process", |s| used(s, "42").is_some());
     for (value, counted) in [("above", true), ("ones", false)] {
         let earlier = faults(&exporter.scrape(), "process", "implausible");
@@ -296,8 +283,7 @@ fn where_the_list_of_a_sliced_gpu_is_refused_those_of_its_slices_are_read() {
     let scenario = "seed = 1\n[[gpu]]\nmodel = \"A100-80GB\"\nmig = [\"3g.40gb\", \"\", \"2g.20gb\"]\n";
     let process =
         |pid, slot| format!("[[process]]\npid = {pid}\nmig = {slot}\nmemory = \"2GiB\"\ncommand = [\"p{pid}\"]\n");
-    let machine = Machine::new(&(scenario.to_owned() + &process(31, 0) + &process(32, 2)));
-    let exporter = machine.export(&[]);
+    let (machine, exporter) = Machine::running(&(scenario.to_owned() + &process(31, 0) + &process(32, 2)), &[]);
     let held = |s: &Scrape| {
         let mut held: Vec<_> = s
             .all("gpu_process_memory_used_bytes")

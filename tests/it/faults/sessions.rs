@@ -1,7 +1,7 @@
 //! The open driver session continues whatever else fails: refused or hanging attempts to open another session,
 //! and calls that never return.
 
-use super::{TWO, faults, reopen, rounds, threads, up, values};
+use super::{TWO, faults, reopen, rounds, up, values};
 use crate::harness::{Exporter, Machine, Scrape};
 
 const LOST: &str = "[[fault]]\ncall = \"*\"\ngpu = 0\nkind = \"error\"\ncode = \"GPU_IS_LOST\"\n";
@@ -12,10 +12,18 @@ fn assert_second_gpu(scrape: &Scrape) {
     assert!(up(scrape, "1") == Some(1.0) && values(scrape, "1") > 0, "{}", scrape.text);
 }
 
+/// Ends the faults, and waits until both GPUs show their values.
+fn both_again(machine: &Machine, exporter: &Exporter) {
+    machine.control("");
+    exporter.scrape_until("both again", |s| {
+        assert_second_gpu(s);
+        values(s, "0") > 0
+    });
+}
+
 #[test]
 fn a_failed_reopening_for_a_lost_gpu_costs_no_other_gpu() {
-    let machine = Machine::new(TWO);
-    let exporter = machine.export(&[]);
+    let (machine, exporter) = Machine::running(TWO, &[]);
     exporter.scrape_until("both", |s| values(s, "0") > 0 && values(s, "1") > 0);
     machine.control(&format!("{LOST}[[fault]]\ncall = \"nvmlInit_v2\"\nkind = \"error\"\ncode = \"UNKNOWN\"\n"));
     exporter.scrape_until("the loss", |s| up(s, "0") == Some(0.0));
@@ -25,17 +33,12 @@ fn a_failed_reopening_for_a_lost_gpu_costs_no_other_gpu() {
         faults(s, "library", "unknown") >= 2.0
     });
     assert_eq!(exporter.get("/readyz").unwrap().status, 200);
-    machine.control("");
-    exporter.scrape_until("both again", |s| {
-        assert_second_gpu(s);
-        values(s, "0") > 0
-    });
+    both_again(&machine, &exporter);
 }
 
 #[test]
 fn a_reopening_that_hangs_costs_no_gpu_and_is_the_only_one() {
-    let machine = Machine::new(TWO);
-    let exporter = machine.export(&[]);
+    let (machine, exporter) = Machine::running(TWO, &[]);
     machine.control(&format!("{LOST}[[fault]]\ncall = \"nvmlInit_v2\"\nkind = \"hang\"\n"));
     exporter.scrape_until("the opening", |s| {
         up(s, "0") == Some(0.0) && exporter.log().contains("while the current session continues")
@@ -46,11 +49,7 @@ fn a_reopening_that_hangs_costs_no_gpu_and_is_the_only_one() {
         rounds(s, "memory") >= goal
     });
     assert_eq!(exporter.log().matches("while the current session continues").count(), 1, "{}", exporter.log());
-    machine.control("");
-    exporter.scrape_until("both again", |s| {
-        assert_second_gpu(s);
-        values(s, "0") > 0
-    });
+    both_again(&machine, &exporter);
     assert!(exporter.terminate().success());
 }
 
@@ -74,8 +73,7 @@ fn a_session_outlives_a_machine_change_until_another_can_be_opened() {
 
 #[test]
 fn a_call_that_hangs_for_ever_keeps_no_more_threads_at_reopenings() {
-    let machine = Machine::new(TWO);
-    let exporter = machine.export(&["--nvml.call-timeout=200ms"]);
+    let (machine, exporter) = Machine::running(TWO, &["--nvml.call-timeout=200ms"]);
     let stuck = |s: &Scrape| s.value("vram_exporter_stuck_threads", &[]);
     assert_eq!(stuck(&exporter.scrape_until("both", |s| values(s, "0") > 0 && values(s, "1") > 0)), Some(0.0));
     let calls = "[\"nvmlDeviceGetMemoryInfo_v2\", \"nvmlDeviceGetComputeRunningProcesses_v3\"]";
@@ -94,7 +92,7 @@ fn a_call_that_hangs_for_ever_keeps_no_more_threads_at_reopenings() {
     let health = exporter.get("/healthz").unwrap();
     let expected = format!("ok; driver calls that do not return: {} (limit 32)", kept.unwrap());
     assert_eq!((health.status, health.body.trim()), (200, expected.as_str()));
-    let before = threads(&exporter);
+    let before = exporter.threads();
     let gone = format!("{hang}[[fault]]\ncall = {calls}\ngpu = 1\nkind = \"error\"\ncode = \"DRIVER_NOT_LOADED\"\n");
     let opened = || exporter.log().matches("the driver is open").count();
     for _ in 0..8 {
@@ -111,7 +109,7 @@ fn a_call_that_hangs_for_ever_keeps_no_more_threads_at_reopenings() {
             is_as_before && rounds(s, "process") >= rounds_before + 2.0
         });
     }
-    exporter.scrape_until("no other thread is kept", |_| threads(&exporter) <= before);
+    exporter.scrape_until("no other thread is kept", |_| exporter.threads() <= before);
     machine.control("");
     exporter.scrape_until("every GPU is back", |s| stuck(s) == Some(0.0) && values(s, "0") > 0 && values(s, "1") > 0);
     assert_eq!(exporter.get("/healthz").unwrap().body.trim(), "ok");
@@ -119,8 +117,7 @@ fn a_call_that_hangs_for_ever_keeps_no_more_threads_at_reopenings() {
 
 #[test]
 fn a_session_that_lacks_a_gpu_that_answers_replaces_no_other() {
-    let machine = Machine::new(TWO);
-    let exporter = machine.export(&[]);
+    let (machine, exporter) = Machine::running(TWO, &[]);
     exporter.scrape_until("both", |s| values(s, "0") > 0 && values(s, "1") > 0);
     let refused =
         "[[fault]]\ncall = \"nvmlDeviceGetHandleByIndex_v2\"\ngpu = 1\nkind = \"error\"\ncode = \"UNKNOWN\"\n";
@@ -135,11 +132,7 @@ fn a_session_that_lacks_a_gpu_that_answers_replaces_no_other() {
         assert_second_gpu(s);
         rounds(s, "memory") >= goal
     });
-    machine.control("");
-    exporter.scrape_until("both again", |s| {
-        assert_second_gpu(s);
-        values(s, "0") > 0
-    });
+    both_again(&machine, &exporter);
 }
 
 #[test]

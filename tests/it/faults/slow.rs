@@ -1,7 +1,7 @@
 //! A GPU whose calls are slow, for a while, for ever, or now and then: it costs the other GPUs no readings.
 
-use super::{TWO, faults, rounds, threads, up, values};
-use crate::harness::{Exporter, Machine, Scrape, eventually};
+use super::{TWO, faults, rounds, up, values};
+use crate::harness::{Exporter, Machine, Scrape, until};
 use nix::sys::signal::Signal;
 
 /// Two GPUs. The memory of the second rises for 100 ms every 250 ms.
@@ -41,6 +41,12 @@ fn slowed(machine: &Machine, flags: &[&str], control: &str, source: &str) -> (Ex
     (exporter, slow)
 }
 
+/// Ends the faults, and waits until GPU 0 shows its values.
+fn comes_back(machine: &Machine, exporter: &Exporter) {
+    machine.control("");
+    exporter.scrape_until("the GPU is back", |s| up(s, "0") == Some(1.0) && values(s, "0") > 0);
+}
+
 /// Waits for the memory lane to read the second GPU 300 times, and checks that it saw spikes.
 fn assert_second_gpu_is_read(exporter: &Exporter, from: &Scrape) -> Scrape {
     let later = exporter.scrape_until("the second GPU is read", |s| {
@@ -52,33 +58,22 @@ fn assert_second_gpu_is_read(exporter: &Exporter, from: &Scrape) -> Scrape {
 
 #[test]
 fn a_slow_gpu_is_named_and_costs_the_other_no_readings() {
-    for delay in ["200ms", "1500ms"] {
+    for control in [slow(MEMORY, "200ms"), slow(MEMORY, "1500ms"), fault(MEMORY, "kind = \"hang\"")] {
         let machine = Machine::new(SPIKY);
-        let (exporter, slow) = slowed(&machine, &[NEVER_HANGS], &slow(MEMORY, delay), "memory");
+        let (exporter, slow) = slowed(&machine, &[NEVER_HANGS], &control, "memory");
         // A fault is counted before it is logged.
         let is_named = || exporter.log().lines().any(|line| line.contains("slow") && line.contains("gpu=0"));
-        eventually("the log line", || is_named().then_some(()));
+        until("the log line", is_named);
         let later = assert_second_gpu_is_read(&exporter, &slow);
         let missed = |gpu| missed(&later, "memory", gpu) - missed(&slow, "memory", gpu);
         assert!(missed("0") >= missed("1") + 100.0, "{} and {}", missed("0"), missed("1"));
         assert_eq!(up(&later, "0"), Some(1.0), "a slow GPU is not one that hangs");
         assert_eq!(faults(&later, "memory", "stalled"), 0.0);
-        let running = threads(&exporter);
+        let running = exporter.threads();
         machine.control("");
-        exporter.scrape_until("the GPU comes back", |_| threads(&exporter) < running);
+        exporter.scrape_until("the GPU comes back", |_| exporter.threads() < running);
         exporter.scrape_until("its values", |s| up(s, "0") == Some(1.0) && values(s, "0") > 0);
     }
-}
-
-#[test]
-fn a_call_that_hangs_costs_the_other_gpu_no_readings_before_its_limit() {
-    let machine = Machine::new(SPIKY);
-    let hang = fault(MEMORY, "kind = \"hang\"");
-    let (exporter, slow) = slowed(&machine, &[NEVER_HANGS], &hang, "memory");
-    let later = assert_second_gpu_is_read(&exporter, &slow);
-    assert_eq!(faults(&later, "memory", "stalled"), 0.0);
-    machine.control("");
-    exporter.scrape_until("the GPU is back", |s| up(s, "0") == Some(1.0) && values(s, "0") > 0);
 }
 
 #[test]
@@ -91,8 +86,7 @@ fn a_gpu_that_hangs_again_and_again_comes_back_by_itself() {
         machine.control(&hang);
         exporter.scrape_until("the stall", |s| up(s, "0") == Some(0.0));
         seen = assert_second_gpu_is_read(&exporter, &seen);
-        machine.control("");
-        exporter.scrape_until("the GPU is back", |s| up(s, "0") == Some(1.0) && values(s, "0") > 0);
+        comes_back(&machine, &exporter);
     }
     exporter.scrape_until("no thread is stuck", |s| s.value("vram_exporter_stuck_threads", &[]) == Some(0.0));
 }
@@ -107,9 +101,9 @@ fn a_gpu_that_alternates_stays_apart_and_costs_the_other_no_readings() {
         seen = assert_second_gpu_is_read(&exporter, &seen);
         assert_eq!(up(&seen, "0"), Some(1.0));
     }
-    let running = threads(&exporter);
+    let running = exporter.threads();
     machine.control("");
-    exporter.scrape_until("the GPU comes back", |_| threads(&exporter) < running);
+    exporter.scrape_until("the GPU comes back", |_| exporter.threads() < running);
 }
 
 #[test]
@@ -119,17 +113,17 @@ fn all_gpus_are_slow_at_once_and_each_is_read_on_its_own() {
     );
     let all = "[[fault]]\ncall = \"nvmlDeviceGetMemoryInfo_v2\"\nkind = \"slow\"\ndelay = \"1s\"\n";
     let (exporter, slow) = slowed(&machine, &["--memory.stale-after=30s"], all, "memory");
-    let running = threads(&exporter);
+    let running = exporter.threads();
     let later = exporter.scrape_until("every GPU is slow", |s| {
         faults(s, "memory", "slow") >= 4.0 && rounds(s, "memory") >= rounds(&slow, "memory") + 100.0
     });
     assert!((0..4).all(|gpu| up(&later, &gpu.to_string()) == Some(1.0)), "{}", later.text);
     // At most one thread of each lane for each GPU.
-    assert!(threads(&exporter) <= running + 8, "{running}, then {}", threads(&exporter));
+    assert!(exporter.threads() <= running + 8, "{running}, then {}", exporter.threads());
     assert_eq!(exporter.get("/healthz").unwrap().status, 200);
-    let running = threads(&exporter);
+    let running = exporter.threads();
     machine.control("");
-    exporter.scrape_until("the GPUs come back", |_| threads(&exporter) + 4 <= running);
+    exporter.scrape_until("the GPUs come back", |_| exporter.threads() + 4 <= running);
 }
 
 #[test]
@@ -139,8 +133,7 @@ fn a_slow_gpu_that_is_lost_is_down_and_the_other_goes_on() {
     machine.control(&fault("\"*\"", "kind = \"error\"\ncode = \"GPU_IS_LOST\""));
     exporter.scrape_until("the loss", |s| up(s, "0") == Some(0.0) && values(s, "0") == 0);
     assert_second_gpu_is_read(&exporter, &slow);
-    machine.control("");
-    exporter.scrape_until("the GPU is back", |s| up(s, "0") == Some(1.0) && values(s, "0") > 0);
+    comes_back(&machine, &exporter);
 }
 
 #[test]
@@ -169,9 +162,9 @@ fn slow_lists_and_slow_telemetry_delay_those_of_no_other_gpu() {
         assert!(later.value("gpu_process_memory_used_bytes", &[("pid", "42")]).is_some(), "{}", later.text);
         assert!(later.value("gpu_temperature_celsius", &[("gpu", "1")]).is_some(), "{}", later.text);
         assert_eq!((up(&later, "0"), up(&later, "1")), (Some(1.0), Some(1.0)));
-        let running = threads(&exporter);
+        let running = exporter.threads();
         machine.control("");
-        exporter.scrape_until("the GPU comes back", |_| threads(&exporter) < running);
+        exporter.scrape_until("the GPU comes back", |_| exporter.threads() < running);
         exporter.scrape_until("its values", |s| s.value("gpu_temperature_celsius", &[("gpu", "0")]).is_some());
     }
 }

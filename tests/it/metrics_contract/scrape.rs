@@ -38,6 +38,11 @@ impl Scrape {
         self.families.iter().map(|family| family.name.as_str()).collect()
     }
 
+    /// The names of the series with this label.
+    pub(crate) fn with(&self, label: &str, value: &str) -> BTreeSet<&str> {
+        self.series().filter(|series| series.has(&[(label, value)])).map(|series| series.name.as_str()).collect()
+    }
+
     pub(crate) fn starting(&self, prefix: &str) -> Vec<&str> {
         self.names().into_iter().filter(|name| name.starts_with(prefix)).collect()
     }

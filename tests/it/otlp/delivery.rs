@@ -5,11 +5,11 @@ use std::time::Duration;
 use super::receiver::{Push, Receiver, Reply};
 use super::{GPU, SOON, export, flags};
 use crate::api_server::Authority;
-use crate::harness::{Exporter, Machine, eventually};
+use crate::faults::faults;
+use crate::harness::{Exporter, Machine, eventually, until};
 
 fn count(exporter: &Exporter, reason: &str) -> f64 {
-    let pair = [("source", "otlp"), ("reason", reason)];
-    exporter.scrape().value("vram_exporter_faults_by_reason_total", &pair).unwrap_or(0.0)
+    faults(&exporter.scrape(), "otlp", reason)
 }
 
 fn pushes(exporter: &Exporter, outcome: &str) -> f64 {
@@ -38,15 +38,12 @@ fn requests_are_compressed_unless_that_is_switched_off() {
 
 #[test]
 fn a_push_that_is_refused_for_now_is_tried_again_and_delivered() {
-    let replies = [429, 502, 503, 504].map(|code| Reply::Status(code, None, "busy"));
-    let (machine, receiver) = (Machine::new(GPU), Receiver::start(&replies[2..3]));
-    let interval = ["--otlp.interval=20s", "--memory.peak-window=20s"];
-    let mut command = machine.command(&interval);
-    command.arg(receiver.flag());
-    let exporter = Exporter::start(command);
+    let (machine, receiver) = (Machine::new(GPU), Receiver::start(&[Reply::Status(503, None, "busy")]));
+    let flags = ["--otlp.interval=20s", "--memory.peak-window=20s", &receiver.flag()];
+    let exporter = Exporter::start(machine.command(&flags));
     let [first, second] = receiver.first();
     assert_eq!(first.body, second.body, "the same push");
-    eventually("it is counted", || (pushes(&exporter, "delivered") == 1.0).then_some(()));
+    until("it is counted", || pushes(&exporter, "delivered") == 1.0);
     assert_eq!((pushes(&exporter, "dropped"), count(&exporter, "overloaded")), (0.0, 1.0));
     logged(&exporter, &["fault", "otlp", &receiver.url(), "503", "busy"]);
     let at = exporter.scrape().value("vram_exporter_otlp_last_delivery_timestamp_seconds", &[]).unwrap();
@@ -61,7 +58,7 @@ fn the_receivers_wish_to_wait_is_honoured_beyond_the_interval() {
     let [first, second] = receiver.first();
     assert!(second.at - first.at >= Duration::from_secs(3), "{:?}", second.at - first.at);
     assert_ne!(first.points[0].time, second.points[0].time, "the old values are dropped");
-    eventually("it is counted", || (pushes(&exporter, "delivered") >= 1.0).then_some(()));
+    until("it is counted", || pushes(&exporter, "delivered") >= 1.0);
     assert_eq!(pushes(&exporter, "dropped"), 1.0);
 }
 
@@ -82,7 +79,7 @@ fn a_push_that_is_refused_for_good_is_dropped_with_a_way_out() {
         let [first, second] = receiver.first();
         assert_ne!(first.points[0].time, second.points[0].time, "{code}: it is not tried again");
         assert_eq!((count(&exporter, reason), pushes(&exporter, "dropped")), (1.0, 1.0), "{code}");
-        eventually("the next one is delivered", || (pushes(&exporter, "delivered") >= 1.0).then_some(()));
+        until("the next one is delivered", || pushes(&exporter, "delivered") >= 1.0);
     }
 }
 
@@ -106,13 +103,13 @@ fn a_receiver_that_hangs_or_floods_costs_its_pushes_only() {
         let (machine, receiver) = (Machine::new(GPU), Receiver::start(&[]));
         receiver.answer(trouble);
         let exporter = export(&machine, &receiver, &["--otlp.timeout=500ms"]);
-        eventually("the fault", || (count(&exporter, reason) >= 1.0).then_some(()));
-        eventually("it is dropped", || (pushes(&exporter, "dropped") >= 1.0).then_some(()));
+        until("the fault", || count(&exporter, reason) >= 1.0);
+        until("it is dropped", || pushes(&exporter, "dropped") >= 1.0);
         let scrape = exporter.scrape();
         assert_eq!(scrape.all("gpu_memory_used_bytes").count(), 1);
         assert_eq!(pushes(&exporter, "delivered"), 0.0);
         receiver.answer(Reply::Accept);
-        eventually("it recovers", || (pushes(&exporter, "delivered") >= 1.0).then_some(()));
+        until("it recovers", || pushes(&exporter, "delivered") >= 1.0);
         logged(&exporter, &["accepts the pushes", &receiver.url()]);
     }
 }
@@ -134,11 +131,9 @@ fn points_that_the_receiver_rejects_are_counted_and_logged() {
     let (machine, receiver) = (Machine::new(GPU), Receiver::start(&[Reply::Partial(3, "out of order")]));
     let exporter = export(&machine, &receiver, &[]);
     logged(&exporter, &["rejected 3 data points", "out of order", &receiver.url()]);
-    let scrape = exporter.scrape_until("a delivery", |s| {
-        s.value("vram_exporter_otlp_pushes_total", &[("outcome", "delivered")]) >= Some(1.0)
-    });
-    assert_eq!(scrape.value("vram_exporter_otlp_rejected_points_total", &[]), Some(3.0));
-    assert_eq!(scrape.value("vram_exporter_otlp_pushes_total", &[("outcome", "dropped")]), Some(0.0));
+    until("a delivery", || pushes(&exporter, "delivered") >= 1.0);
+    let rejected = exporter.scrape().value("vram_exporter_otlp_rejected_points_total", &[]);
+    assert_eq!((rejected, pushes(&exporter, "dropped")), (Some(3.0), 0.0));
 }
 
 #[test]
@@ -163,9 +158,7 @@ fn a_receiver_behind_tls_is_trusted_by_its_authority_only() {
 fn the_last_values_are_pushed_at_the_end_and_then_that_there_are_no_more() {
     let (machine, receiver) = (Machine::new(GPU), Receiver::start(&[]));
     // The first push of its own would come much later.
-    let mut command = machine.command(&["--otlp.interval=1m"]);
-    command.arg(receiver.flag());
-    let exporter = Exporter::start(command);
+    let exporter = Exporter::start(machine.command(&["--otlp.interval=1m", &receiver.flag()]));
     exporter.scrape_until("the process", |s| s.all("gpu_process_memory_used_bytes").count() == 1);
     assert!(exporter.terminate().success());
     let pushes = receiver.pushes();
@@ -199,7 +192,7 @@ fn a_receiver_that_hangs_does_not_keep_the_exporter_from_ending() {
 fn the_end_is_reported_although_the_last_values_are_refused() {
     let (machine, receiver) = (Machine::new(GPU), Receiver::start(&[]));
     let exporter = export(&machine, &receiver, &[]);
-    eventually("a delivery", || (pushes(&exporter, "delivered") >= 1.0).then_some(()));
+    until("a delivery", || pushes(&exporter, "delivered") >= 1.0);
     receiver.answer(Reply::Status(400, None, "no"));
     assert!(exporter.terminate().success());
     let end = receiver.pushes().pop().unwrap();

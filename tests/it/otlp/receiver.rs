@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::convert::Infallible;
 use std::io::Read as _;
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -18,11 +17,10 @@ use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value::Value};
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::metrics::v1::number_data_point::Value as Number;
 use prost::Message as _;
-use tokio::runtime::Runtime;
 use tokio_rustls::TlsAcceptor;
 
 use crate::api_server::Authority;
-use crate::connections;
+use crate::connections::Double;
 use crate::harness::eventually;
 
 /// How a request is answered.
@@ -94,10 +92,8 @@ struct State {
 
 /// The receiver. It ends with this value.
 pub(super) struct Receiver {
-    pub(super) address: SocketAddr,
-    scheme: &'static str,
+    server: Double,
     state: Arc<Mutex<State>>,
-    _runtime: Runtime,
 }
 
 impl Receiver {
@@ -112,17 +108,13 @@ impl Receiver {
     }
 
     fn with(replies: &[Reply], tls: Option<TlsAcceptor>) -> Self {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
-        let address = listener.local_addr().unwrap();
         let state = Arc::new(Mutex::new(State { replies: replies.iter().cloned().collect(), ..State::default() }));
-        let (shared, scheme) = (state.clone(), if tls.is_some() { "https" } else { "http" });
+        let shared = state.clone();
         let answer = move |request| {
             let state = shared.clone();
             async move { reply(request, &state).await }
         };
-        runtime.spawn(connections::serve(listener, tls, answer));
-        Self { address, scheme, state, _runtime: runtime }
+        Self { server: Double::start(tls, answer), state }
     }
 
     /// The flag with which an exporter pushes here.
@@ -131,7 +123,7 @@ impl Receiver {
     }
 
     pub(super) fn url(&self) -> String {
-        format!("{}://{}", self.scheme, self.address)
+        self.server.url()
     }
 
     /// How every request is answered from now on.

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use super::receiver::{Receiver, Reply};
 use super::{GPU, export, flags};
-use crate::harness::{Exporter, Machine, bare, eventually, finish};
+use crate::harness::{Exporter, Machine, assert_refused, bare, ended};
 
 const SECRET: &str = "s3cr3t-t0ken";
 
@@ -25,13 +25,13 @@ fn headers_come_from_the_file_and_the_variable_and_are_never_shown() {
     let [push] = receiver.first();
     assert_eq!(push.headers["authorization"], format!("Bearer {SECRET}"));
     assert_eq!(push.headers["x-scope-orgid"], format!("team-{SECRET}"));
-    eventually("the fault is logged", || exporter.log().contains("answered 401").then_some(()));
+    exporter.logged("answered 401");
     exporter.logged("[redacted] is unknown: who are you?");
     fs::write(&path, format!("Authorization: Bearer new-{SECRET}\n")).unwrap();
     receiver.until("the new token", |push| push.headers["authorization"] == format!("Bearer new-{SECRET}"));
     // A file that has become invalid is a fault, which names the line.
     fs::write(&path, format!("{SECRET}\n")).unwrap();
-    eventually("the fault is logged", || exporter.log().contains("line 1 is not of the form").then_some(()));
+    exporter.logged("line 1 is not of the form");
     assert!(!exporter.scrape().text.contains(SECRET));
     assert!(!exporter.log().contains(SECRET), "{}", exporter.log());
 }
@@ -69,23 +69,18 @@ fn what_cannot_work_is_refused_at_the_start_without_showing_a_secret() {
     ];
     for (flags, words) in cases {
         for action in [&["--check-config"][..], &[]] {
-            let output = finish(&mut bare(&[flags, action].concat()));
-            let said = String::from_utf8(output.stderr).unwrap();
-            assert_eq!(output.status.code(), Some(64), "{flags:?}: {said}");
-            assert!(said.contains(words) && !said.contains(SECRET), "{flags:?}: {said}");
+            let refused = assert_refused(&mut bare(&[flags, action].concat()), &[words]);
+            assert!(!refused.err.contains(SECRET), "{flags:?}: {}", refused.err);
         }
     }
-    let mut command = bare(&[endpoint, "--check-config"]);
-    let output = finish(command.env("OTEL_EXPORTER_OTLP_HEADERS", SECRET));
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(output.status.code() == Some(64) && said.contains("OTEL_EXPORTER_OTLP_HEADERS"), "{said}");
-    assert!(!said.contains(SECRET), "{said}");
-    for name in ["OTEL_EXPORTER_OTLP_HEADERS", "OTEL_RESOURCE_ATTRIBUTES", "OTEL_SERVICE_NAME"] {
+    let with = |name: &str, value: &[u8], words: &[&str]| {
         let mut command = bare(&[endpoint, "--check-config"]);
-        let output = finish(command.env(name, OsStr::from_bytes(b"a=\xff")));
-        let said = String::from_utf8(output.stderr).unwrap();
-        let named = said.contains(name) && said.contains("not UTF-8");
-        assert!(output.status.code() == Some(64) && named, "{said}");
+        let refused = assert_refused(command.env(name, OsStr::from_bytes(value)), words);
+        assert!(refused.err.contains(name) && !refused.err.contains(SECRET), "{}", refused.err);
+    };
+    with("OTEL_EXPORTER_OTLP_HEADERS", SECRET.as_bytes(), &[]);
+    for name in ["OTEL_EXPORTER_OTLP_HEADERS", "OTEL_RESOURCE_ATTRIBUTES", "OTEL_SERVICE_NAME"] {
+        with(name, b"a=\xff", &["not UTF-8"]);
     }
 }
 
@@ -98,7 +93,7 @@ fn a_headers_file_that_becomes_a_pipe_costs_the_pushes_only() {
     let [_] = receiver.first();
     fs::remove_file(&path).unwrap();
     assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
-    eventually("the fault is logged", || exporter.log().contains("it is not a regular file").then_some(()));
+    exporter.logged("it is not a regular file");
     assert_eq!(exporter.scrape().all("gpu_memory_used_bytes").count(), 1);
     assert!(exporter.terminate().success());
 }
@@ -111,9 +106,9 @@ fn the_printed_configuration_names_the_file_and_shows_no_header() {
     let flags = ["--otlp.endpoint=http://localhost:4318", &format!("--otlp.headers-file={}", path.display())];
     for action in ["--print-config", "--check-config"] {
         let mut command = bare(&flags);
-        let output = finish(command.arg(action).env("OTEL_EXPORTER_OTLP_HEADERS", format!("a={SECRET}")));
-        let text = String::from_utf8(output.stdout).unwrap();
-        assert!(output.status.success() && !text.contains(SECRET), "{text}");
+        let ended = ended(command.arg(action).env("OTEL_EXPORTER_OTLP_HEADERS", format!("a={SECRET}")));
+        let text = ended.out;
+        assert!(ended.status == Some(0) && !text.contains(SECRET), "{text}");
         assert_eq!(text.contains(path.to_str().unwrap()), action == "--print-config", "{text}");
     }
 }

@@ -52,8 +52,7 @@ fn epilog(folder: &Path, exporter_url: &str, replaced: &[(&str, String)]) -> Pat
 /// With `vram` in a folder of the PATH, as it is installed.
 #[test]
 fn the_epilog_appends_the_report_or_says_why_not_and_never_fails() {
-    let machine = Machine::new(&format!("{IDLE}{}", trainer(501, 0, &growing(10, 30))));
-    let exporter = machine.export(&[]);
+    let exporter = Machine::new(&format!("{IDLE}{}", trainer(501, 0, &growing(10, 30)))).export(&[]);
     report(&exporter, "the job", is_in("running"));
     let folder = tempfile::tempdir().unwrap();
     let syslog = Syslog::new(folder.path(), &["vram"]);
@@ -75,9 +74,8 @@ fn the_epilog_appends_the_report_or_says_why_not_and_never_fails() {
         let mut command = Command::new(epilog(folder.path(), url, replaced));
         command.env_clear().stdin(Stdio::null()).env("SLURM_JOB_UID", user.to_string());
         command.env("SLURM_JOB_GID", user.to_string()).envs(variables.iter().copied());
-        let ended = finish(&mut command);
-        assert!(ended.status.success(), "{ended:?}");
-        assert!(ended.stderr.is_empty() && ended.stdout.is_empty(), "{ended:?}");
+        let ended = ended(&mut command);
+        assert_eq!((ended.status, ended.out.as_str(), ended.err.as_str()), (Some(0), "", ""));
         (fs::read_to_string(&output).unwrap(), syslog.take())
     };
     let run = |url: &str, job: &str, stdout: Option<&Path>| {
@@ -105,11 +103,8 @@ fn the_epilog_appends_the_report_or_says_why_not_and_never_fails() {
     let elsewhere = [("PROGRAM=\n", "PROGRAM=/nonexistent/vram\n".to_owned())];
     untouched(run_edited(&url(&exporter), &elsewhere, &job), "warning", "/nonexistent/vram cannot be executed");
     let name = [("command -v vram", "command -v vram-of-no-folder".to_owned())];
-    untouched(
-        run_edited(&url(&exporter), &name, &job),
-        "warning",
-        "/usr/bin:/sbin:/bin:/usr/local/bin; set PROGRAM in",
-    );
+    let advice = "/usr/bin:/sbin:/bin:/usr/local/bin; set PROGRAM in";
+    untouched(run_edited(&url(&exporter), &name, &job), "warning", advice);
     if own == 0 {
         untouched(run(&url(&exporter), "77", Some(&protected)), "warning", "ermission denied");
         assert_eq!(fs::read_to_string(&protected).unwrap(), "epoch 1\n", "written with the rights of the user only");

@@ -72,7 +72,7 @@ impl Client {
         Arc::new(builder.with_client_cert_resolver(resolver))
     }
 
-    fn config(self) -> Arc<ClientConfig> {
+    pub(crate) fn config(self) -> Arc<ClientConfig> {
         let builder = ClientConfig::builder_with_provider(Arc::new(self.provider));
         let builder = builder.with_protocol_versions(&self.versions).unwrap().with_root_certificates(self.roots);
         Arc::new(match self.shows {

@@ -39,13 +39,17 @@ impl Pki {
         pki.leaf(&pki.ca, "early", &Leaf { years: (2089, 2090), ..CLIENT });
         pki.leaf(&pki.ca, "any_purpose", &Leaf { purpose: Purpose::Any, ..CLIENT });
         pki.leaf(&ca("another CA"), "stranger", &CLIENT);
-        for (name, years) in [("self_signed", (2020, 2090)), ("self_signed_expired", (2020, 2021))] {
-            let key = KeyPair::generate().unwrap();
-            let mut params = params(&Leaf { years, ..CLIENT });
-            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-            pki.write(name, &params.self_signed(&key).unwrap().pem(), &key);
-        }
+        pki.self_signed("self_signed", &CLIENT);
+        pki.self_signed("self_signed_expired", &Leaf { years: (2020, 2021), ..CLIENT });
         pki
+    }
+
+    /// Writes a certificate that is its own authority, and its key.
+    pub(crate) fn self_signed(&self, name: &str, leaf: &Leaf) {
+        let key = KeyPair::generate().unwrap();
+        let mut params = params(leaf);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        self.write(name, &params.self_signed(&key).unwrap().pem(), &key);
     }
 
     pub(crate) fn at(&self, name: &str) -> PathBuf {

@@ -178,7 +178,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static Reading> {
 }
 
 /// The call of a reading of one number, and the families that show the number.
-pub type Number = (&'static str, &'static [&'static str]);
+pub(crate) type Number = (&'static str, &'static [&'static str]);
 
 /// The readings of one number, for tests and for the programs that make the same calls: the fast ones, the slow ones, and
 /// those that are made only on request.
