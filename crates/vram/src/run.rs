@@ -4,7 +4,7 @@
 //!  arguments ──> measure ── starts ──> child (the command; signals are forwarded to it)
 //!                   │
 //!                   ├── readings: the exporter's lanes ──> record
-//!                   │                  └──> names: tree (membership), attribution ──> owners
+//!                   ├── names thread: tree (membership), attribution ──> owners
 //!                   ├── socket: allocator ──> reported (by the processes of the command, about their allocators)
 //!                   └── at the end: record + owners + reported ──> report ──> text or JSON ──> output
 //! ```

@@ -28,6 +28,9 @@ use super::text;
 /// How often the descendants of a command that has ended are checked.
 const LOOK: Duration = Duration::from_millis(5);
 
+/// The longest wait for names at the end.
+const NAMING: Duration = Duration::from_millis(500);
+
 /// Runs the command and reports. `env` are those of [`std::env::vars_os`]. Returns the exit status.
 pub(crate) fn main(matches: &ArgMatches, env: impl IntoIterator<Item = (OsString, OsString)>) -> u8 {
     let arguments = match arguments::read(matches, env) {
@@ -62,7 +65,7 @@ async fn run(mut arguments: Arguments, output: Output, simulated: Option<&Simula
         Ok(signals) => signals,
         Err(error) => return refuse(PROGRAM, &format!("signals cannot be handled: {error}"), FAILURE),
     };
-    let names = Names::new(&arguments.config);
+    let names = Names::start(&arguments.config);
     // The command does not wait for the driver, which may hang. A process can allocate only after it has opened the driver too.
     let readings = match Readings::start(library, &arguments.config, arguments.period, names.clone()) {
         Ok(readings) => readings,
@@ -96,7 +99,7 @@ async fn run(mut arguments: Arguments, output: Output, simulated: Option<&Simula
     };
     let state = readings.finish().await;
     readings.stop();
-    let owners = names.lock().owners().clone();
+    let owners = names.finish(NAMING);
     let sees_host = attribution::sees_host_processes(Path::new("/proc")).filter(|_| simulated.is_none());
     let command = arguments.command;
     let facts = Facts { command, begun, start, ended, duration, followed, left, sees_host, reported };

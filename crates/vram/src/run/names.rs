@@ -1,13 +1,15 @@
-//! The owners of processes. They are read while the processes are alive, because the processes will have ended by the time
-//! the report is written.
+//! The owners of processes: a thread reads names and users while the processes are alive, because the processes will have
+//! ended by the time the report is written.
 //!
-//! Invariant: a name is kept only if the process that was read is the one that was listed, that is, if both have the same
-//! start time.
+//! Invariant: neither the lanes nor the socket wait for this thread. A name is kept only if the process that was read is the
+//! one that was listed, that is, if both have the same start time.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use gpu_readings::attribution::{Attribution, Settings};
 use gpu_readings::faults::Faults;
@@ -25,63 +27,83 @@ const MOST: usize = 8192;
 
 /// The owner of each process.
 pub(super) type Owners = HashMap<ProcessId, Arc<Owner>>;
-/// The names, which the lanes and the socket share.
-pub(super) type SharedNames = Arc<Mutex<Names>>;
+
+#[derive(Debug)]
+enum Request {
+    Name(ProcessId),
+    /// Answered once all earlier requests have been handled.
+    Flush(Sender<()>),
+}
 
 /// Which processes belong to the command, and the names that are known.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Names {
+    requests: Sender<Request>,
+    known: Arc<Mutex<Known>>,
+}
+
+#[derive(Debug)]
+struct Known {
     tree: Tree,
-    attribution: Attribution,
+    owners: Owners,
+    /// The processes whose names have been requested.
+    requested: HashSet<ProcessId>,
     /// Whether the lanes look processes up in a `/proc` other than the kernel's, such as the simulated one. The kernel's does
     /// not show simulated processes, so it does not provide their start times.
     other_procfs: bool,
-    owners: Owners,
 }
 
 impl Names {
-    /// Without any name.
-    pub(super) fn new(config: &Config) -> SharedNames {
+    /// Starts the thread. If there can be none, the report shows pids.
+    pub(super) fn start(config: &Config) -> Self {
         let other_procfs = config.path.procfs != Path::new(PROC);
         let passwd = config.path.passwd.clone().filter(|_| !other_procfs);
         let settings = Settings { procfs: PROC.into(), passwd, command_line: false, hold: 0 };
         let attribution = Attribution::new(settings, Snapshot::new(), Arc::new(Faults::default()));
         let tree = Tree::below(std::process::id());
-        Arc::new(Mutex::new(Self { tree, attribution, other_procfs, owners: Owners::new() }))
+        let known = Known { tree, owners: Owners::new(), requested: HashSet::new(), other_procfs };
+        let (known, (requests, arriving)) = (Arc::new(Mutex::new(known)), channel());
+        let shared = known.clone();
+        let _ = thread::Builder::new().name("names".into()).spawn(move || read(attribution, &arriving, &shared));
+        Self { requests, known }
     }
 
-    /// The process that has the pid now.
-    pub(super) fn find(&mut self, pid: u32, now: Instant) -> Found {
-        self.tree.find(pid, now)
-    }
-
-    /// Reads the names of the processes that have these pids, unless the command did not start them.
-    pub(super) fn read(&mut self, pids: impl Iterator<Item = u32>, now: Instant) {
-        let found = pids.map(|pid| self.tree.find(pid, now));
-        let may_belong = |found: &Found| found.membership != Membership::Other && found.key.start_ticks.is_some();
-        let is_known = |found: &Found| self.owners.get(&found.key).is_some_and(|owner| owner.user.is_some());
-        let unknown: Vec<_> = found.filter(|found| may_belong(found) && !is_known(found)).collect();
-        if unknown.is_empty() {
-            return;
+    /// The process that has the pid now. Unless the command did not start it, its name is read soon.
+    pub(super) fn find(&self, pid: u32, now: Instant) -> Found {
+        let known = &mut *self.known.lock();
+        let found = known.tree.find(pid, now);
+        let may_belong = found.membership != Membership::Other && found.key.start_ticks.is_some();
+        let is_known = known.owners.get(&found.key).is_some_and(|owner| owner.user.is_some());
+        if may_belong && !is_known && known.owners.len() < MOST && known.requested.insert(found.key) {
+            // If the thread has ended, there are no names.
+            let _ = self.requests.send(Request::Name(found.key));
         }
-        let pids: Vec<_> = unknown.iter().map(|found| found.key.pid).collect();
-        for (found, owner) in unknown.into_iter().zip(self.attribution.identify_all(&pids)) {
-            self.remember(found.key, &owner, false);
-        }
-        self.attribution.sweep(|_| true);
+        found
     }
 
     /// Takes over the names of the processes in a list that the command did not start.
-    pub(super) fn learn(&mut self, list: &GpuProcesses) {
+    pub(super) fn learn(&self, list: &GpuProcesses) {
         let Some(at) = list.at else { return };
+        let known = &mut *self.known.lock();
         for process in list.processes.iter().filter(|process| process.alive) {
-            let found = self.tree.find(process.pid, at);
+            let found = known.tree.find(process.pid, at);
             if found.membership != Membership::Tree {
-                self.remember(found.key, &process.owner, self.other_procfs);
+                known.remember(found.key, &process.owner, known.other_procfs);
             }
         }
     }
 
+    /// The owners that are known once all requests have been handled, or after `limit` at the latest.
+    pub(super) fn finish(&self, limit: Duration) -> Owners {
+        let (done, flushed) = channel();
+        if self.requests.send(Request::Flush(done)).is_ok() {
+            let _ = flushed.recv_timeout(limit);
+        }
+        self.known.lock().owners.clone()
+    }
+}
+
+impl Known {
     /// Remembers the owner, if it is known to be that of the process.
     fn remember(&mut self, key: ProcessId, owner: &Arc<Owner>, is_same: bool) {
         let has_room = self.owners.len() < MOST || self.owners.contains_key(&key);
@@ -89,9 +111,21 @@ impl Names {
             self.owners.insert(key, owner.clone());
         }
     }
+}
 
-    /// The owners that are known.
-    pub(super) fn owners(&self) -> &Owners {
-        &self.owners
+/// Reads names until nobody can request any.
+fn read(mut attribution: Attribution, requests: &Receiver<Request>, known: &Mutex<Known>) {
+    for request in requests {
+        match request {
+            Request::Name(key) => {
+                let owners = attribution.identify_all(&[key.pid]);
+                attribution.sweep(|_| true);
+                let mut known = known.lock();
+                // A user who is not known yet is looked for again when the process is found again.
+                known.requested.remove(&key);
+                owners.iter().for_each(|owner| known.remember(key, owner, false));
+            }
+            Request::Flush(done) => drop(done.send(())),
+        }
     }
 }

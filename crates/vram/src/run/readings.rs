@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use tokio::time::sleep;
 use vram_exporter::config::Config;
 
-use super::names::SharedNames;
+use super::names::Names;
 use super::places::Machine;
 use super::record::{Entry, Membership, Record};
 use super::tree::Found;
@@ -102,7 +102,7 @@ impl Readings {
     ///
     /// # Errors
     /// When the system has no thread or no file descriptor left.
-    pub(super) fn start(library: Library, config: &Config, period: Duration, names: SharedNames) -> io::Result<Self> {
+    pub(super) fn start(library: Library, config: &Config, period: Duration, names: Names) -> io::Result<Self> {
         let call_timeout = config.nvml.call_timeout;
         let taken = Arc::new(Taken { state: Mutex::default(), names, start: OnceLock::new(), call_timeout });
         let settings = Settings {
@@ -194,7 +194,7 @@ impl Readings {
 #[derive(Debug)]
 struct Taken {
     state: Mutex<State>,
-    names: SharedNames,
+    names: Names,
     start: OnceLock<Instant>,
     call_timeout: Duration,
 }
@@ -244,19 +244,16 @@ impl Observer for Taken {
     }
 
     fn listed(&self, gpu: &Arc<Gpu>, at: Instant, reads: &[ListRead]) {
-        let mut names = self.names.lock();
         for read in reads {
             // An MPS list also contains the clients of other GPUs, which hold no memory on this one.
             let holders = read.entries.iter().filter(|process| process.used != Some(0));
-            let found: Vec<_> = holders.map(|process| (process, names.find(process.pid, at))).collect();
+            let found: Vec<_> = holders.map(|process| (process, self.names.find(process.pid, at))).collect();
             self.state.lock().list(gpu, (at, self.at(at)), read, &found);
         }
-        // Last, because it takes longest.
-        names.read(reads.iter().flat_map(|read| &read.entries).map(|process| process.pid), at);
     }
 
     fn attributed(&self, list: &GpuProcesses) {
-        self.names.lock().learn(list);
+        self.names.learn(list);
     }
 }
 

@@ -17,7 +17,7 @@ use gpu_readings::snapshot::{Feed, Snapshot};
 use nix::unistd::mkdtemp;
 use parking_lot::Mutex;
 
-use super::names::SharedNames;
+use super::names::Names;
 use super::record::Membership;
 use super::reported::Reported;
 
@@ -48,7 +48,7 @@ impl Socket {
     ///
     /// # Errors
     /// When the socket cannot be created, neither in `$XDG_RUNTIME_DIR` nor in the folder for temporary files.
-    pub(super) async fn open(names: SharedNames) -> Result<Self> {
+    pub(super) async fn open(names: Names) -> Result<Self> {
         let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
         let mut bound = Err(anyhow::Error::msg("there is no folder for it"));
         for folder in runtime.into_iter().chain([std::env::temp_dir()]) {
@@ -117,14 +117,12 @@ async fn bind(within: &Path) -> Result<(Folder, Listener)> {
     Ok((folder, listener))
 }
 
-/// Reads the start times and the names of the command's processes. A process that the command did not start is unknown. One
+/// Reads the start times of the command's processes. A process that the command did not start is unknown. One
 /// whose ancestors can no longer be looked up belongs to the command, because no other process was given the path of the
 /// socket.
-fn members(names: SharedNames) -> StartTicks {
+fn members(names: Names) -> StartTicks {
     StartTicks::new(move |pid| {
-        let (mut names, now) = (names.lock(), Instant::now());
-        let found = names.find(pid, now);
-        names.read([pid].into_iter(), now);
+        let found = names.find(pid, Instant::now());
         (found.membership != Membership::Other).then_some(found.key)
     })
 }
