@@ -103,7 +103,8 @@ fn chosen<T: Copy>(
     }
     let left_out = left_out.join(", ");
     if usable.is_empty() {
-        let supported: Vec<_> = known.iter().map(|(name, _)| name.as_ref()).collect();
+        let mut supported: Vec<_> = known.iter().map(|(name, _)| name.as_ref()).collect();
+        supported.sort_unstable();
         let why = format!("{left_out}: only Go supports this {kind}; add one of {}", supported.join(", "));
         return Err(Problem::refused(key, why));
     }
