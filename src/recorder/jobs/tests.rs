@@ -80,16 +80,7 @@ impl Scene {
             let workload = process.owner.workload.clone().unwrap();
             let known = workloads.iter().position(|listed| listed.workload == workload);
             let index = known.unwrap_or_else(|| {
-                let none = WorkloadUse {
-                    workload,
-                    mig: None,
-                    processes: 0,
-                    used: Some(0),
-                    window_peak: None,
-                    peak: None,
-                    limits: Vec::new(),
-                };
-                workloads.push(none);
+                workloads.push(WorkloadUse { processes: 0, ..usage(&workload, None, 0) });
                 workloads.len() - 1
             });
             let listed = &mut workloads[index];
@@ -151,6 +142,12 @@ impl Scene {
 
 fn workload(name: &str, kind: WorkloadKind) -> Arc<Workload> {
     Arc::new(Workload { name: name.into(), kind, pod: None })
+}
+
+/// What a list shows about a workload with one process.
+fn usage(workload: &Arc<Workload>, mig: Option<Arc<MigDevice>>, gib: u64) -> WorkloadUse {
+    let (workload, used) = (workload.clone(), Some(gib * GIB));
+    WorkloadUse { workload, mig, processes: 1, used, window_peak: None, peak: None, limits: Vec::new() }
 }
 
 fn job(id: u32) -> Arc<Workload> {
@@ -407,11 +404,7 @@ fn failures_raise_the_margin_and_allocators_cannot_claim_more_than_the_driver_re
         },
         framework: "pytorch".into(),
         requested_bytes: GIB,
-        free_bytes: None,
-        total_bytes: None,
-        allocated_bytes: None,
-        reserved_bytes: None,
-        snapshot_path: None,
+        ..Failure::default()
     };
     scene.jobs.fail(&scene.gpus[0], &failure("slurm:4", None), 1);
     scene.jobs.fail(&scene.gpus[0], &failure("slurm:3", Some("MIG-1")), 1);
@@ -508,15 +501,7 @@ fn mig_devices_are_reported_apart() {
         let sample = MemorySample { gpu, mig, at, used: Some(used * GIB), allocatable: 20 * GIB };
         scene.jobs.sample(&sample, micros);
     }
-    let on = |n: u32, used: u64| WorkloadUse {
-        workload: job.clone(),
-        mig: Some(device(n)),
-        processes: 1,
-        used: Some(used * GIB),
-        window_peak: None,
-        peak: None,
-        limits: Vec::new(),
-    };
+    let on = |n: u32, gib: u64| usage(&job, Some(device(n)), gib);
     for _ in 0..4 {
         scene.millis += 1000;
         let processes = vec![

@@ -106,16 +106,7 @@ impl Scene {
     fn list_of(&mut self, processes: Vec<Process>, other: Option<Other>) -> &mut Self {
         let (gpu, at) = (self.gpu.clone(), Some(self.at(self.millis)));
         let living = processes.iter().filter(|process| process.alive);
-        let workloads = living.map(|process| WorkloadUse {
-            workload: process.owner.workload.clone().unwrap(),
-            mig: None,
-            processes: 1,
-            used: process.used,
-            window_peak: None,
-            peak: None,
-            limits: Vec::new(),
-        });
-        let workloads = workloads.collect();
+        let workloads = living.map(listed).collect();
         let list = GpuProcesses { gpu, at, processes, other, workloads, ..GpuProcesses::default() };
         let now = self.now();
         self.ledger.list(&list, now);
@@ -155,6 +146,19 @@ impl Scene {
 
     fn incident(&self, kind: Kind) -> Arc<Incident> {
         self.ledger.incidents.all().find(|incident| incident.kind == kind).unwrap().clone()
+    }
+}
+
+/// The workload of a process, as a list shows it.
+pub(super) fn listed(process: &Process) -> WorkloadUse {
+    WorkloadUse {
+        workload: process.owner.workload.clone().unwrap(),
+        mig: process.mig.clone(),
+        processes: 1,
+        used: process.used,
+        window_peak: None,
+        peak: process.peak,
+        limits: Vec::new(),
     }
 }
 
@@ -199,18 +203,11 @@ fn the_victim_of_a_growing_neighbour_leaves_an_incident_that_names_both() {
     let ended = incident.processes[0].ended.unwrap();
     assert!(ended.by > ended.after && (ended.by - incident.at).abs() < 1e-3);
     let begins = "job1.py (pid 1, slurm:1) ended within 0.3 s of its highest memory use, 78.50 GiB; GPU 2 had 138.5 GiB of 140.0 GiB in use, with 1.48 GiB left.";
-    assert!(incident.summary.starts_with(begins), "{}", incident.summary);
-    assert!(
-        incident.summary.contains("job2.py (pid 2, slurm:2) grew the most in the 10 s before, by "),
-        "{}",
-        incident.summary
-    );
-    assert!(
-        !incident.summary.contains("held the most") && incident.summary.contains("refused"),
-        "{}",
-        incident.summary
-    );
-    assert!(!incident.summary.contains("out of memory"), "the process did not report this");
+    let summary = &incident.summary;
+    assert!(summary.starts_with(begins), "{summary}");
+    assert!(summary.contains("job2.py (pid 2, slurm:2) grew the most in the 10 s before, by "), "{summary}");
+    assert!(!summary.contains("held the most") && summary.contains("refused"), "{summary}");
+    assert!(!summary.contains("out of memory"), "the process did not report this");
     assert_eq!(incident.host.as_deref(), Some("node-1"));
     // 98 % was reached on the way.
     assert_eq!(scene.kinds(), [Kind::NearLimit, Kind::EndedAtPeak]);

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use super::super::tests::listed;
 use super::super::*;
 use crate::recorder::history::{Event, EventKind, SECOND};
-use crate::snapshot::{
-    Gpu, GpuState, MigDevice, Owner, Process, Snapshot, Workload, WorkloadKind, WorkloadUse, XidPart,
-};
+use crate::snapshot::{Gpu, GpuState, MigDevice, Owner, Process, Snapshot, Workload, WorkloadKind, XidPart};
 
 const MIB: usize = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -67,16 +66,7 @@ fn process(storm: Storm, gpu: &Gpu, n: u32, round: u64) -> Process {
 
 fn list(storm: Storm, gpu: &Arc<Gpu>, round: u64, at: Instant) -> GpuProcesses {
     let processes: Vec<_> = (0..storm.processes).map(|n| process(storm, gpu, n, round)).collect();
-    let workload = |process: &Process| WorkloadUse {
-        workload: process.owner.workload.clone().unwrap(),
-        mig: process.mig.clone(),
-        processes: 1,
-        used: process.used,
-        window_peak: None,
-        peak: process.peak,
-        limits: Vec::new(),
-    };
-    let workloads = processes.iter().map(workload).collect();
+    let workloads = processes.iter().map(listed).collect();
     GpuProcesses { gpu: gpu.clone(), at: Some(at), processes, workloads, ..GpuProcesses::default() }
 }
 
