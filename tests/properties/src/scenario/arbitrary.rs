@@ -13,7 +13,8 @@ const SPANS: &str = "
     1ms 10ms 1s 2s 5s 1m 1h 1d 0s 1us 0.001us 20ms 1s 10s 1h30m -2h -100d 37000d -37000d 106751d 0.0000001us -0s
     1.5s 400d
 ";
-const SIZES: &str = "0B 1B 1MiB 2MiB 64MiB 100MiB 256MiB 512MiB 1GiB 2GiB 4GiB 20GiB 141GiB 8000TiB 0.5KiB 8185TiB unknown 4GB";
+const SIZES: &str =
+    "0B 1B 1MiB 2MiB 64MiB 100MiB 256MiB 512MiB 1GiB 2GiB 4GiB 20GiB 141GiB 8000TiB 0.5KiB 8185TiB unknown 4GB";
 const NUMBERS: &str = "0 0 0 0 0 0 1 1 1 1 2 2 2 7 64 128 16384 4194303 2097152 4294967295 -1 0.5 nan 1e308";
 const KINDS: &str = "constant ramp step spike leak sawtooth wave noise";
 
