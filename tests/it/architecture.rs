@@ -1,198 +1,133 @@
-//! Imports go in one direction. This test reads the source and rejects any import that the architecture does not allow.
+//! Imports go in one direction, unsafe code is only where it may be, and no file is long. Between crates Cargo and the lint
+//! `unsafe_code` see to that; this test reads the source for what they cannot know: the rooms inside a crate.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What `lib.rs` imports from the crates that this program shares with the tool `vram`. Every module may use it.
-const SHARED: [&str; 7] = ["client", "format", "quantity", "regular_file", "server_url", "sizing", "text"];
+use syn::visit::Visit;
 
-/// The folders whose modules have a row in [`ALLOWED`].
-const SRC: &str = "src";
-const READINGS: &str = "crates/gpu-readings/src";
-
-/// Top-level module: the modules that it may import; several rows of a module add up. `allocator` never imports the lanes or
-/// the metrics, because what a process reports must not delay them. `internals` is for tests, benchmarks and fuzz targets
-/// outside `src`, so no module may import it.
-const ALLOWED: &str = "
+/// Room of the exporter or of `gpu-readings`: the rooms that it names, in tests as well, and those crates that not every room may
+/// name. Several rows of a room add up, and a room without a row names none. `allocator` never imports the lanes or the metrics,
+/// because what a process reports must not delay them; the types of nvml-wrapper stay in `nvml`. `internals` is for tests,
+/// benchmarks and fuzz targets outside `src`, so no room may import it.
+const ROOMS: &str = "
 main: app command_line config
 command_line: config demo subcommand
-app: allocator attribution backoff config dcgm demo faults http kubernetes lanes machine metrics nvml otlp recorder
-app: slurm snapshot supervise
+app: allocator attribution config dcgm demo faults http kubernetes lanes machine metrics nvml otlp recorder
+app: slurm snapshot supervise web_config
 demo: config nvml peaks snapshot
-http: config dcgm faults machine metrics recorder snapshot unix_socket
+http: config dcgm faults machine metrics recorder snapshot unix_socket web_config
 machine: metrics recorder snapshot
 dcgm: config metrics snapshot
 otlp: backoff blocking_read config faults metrics snapshot supervise
 metrics: faults snapshot
 recorder: faults snapshot
+kubernetes: backoff blocking_read faults pod_resources snapshot
+slurm: blocking_read faults snapshot
+subcommand: config
+internals: app kubernetes metrics
 lanes: attribution backoff faults nvml peaks snapshot
 allocator: faults peaks snapshot supervise unix_socket
-nvml: faults snapshot
-attribution: backoff faults snapshot
-kubernetes: backoff blocking_read faults snapshot
-slurm: blocking_read faults snapshot
-snapshot:
-config:
-faults:
-backoff:
-blocking_read:
-subcommand: config
-peaks:
-supervise:
-unix_socket:
-internals: app kubernetes metrics
+nvml: faults nvml_wrapper nvml_wrapper_sys snapshot
+attribution: cgroup_owner faults process_name snapshot
+snapshot: cgroup_owner pod_resources
 ";
 
 #[test]
-fn imports_go_one_way() {
+fn imports_between_rooms_are_those_of_the_table() {
     let mut allowed: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    for (module, others) in ALLOWED.lines().filter_map(|line| line.split_once(':')) {
-        allowed.entry(module).or_default().extend(others.split_whitespace());
+    for (room, others) in ROOMS.lines().filter_map(|line| line.split_once(':')) {
+        allowed.entry(room).or_default().extend(others.split_whitespace());
     }
-    let mut seen = BTreeSet::new();
-    for file in [SRC, READINGS].iter().flat_map(|src| sources(&root().join(src))) {
-        let module = module_of(&file);
-        if module == "lib" {
-            continue;
-        }
-        let may = allowed.get(module.as_str()).unwrap_or_else(|| panic!("the module {module} is not in ALLOWED"));
-        let root = if module == "main" { "vram_exporter::" } else { "crate::" };
-        for other in imports(root, &fs::read_to_string(&file).unwrap()) {
-            if SHARED.contains(&other.as_str()) {
-                continue;
-            }
-            let known = allowed.contains_key(other.as_str());
-            assert!(known, "{} names crate::{other}, which is not a module", file.display());
-            let legal = other == module || may.contains(other.as_str());
-            assert!(legal, "{} (module {module}) must not import {other}", file.display());
-            seen.insert((module.clone(), other));
+    let mut modules = modules(root());
+    modules.extend(self::modules(&root().join("crates/gpu-readings")));
+    let rooms: BTreeSet<&str> = modules.iter().map(Module::room).collect();
+    let crates: BTreeSet<&str> = allowed.values().flatten().filter(|name| !rooms.contains(*name)).copied().collect();
+    let mut seen: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for module in modules.iter().filter(|module| module.room() != "lib") {
+        for named in &module.named {
+            let mut names = named.names.iter().map(String::as_str);
+            let room = match names.next() {
+                Some("crate" | "gpu_readings" | "vram_exporter") => names.next().filter(|name| rooms.contains(name)),
+                first => first.filter(|name| crates.contains(name)),
+            };
+            seen.entry(module.room()).or_default().extend(room.filter(|room| *room != module.room()));
         }
     }
-    // Verifies that the check finds imports at all: these exist.
-    for arrow in [
-        ("http", "metrics"),
-        ("metrics", "snapshot"),
-        ("lanes", "nvml"),
-        ("lanes", "attribution"),
-        ("allocator", "snapshot"),
-    ] {
-        assert!(seen.contains(&(arrow.0.to_owned(), arrow.1.to_owned())), "no import seen for {arrow:?}");
+    seen.retain(|_, named| !named.is_empty());
+    assert_eq!(seen, allowed);
+}
+
+/// No two files of a package import each other, directly or through other files. Imports between a module and the modules inside
+/// it are allowed: a parent may call its children, and a child may use the definitions of its parent.
+#[test]
+fn no_files_import_each_other() {
+    let crates = fs::read_dir(root().join("crates")).unwrap().map(|entry| entry.unwrap().path());
+    for package in crates.chain([root().to_owned()]) {
+        let arrows = arrows(&modules(&package));
+        assert!(arrows.values().any(|to| !to.is_empty()), "no import seen in {}", package.display());
+        assert_eq!(circles(arrows), [""; 0], "{}", package.display());
     }
 }
 
-/// The files of the exporter's package that may switch the `unsafe_code` lint off.
-const UNSAFE_FILES: [&str; 3] =
-    ["crates/gpu-readings/src/nvml/raw.rs", "src/app/heap.rs", "src/recorder/history/exit_status.rs"];
-/// The folder whose files inherit the exception of `nvml/raw.rs`.
-const UNSAFE_SUBMODULES: &str = "crates/gpu-readings/src/nvml/raw/";
-/// Where the simulator, whose interface is C, may contain unsafe code.
-const UNSAFE_IN_SIMULATOR: [&str; 4] = [
+#[test]
+fn a_circle_is_seen_through_a_reexport() {
+    let mut modules = vec![
+        Module::of(&[], "mod a; mod b; mod c;"),
+        Module::of(&["a"], "use crate::b::Thing;"),
+        Module::of(&["b"], "mod part; pub use part::{Other, Thing};"),
+        Module::of(&["b", "part"], "use crate::{c::{self, D}};"),
+        Module::of(&["c"], "fn f() {} #[cfg(test)] mod tests { use crate::a::Unit; }"),
+    ];
+    assert_eq!(circles(arrows(&modules)), [""; 0]);
+    for code in ["fn f() { super::a::g() }", "fn f() -> String { format!(\"{}\", crate::a::g()) }"] {
+        modules[4] = Module::of(&["c"], code);
+        assert_eq!(circles(arrows(&modules)), ["a", "b::part", "c"]);
+    }
+}
+
+/// The files that may switch off the lint `unsafe_code`. Their packages deny it, because with `forbid` no file could; all other
+/// packages forbid it. The interface of the simulator is C.
+const UNSAFE: [&str; 12] = [
+    "crates/gpu-readings/src/nvml/raw.rs",
     "crates/nvml-sim/src/abi.rs",
-    "crates/nvml-sim/src/abi/",
     "crates/nvml-sim/src/image.rs",
     "crates/nvml-sim/src/library.rs",
+    "crates/nvml-sim/tests/image.rs",
+    "crates/nvml-sim/tests/machine.rs",
+    "crates/nvml-sim/tests/opening.rs",
+    "crates/nvml-sim/tests/profiling.rs",
+    "crates/nvml-sim/tests/recording.rs",
+    "crates/nvml-sim/tests/symbols.rs",
+    "src/app/heap.rs",
+    "src/recorder/history/exit_status.rs",
 ];
 
-/// The sources of the other packages, except the simulator's.
-const OTHER_PACKAGES: [&str; 8] = [
-    "crates/",
-    "fuzz/",
-    "lab/",
-    "tests/exposition/",
-    "tests/generated-files/",
-    "tests/judges/",
-    "tests/properties/",
-    "tests/skips/",
-];
-
-/// With `forbid`, [`UNSAFE_FILES`] could not switch the lint off. So the lint is set to `deny` for every target of the
-/// package, and only these files may name it; where the lint does not apply, the test searches for the keyword itself.
 #[test]
 fn unsafe_code_is_only_where_it_may_be() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    for denying in ["Cargo.toml", "crates/gpu-readings/Cargo.toml"] {
-        let manifest = fs::read_to_string(root.join(denying)).unwrap();
-        let lints = manifest.split("\n[").find(|section| section.starts_with("lints.rust]")).unwrap();
-        assert!(lints.lines().any(|line| line == r#"unsafe_code = "deny""#), "{lints}");
-    }
-
-    for forbidding in ["crates/pod-resources/Cargo.toml", "crates/web-config/Cargo.toml"] {
-        let manifest = fs::read_to_string(root.join(forbidding)).unwrap();
-        assert!(manifest.lines().any(|line| line == r#"unsafe_code = "forbid""#), "{forbidding}: {manifest}");
-    }
-
     let mut named = BTreeSet::new();
-    let mut unsafe_in_simulator = BTreeSet::new();
-    for file in sources(root) {
-        let path = file.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
+    for file in files(root()) {
+        let path = file.strip_prefix(root()).unwrap().to_str().unwrap().to_owned();
         let text = fs::read_to_string(&file).unwrap();
-        if path.starts_with("crates/nvml-sim/") {
-            if path.starts_with("crates/nvml-sim/src/") && has_word(&text, "unsafe") {
-                let legal = UNSAFE_IN_SIMULATOR.iter().any(|place| path.starts_with(place));
-                assert!(legal, "{path} must not be unsafe");
-                unsafe_in_simulator.insert(path);
-            }
-        } else if OTHER_PACKAGES.iter().any(|folder| path.starts_with(folder)) && !path.starts_with(READINGS)
-            || path.ends_with("build.rs")
-        {
-            // The exporter's lint applies neither to other packages nor to build scripts.
+        if path.starts_with("fuzz/") {
+            // A workspace of its own, whose lints the macros of its targets would violate.
             assert!(!has_word(&text, "unsafe"), "{path} must not be unsafe");
+        } else if let Some(package) = path.strip_suffix("Cargo.toml") {
+            let level = if UNSAFE.iter().any(|file| file.starts_with(package)) { "deny" } else { "forbid" };
+            assert!(text.contains(&format!("\nunsafe_code = \"{level}\"\n")), "{path} must {level} unsafe code");
         } else if path != "tests/it/architecture.rs" && has_word(&text, "unsafe_code") {
             named.insert(path);
-        } else if (path.starts_with(SRC) || path.starts_with(READINGS)) && has_word(&text, "unsafe") {
-            assert!(path.starts_with(UNSAFE_SUBMODULES), "{path} must not be unsafe");
         }
     }
-    assert_eq!(named, BTreeSet::from(UNSAFE_FILES.map(str::to_owned)));
-    // Verifies that the check finds the word at all.
-    assert!(unsafe_in_simulator.contains("crates/nvml-sim/src/library.rs"), "{unsafe_in_simulator:?}");
-}
-
-/// Whether code, as opposed to comments, contains the word.
-fn has_word(text: &str, word: &str) -> bool {
-    let is_part = |c: char| c.is_alphanumeric() || c == '_';
-    let mut code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
-    code.any(|line| line.split(|c| !is_part(c)).any(|found| found == word))
-}
-
-/// A crate of the workspace and the top-level modules that may use it.
-const CRATES: [(&str, &[&str]); 4] = [
-    ("cgroup_owner", &["attribution", "snapshot"]),
-    ("pod_resources", &["kubernetes", "snapshot"]),
-    ("process_name", &["attribution"]),
-    ("web_config", &["app", "http"]),
-];
-
-#[test]
-fn crates_of_the_workspace_are_used_by_their_modules_alone() {
-    for (name, modules) in CRATES {
-        let mut seen = BTreeSet::new();
-        for file in [SRC, READINGS].iter().flat_map(|src| sources(&root().join(src))) {
-            let text = fs::read_to_string(&file).unwrap();
-            if text.contains(&format!("{name}::")) && has_word(&text, name) {
-                seen.insert(module_of(&file));
-            }
-        }
-        assert_eq!(seen, modules.iter().map(|&module| module.to_owned()).collect(), "{name}");
-    }
+    assert_eq!(named, UNSAFE.map(str::to_owned).into());
 }
 
 #[test]
-fn crates_of_pure_functions_forbid_unsafe_code_and_depend_on_nothing() {
+fn crates_of_pure_functions_depend_on_nothing() {
     for name in ["cgroup-owner", "process-name"] {
-        let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates").join(name).join("Cargo.toml");
-        let manifest = fs::read_to_string(manifest).unwrap();
-        assert!(manifest.lines().any(|line| line == r#"unsafe_code = "forbid""#), "{manifest}");
+        let manifest = fs::read_to_string(root().join("crates").join(name).join("Cargo.toml")).unwrap();
         assert!(!manifest.contains("dependencies]"), "{manifest}");
-    }
-}
-
-#[test]
-fn nvml_wrapper_types_stay_in_their_module() {
-    for file in [SRC, READINGS].iter().flat_map(|src| sources(&root().join(src))) {
-        let text = fs::read_to_string(&file).unwrap();
-        assert!(module_of(&file) == "nvml" || !text.contains("nvml_wrapper::"), "{}", file.display());
     }
 }
 
@@ -200,11 +135,8 @@ fn nvml_wrapper_types_stay_in_their_module() {
 fn no_file_of_production_code_is_long() {
     /// The maximum number of lines before a file's unit tests.
     const LONGEST: usize = 350;
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let files = ["src", "crates"].map(|folder| sources(&root.join(folder))).concat();
+    let files = ["src", "crates"].map(|folder| files(&root().join(folder))).concat();
     assert!(files.len() > 100, "{}", files.len());
-    let is_test =
-        |file: &&PathBuf| file.ends_with("tests.rs") || file.components().any(|part| part.as_os_str() == "tests");
     for file in files.iter().filter(|file| !is_test(file)) {
         let text = fs::read_to_string(file).unwrap();
         let lines = text.lines().take_while(|line| !line.starts_with("mod tests")).count();
@@ -216,47 +148,177 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The first part of a file's path under `src`.
-fn module_of(file: &Path) -> String {
-    let inside = [READINGS, SRC].iter().find_map(|src| file.strip_prefix(root().join(src)).ok()).unwrap();
-    let first = inside.components().next().unwrap().as_os_str().to_string_lossy().into_owned();
-    first.trim_end_matches(".rs").to_owned()
-}
-
-/// The modules named by `crate::module` anywhere and by `crate::{module, …}`; the binary names the crate instead.
-fn imports(root: &str, text: &str) -> BTreeSet<String> {
-    let code: String = text.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n");
-    let mut modules = BTreeSet::new();
-    for (at, _) in code.match_indices(root) {
-        let rest = &code[at + root.len()..];
-        if let Some(list) = rest.strip_prefix('{') {
-            let list = &list[..list.find('}').unwrap_or(list.len())];
-            modules.extend(list.split(',').map(first_word));
-        } else {
-            modules.insert(first_word(rest));
+/// The Rust sources and the manifests below a folder, except build outputs and hidden folders.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for path in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        if path.is_dir() && name != "target" && !name.starts_with('.') {
+            found.extend(files(&path));
+        } else if name.ends_with(".rs") || name == "Cargo.toml" {
+            found.push(path);
         }
     }
-    modules.retain(|module| !module.is_empty());
-    modules
+    found
 }
 
-fn first_word(text: &str) -> String {
-    text.trim_start().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
+fn is_test(file: &Path) -> bool {
+    file.ends_with("tests.rs") || file.components().any(|part| part.as_os_str() == "tests")
 }
 
-fn sources(folder: &Path) -> Vec<PathBuf> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
-        let path = entry.path();
-        if path.is_dir() {
-            let name = path.file_name().unwrap().to_string_lossy();
-            // Build outputs and hidden folders contain no source.
-            if name != "target" && !name.starts_with('.') {
-                files.extend(sources(&path));
+/// Whether code, as opposed to comments, contains the word.
+fn has_word(text: &str, word: &str) -> bool {
+    let mut code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+    code.any(|line| line.split(between_words).any(|found| found == word))
+}
+
+fn between_words(c: char) -> bool {
+    !c.is_alphanumeric() && c != '_'
+}
+
+/// A file of a package and the paths in it.
+#[derive(Debug, Default)]
+struct Module {
+    path: Vec<String>,
+    named: Vec<Named>,
+    in_test: bool,
+}
+
+/// A path in code or in a `use`.
+#[derive(Debug)]
+struct Named {
+    names: Vec<String>,
+    /// By a `use` that is not private.
+    reexported: bool,
+    in_test: bool,
+}
+
+impl Module {
+    fn of(path: &[&str], code: &str) -> Self {
+        let in_test = path.contains(&"tests");
+        let mut module = Self { path: path.iter().map(|&name| name.to_owned()).collect(), in_test, ..Self::default() };
+        module.visit_file(&syn::parse_file(code).unwrap());
+        module
+    }
+
+    /// The top-level module; `lib` for the root itself.
+    fn room(&self) -> &str {
+        self.path.first().map_or("lib", String::as_str)
+    }
+
+    fn name(&mut self, names: &[String], reexported: bool) {
+        self.named.push(Named { names: names.to_vec(), reexported, in_test: self.in_test });
+    }
+
+    /// The paths of a use tree: `a::{b, c::{self, D}}`.
+    fn expand(&mut self, prefix: &mut Vec<String>, tree: &syn::UseTree, reexported: bool) {
+        let (name, inside) = match tree {
+            syn::UseTree::Path(path) => (&path.ident, Some(&*path.tree)),
+            syn::UseTree::Name(name) => (&name.ident, None),
+            syn::UseTree::Rename(renamed) => (&renamed.ident, None),
+            syn::UseTree::Glob(_) => return self.name(prefix, reexported),
+            syn::UseTree::Group(group) => {
+                return group.items.iter().for_each(|item| self.expand(prefix, item, reexported));
             }
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            files.push(path);
+        };
+        prefix.push(name.to_string());
+        match inside {
+            Some(tree) => self.expand(prefix, tree, reexported),
+            None => self.name(prefix, reexported),
+        }
+        prefix.pop();
+    }
+}
+
+/// The modules of the package in this folder.
+fn modules(package: &Path) -> Vec<Module> {
+    let src = package.join("src");
+    let sources = files(&src).into_iter().filter(|file| !file.ends_with("lib.rs") || file.parent() == Some(&src));
+    let module = |file: PathBuf| {
+        let path = file.strip_prefix(&src).unwrap().with_extension("");
+        let path: Vec<&str> = path.iter().map(|name| name.to_str().unwrap()).filter(|name| *name != "lib").collect();
+        Module::of(&path, &fs::read_to_string(&file).unwrap())
+    };
+    sources.map(module).collect()
+}
+
+impl Visit<'_> for Module {
+    fn visit_item_mod(&mut self, item: &syn::ItemMod) {
+        let of_test =
+            |attribute: &syn::Attribute| attribute.parse_args::<syn::Path>().is_ok_and(|path| path.is_ident("test"));
+        let before = self.in_test;
+        self.in_test |= item.attrs.iter().any(|attribute| attribute.path().is_ident("cfg") && of_test(attribute));
+        syn::visit::visit_item_mod(self, item);
+        self.in_test = before;
+    }
+
+    fn visit_item_use(&mut self, item: &syn::ItemUse) {
+        let reexported = !matches!(item.vis, syn::Visibility::Inherited);
+        self.expand(&mut Vec::new(), &item.tree, reexported);
+    }
+
+    fn visit_path(&mut self, path: &syn::Path) {
+        let names: Vec<String> = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
+        self.name(&names, false);
+        syn::visit::visit_path(self, path);
+    }
+
+    /// The arguments of a macro are tokens, which need not be expressions.
+    fn visit_macro(&mut self, call: &syn::Macro) {
+        let tokens = call.tokens.to_string().replace(' ', "");
+        for (at, _) in ["crate::", "super::"].iter().flat_map(|root| tokens.match_indices(root)) {
+            let path = tokens[at..].split("::").map_while(|part| part.split(between_words).next());
+            let names: Vec<String> = path.take_while(|name| !name.is_empty()).map(str::to_owned).collect();
+            self.name(&names, false);
+        }
+        syn::visit::visit_macro(self, call);
+    }
+}
+
+/// Module → the modules that it imports outside tests, except its ancestors and descendants.
+fn arrows(modules: &[Module]) -> BTreeMap<String, BTreeSet<String>> {
+    let by_path: BTreeMap<&[String], &Module> = modules.iter().map(|module| (&*module.path, module)).collect();
+    let arrows = modules.iter().filter(|module| !module.in_test).map(|module| {
+        let production = module.named.iter().filter(|named| !named.in_test);
+        let targets = production.map(|named| resolve(&by_path, &module.path, &named.names, 8));
+        let others = targets.filter(|to| !to.starts_with(&module.path) && !module.path.starts_with(to));
+        (module.path.join("::"), others.map(|to| to.join("::")).collect())
+    });
+    arrows.collect()
+}
+
+/// The modules that import each other.
+fn circles(mut arrows: BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
+    loop {
+        let left: BTreeSet<String> = arrows.keys().cloned().collect();
+        let imported: BTreeSet<String> = arrows.values().flatten().cloned().collect();
+        arrows.retain(|module, to| imported.contains(module) && !to.is_disjoint(&left));
+        if arrows.len() == left.len() {
+            return arrows.into_keys().collect();
         }
     }
-    files
+}
+
+/// The module to which a path leads; re-exports are followed.
+fn resolve(modules: &BTreeMap<&[String], &Module>, from: &[String], names: &[String], depth: u8) -> Vec<String> {
+    let mut at = from.to_vec();
+    for (index, name) in names.iter().enumerate() {
+        match name.as_str() {
+            "crate" => at.clear(),
+            "super" => drop(at.pop()),
+            "self" => {}
+            _ => {
+                at.push(name.clone());
+                if !modules.contains_key(&*at) {
+                    at.pop();
+                    let mut named = modules.get(&*at).into_iter().flat_map(|module| &module.named);
+                    return match named.find(|named| named.reexported && named.names.last() == Some(name)) {
+                        Some(named) if index > 0 && depth > 0 => resolve(modules, &at, &named.names, depth - 1),
+                        _ => at,
+                    };
+                }
+            }
+        }
+    }
+    at
 }

@@ -28,7 +28,6 @@ mod faults;
 mod golden;
 mod health;
 mod http;
-mod import_circles;
 mod kubernetes;
 mod kubernetes_api;
 mod metrics_contract;

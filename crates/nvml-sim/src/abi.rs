@@ -4,6 +4,8 @@
 //! the faults that affect the call, and then returns its result. The caller guarantees that its pointers are valid, as
 //! with NVIDIA's library; NULL is rejected.
 
+#![allow(unsafe_code, reason = "the interface is C: the caller guarantees its pointers")]
+
 mod accounting;
 mod boards;
 mod configure;

@@ -6,6 +6,8 @@
 //! mounted `noexec`. The program exports none of these functions itself; otherwise a real driver's library, loaded
 //! later, would resolve its own calls to them.
 
+#![allow(unsafe_code, reason = "a function of the C library names its version")]
+
 use crate::abi;
 
 /// The name by which the loader identifies the library.

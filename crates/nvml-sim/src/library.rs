@@ -3,6 +3,8 @@
 //! A call reads the machine without a lock. A replaced machine stays in memory, because a call that hangs may
 //! still read it; the machine is replaced only when the scenario or the control file changes.
 
+#![allow(unsafe_code, reason = "a call reads the machine through a pointer that stays valid")]
+
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};

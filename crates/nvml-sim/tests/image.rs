@@ -1,5 +1,7 @@
 //! The library that a program writes for itself when this crate is built into it.
 
+#![allow(unsafe_code, reason = "the test calls the C functions")]
+
 use std::collections::BTreeSet;
 use std::ffi::{c_char, c_int};
 use std::path::Path;

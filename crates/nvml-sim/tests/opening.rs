@@ -1,5 +1,7 @@
 //! Opening, closing and configuring the library through bare C functions.
 
+#![allow(unsafe_code, reason = "the test calls the C functions")]
+
 mod rig;
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};

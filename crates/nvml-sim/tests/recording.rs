@@ -1,5 +1,7 @@
 //! The simulator against recordings of a real H200: each call returns the same code.
 
+#![allow(unsafe_code, reason = "the test calls the C functions")]
+
 mod rig;
 
 use std::collections::BTreeMap;

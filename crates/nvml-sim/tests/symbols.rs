@@ -1,6 +1,8 @@
 //! What programs find when they look functions up by name, as bindings for C, Go and Python do before they choose a
 //! version.
 
+#![allow(unsafe_code, reason = "the test calls the C functions")]
+
 mod rig;
 
 use std::ffi::{c_int, c_uint, c_void};
