@@ -27,7 +27,6 @@ use super::text;
 
 /// How often the descendants of a command that has ended are checked.
 const LOOK: Duration = Duration::from_millis(5);
-
 /// The longest wait for names at the end.
 const NAMING: Duration = Duration::from_millis(500);
 

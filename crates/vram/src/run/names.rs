@@ -125,7 +125,9 @@ fn read(mut attribution: Attribution, requests: &Receiver<Request>, known: &Mute
                 known.requested.remove(&key);
                 owners.iter().for_each(|owner| known.remember(key, owner, false));
             }
-            Request::Flush(done) => drop(done.send(())),
+            Request::Flush(done) => {
+                let _ = done.send(());
+            }
         }
     }
 }
