@@ -4,19 +4,12 @@ use std::sync::Arc;
 
 use crate::clock::Nanos;
 use crate::curve::Curve;
+pub use crate::scenario::grammar::ProcessList;
 
 /// Bytes of GPU memory that a CUDA context takes up, and that are attributed to its process.
 pub(crate) const CONTEXT: u64 = 520 << 20;
 /// Further bytes that a context takes up on the GPU; they are attributed to no process.
 pub(crate) const CONTEXT_OVERHEAD: u64 = 8 << 20;
-
-/// NVML's three lists.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ProcessList {
-    Compute = 1,
-    Graphics = 2,
-    Mps = 4,
-}
 
 /// The lists that contain a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -182,13 +182,13 @@ impl<T> OneOrMore<T> {
     }
 }
 
-/// What a process does on a GPU.
+/// What a process does on a GPU: NVML has a list for each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum ProcessType {
-    Compute,
-    Graphics,
-    Mps,
+pub enum ProcessList {
+    Compute = 1,
+    Graphics = 2,
+    Mps = 4,
 }
 
 /// One process, or `count` identical ones.
@@ -203,7 +203,7 @@ pub(crate) struct Process {
     /// Index of the MIG device.
     pub(crate) mig: Option<u32>,
     #[serde(rename = "type")]
-    pub(crate) kind: Option<OneOrMore<ProcessType>>,
+    pub(crate) kind: Option<OneOrMore<ProcessList>>,
     pub(crate) start: Option<Span>,
     pub(crate) end: Option<Span>,
     pub(crate) repeat: Option<Span>,

@@ -10,7 +10,7 @@ use crate::machine::pids::FreshPids;
 use crate::machine::process::{CONTEXT, FRESH_PIDS, Identity, Lists, Pids, Process, ProcessList};
 use crate::machine::{Gpu, Machine};
 use crate::scenario::curves::{self, Quantity};
-use crate::scenario::grammar::{self, ProcessType};
+use crate::scenario::grammar;
 use crate::scenario::units::{Size, Span};
 use crate::stable_hash::mix;
 
@@ -177,14 +177,8 @@ fn life(entry: &grammar::Process, begin: Nanos) -> Result<(Nanos, Option<Nanos>,
 }
 
 fn lists(entry: &grammar::Process) -> Lists {
-    let kinds = entry.kind.as_ref().map_or(&[ProcessType::Compute][..], |kind| kind.all());
-    Lists(kinds.iter().fold(0, |bits, kind| {
-        bits | match kind {
-            ProcessType::Compute => ProcessList::Compute,
-            ProcessType::Graphics => ProcessList::Graphics,
-            ProcessType::Mps => ProcessList::Mps,
-        } as u8
-    }))
+    let lists = entry.kind.as_ref().map_or(&[ProcessList::Compute][..], |kind| kind.all());
+    Lists(lists.iter().fold(0, |bits, list| bits | *list as u8))
 }
 
 fn identity(entry: &grammar::Process, number: u32, uid: u32) -> Identity {
