@@ -44,6 +44,7 @@ mod reliability;
 mod reports;
 mod run;
 mod runbook;
+mod scripts;
 mod selection;
 mod service;
 mod slurm;

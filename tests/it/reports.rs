@@ -5,7 +5,6 @@ mod epilog;
 use std::fs;
 use std::net::TcpListener;
 use std::path::Path;
-use std::process::Stdio;
 
 use serde_json::Value;
 

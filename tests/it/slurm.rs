@@ -2,11 +2,11 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::PathBuf;
 
 use crate::faults::faults;
-use crate::harness::{Exporter, Machine, Scrape, ended};
+use crate::harness::{Exporter, Machine, Scrape};
+use crate::scripts::Script;
 
 const FIRST: &str = "GPU-11111111-2222-3333-4444-555555555555";
 const SECOND: &str = "GPU-22222222-2222-3333-4444-555555555555";
@@ -19,42 +19,24 @@ fn machine() -> Machine {
     Machine::new(&format!("seed = 9\n{}{}{process}", gpu(FIRST), gpu(SECOND)))
 }
 
-/// The folder that the scripts keep, and the scripts as an operator would edit them.
+/// The folder that the scripts keep, and the script as an operator would edit it.
 struct Node {
     folder: PathBuf,
-    script: PathBuf,
-    log: PathBuf,
+    script: Script,
 }
 
 impl Node {
     fn new(machine: &Machine) -> Self {
         let root = machine.folder.path();
-        let (folder, script, log) = (root.join("allocations"), root.join("allocation.sh"), root.join("syslog"));
-        fs::create_dir(root.join("bin")).unwrap();
-        let logger = format!("#!/bin/sh\nprintf '%s\\n' \"$*\" >>'{}'\n", log.display());
-        install(&root.join("bin/logger"), &logger);
-        let original = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/slurm/vram-exporter-allocation.sh");
-        let mut text = fs::read_to_string(original).unwrap();
-        for (before, after) in [
-            ("FOLDER=/run/vram-exporter-slurm\n", format!("FOLDER={}\n", folder.display())),
-            ("PATH=/usr/sbin:", format!("PATH={}:/usr/sbin:", root.join("bin").display())),
-        ] {
-            assert!(text.contains(before), "{before}");
-            text = text.replace(before, &after);
-        }
-        install(&script, &text);
-        Self { folder, script, log }
+        let folder = root.join("allocations");
+        let kept = [("FOLDER=/run/vram-exporter-slurm\n", format!("FOLDER={}\n", folder.display()))];
+        let script = Script::of("vram-exporter-allocation.sh", root, &kept);
+        Self { folder, script }
     }
 
     /// Runs the script as slurmd does, and returns what it said in syslog.
     fn run(&self, context: &str, job: &str, variables: &[(&str, &str)]) -> String {
-        let mut command = Command::new(&self.script);
-        command.env_clear().stdin(Stdio::null()).env("SLURM_SCRIPT_CONTEXT", context).env("SLURM_JOB_ID", job);
-        let ended = ended(command.envs(variables.iter().copied()));
-        assert_eq!((ended.status, ended.out.as_str(), ended.err.as_str()), (Some(0), "", ""));
-        let said = fs::read_to_string(&self.log).unwrap_or_default();
-        let _ = fs::remove_file(&self.log);
-        said
+        self.script.run(&[&[("SLURM_SCRIPT_CONTEXT", context), ("SLURM_JOB_ID", job)][..], variables].concat())
     }
 
     fn prolog(&self, job: &str, devices: &str) -> String {
@@ -68,11 +50,6 @@ impl Node {
     fn export(&self, machine: &Machine) -> Exporter {
         machine.export(&[&format!("--slurm.allocations={}", self.folder.display())])
     }
-}
-
-fn install(path: &Path, text: &str) {
-    fs::write(path, text).unwrap();
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
 /// The allocations, as job and GPU.

@@ -58,9 +58,9 @@ fn assert_second_gpu_is_read(exporter: &Exporter, from: &Scrape) -> Scrape {
 
 #[test]
 fn a_slow_gpu_is_named_and_costs_the_other_no_readings() {
-    for control in [slow(MEMORY, "200ms"), slow(MEMORY, "1500ms"), fault(MEMORY, "kind = \"hang\"")] {
+    for delay in ["200ms", "1500ms"] {
         let machine = Machine::new(SPIKY);
-        let (exporter, slow) = slowed(&machine, &[NEVER_HANGS], &control, "memory");
+        let (exporter, slow) = slowed(&machine, &[NEVER_HANGS], &slow(MEMORY, delay), "memory");
         // A fault is counted before it is logged.
         let is_named = || exporter.log().lines().any(|line| line.contains("slow") && line.contains("gpu=0"));
         until("the log line", is_named);
@@ -74,6 +74,16 @@ fn a_slow_gpu_is_named_and_costs_the_other_no_readings() {
         exporter.scrape_until("the GPU comes back", |_| exporter.threads() < running);
         exporter.scrape_until("its values", |s| up(s, "0") == Some(1.0) && values(s, "0") > 0);
     }
+}
+
+#[test]
+fn a_call_that_hangs_costs_the_other_gpu_no_readings_before_its_limit() {
+    let machine = Machine::new(SPIKY);
+    let hang = fault(MEMORY, "kind = \"hang\"");
+    let (exporter, slow) = slowed(&machine, &[NEVER_HANGS], &hang, "memory");
+    let later = assert_second_gpu_is_read(&exporter, &slow);
+    assert_eq!(faults(&later, "memory", "stalled"), 0.0);
+    comes_back(&machine, &exporter);
 }
 
 #[test]

@@ -101,18 +101,6 @@ fn nothing_is_shown_without_budgets_or_without_a_process_list() {
 }
 
 #[test]
-fn fractions_that_add_up_to_one_exceed_what_can_be_allocated_before_anything_runs() {
-    let mut machine = machine();
-    let half = || budget(BudgetSource::Kai, BudgetAmount::Millionths(500_000), BudgetPlace::Uuid("GPU-1".to_owned()));
-    declare(&mut machine, &[("a", vec![half()]), ("b", vec![half()])]);
-    let scrape = machine.scrape();
-    let number = |family: &str| scrape.value(family, &[("gpu", "1")]).parse::<u64>().unwrap();
-    let allocatable = number("gpu_memory_total_bytes") - number("gpu_memory_reserved_bytes");
-    assert_eq!(number(PROMISED), 80 * GIB);
-    assert!(number(PROMISED) > allocatable, "the driver keeps a part");
-}
-
-#[test]
 fn a_budget_for_each_gpu_counts_where_the_kubelet_allocated_one() {
     let mut machine = machine();
     let each = bytes(BudgetSource::Annotation, 20, BudgetPlace::EachGpu);

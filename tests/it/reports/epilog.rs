@@ -1,53 +1,9 @@
 //! The epilog for Slurm: what it appends to the output of a job, and what it says in syslog when it appends nothing.
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
-use std::path::PathBuf;
-use std::process::Command;
 
 use super::*;
-
-/// The lines that the epilog has sent to syslog, by its `logger`.
-struct Syslog(PathBuf);
-
-impl Syslog {
-    /// A folder with a `logger` that writes its arguments into a file, and with what else the script may find in its PATH.
-    fn new(folder: &Path, programs: &[&str]) -> Self {
-        let bin = folder.join("bin");
-        fs::create_dir_all(&bin).unwrap();
-        let lines = folder.join("syslog");
-        let logger = format!("#!/bin/sh\nprintf '%s\\n' \"$*\" >>'{}'\n", lines.display());
-        fs::write(bin.join("logger"), logger).unwrap();
-        fs::set_permissions(bin.join("logger"), fs::Permissions::from_mode(0o755)).unwrap();
-        for name in programs {
-            symlink(tool_program(), bin.join(name)).unwrap();
-        }
-        Self(lines)
-    }
-
-    /// The lines since the last call.
-    fn take(&self) -> String {
-        let lines = fs::read_to_string(&self.0).unwrap_or_default();
-        let _ = fs::remove_file(&self.0);
-        lines
-    }
-}
-
-/// The epilog with another URL, and with `replaced` lines, as an operator would edit it. `folder` has the `bin` that is
-/// the first folder of its PATH.
-fn epilog(folder: &Path, exporter_url: &str, replaced: &[(&str, String)]) -> PathBuf {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/slurm/vram-exporter-epilog.sh");
-    let mut text = fs::read_to_string(script).unwrap();
-    let path = ("PATH=/usr/sbin:", format!("PATH={}:/usr/sbin:", folder.join("bin").display()));
-    let url = ("URL=http://localhost:9836\n", format!("URL={exporter_url}\n"));
-    for (before, after) in [path, url].iter().chain(replaced) {
-        assert!(text.contains(before), "{before}: {text}");
-        text = text.replace(before, after);
-    }
-    let path = folder.join("epilog.sh");
-    fs::write(&path, text).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-    path
-}
+use crate::scripts::Script;
 
 /// With `vram` in a folder of the PATH, as it is installed.
 #[test]
@@ -55,7 +11,9 @@ fn the_epilog_appends_the_report_or_says_why_not_and_never_fails() {
     let exporter = Machine::new(&format!("{IDLE}{}", trainer(501, 0, &growing(10, 30)))).export(&[]);
     report(&exporter, "the job", is_in("running"));
     let folder = tempfile::tempdir().unwrap();
-    let syslog = Syslog::new(folder.path(), &["vram"]);
+    let bin = folder.path().join("bin");
+    fs::create_dir(&bin).unwrap();
+    symlink(tool_program(), bin.join("vram")).unwrap();
     let own = fs::metadata(folder.path()).unwrap().uid();
     // As root, the output belongs to another user, who can reach it.
     let user = if own == 0 { 65_534 } else { own };
@@ -71,12 +29,12 @@ fn the_epilog_appends_the_report_or_says_why_not_and_never_fails() {
     }
     // Runs the epilog with these lines replaced, and returns what is in the output and in syslog afterwards.
     let run_edited = |url: &str, replaced: &[(&str, String)], variables: &[(&str, &str)]| {
-        let mut command = Command::new(epilog(folder.path(), url, replaced));
-        command.env_clear().stdin(Stdio::null()).env("SLURM_JOB_UID", user.to_string());
-        command.env("SLURM_JOB_GID", user.to_string()).envs(variables.iter().copied());
-        let ended = ended(&mut command);
-        assert_eq!((ended.status, ended.out.as_str(), ended.err.as_str()), (Some(0), "", ""));
-        (fs::read_to_string(&output).unwrap(), syslog.take())
+        let url = ("URL=http://localhost:9836\n", format!("URL={url}\n"));
+        let script = Script::of("vram-exporter-epilog.sh", folder.path(), &[&[url][..], replaced].concat());
+        let user = user.to_string();
+        let of_job = [("SLURM_JOB_UID", &*user), ("SLURM_JOB_GID", &*user)];
+        let said = script.run(&[&of_job[..], variables].concat());
+        (fs::read_to_string(&output).unwrap(), said)
     };
     let run = |url: &str, job: &str, stdout: Option<&Path>| {
         let stdout = stdout.map(|path| ("SLURM_JOB_STDOUT", path.to_str().unwrap()));
