@@ -1,4 +1,4 @@
-/* The readings of one number, from src/lanes/telemetry/reading.rs. Generated: UPDATE_GOLDEN=1 cargo test --test it declared_once */
+/* The readings of one number, from crates/gpu-readings/src/lanes/telemetry/reading.rs. Generated: UPDATE_GOLDEN=1 cargo test --test it declared_once */
 #define FAST_NUMBERS(call) \
     call(int, nvmlDeviceGetPowerUsage, (device, void *)) \
     call(int, nvmlDeviceGetEnforcedPowerLimit, (device, void *))

@@ -99,7 +99,7 @@ fn the_programs_that_make_the_same_calls_have_the_lists_of_the_simulator_and_of_
         let rows = calls.iter().map(|(call, _)| format!(" \\\n    call(int, {call}, (device, void *))"));
         format!("#define {name}(call){}\n", rows.collect::<String>())
     };
-    const HEAD: &str = "/* The readings of one number, from src/lanes/telemetry/reading.rs. Generated: \
+    const HEAD: &str = "/* The readings of one number, from crates/gpu-readings/src/lanes/telemetry/reading.rs. Generated: \
                         UPDATE_GOLDEN=1 cargo test --test it declared_once */\n";
     let header = format!("{HEAD}{}{}", list("FAST_NUMBERS", &fast), list("SLOW_NUMBERS", &slow));
     assert_committed(&file("lab/bench/numbers.h"), &header);

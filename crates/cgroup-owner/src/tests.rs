@@ -74,8 +74,6 @@ fn expand(text: &str) -> String {
 
 /// A location as the tables write it: its boundary, and what is known about it. `nowhere` is none.
 fn at(text: &str) -> CgroupLocation {
-    const SCHEDULERS: [Scheduler; 6] =
-        [Scheduler::Pbs, Scheduler::Torque, Scheduler::HtCondor, Scheduler::Nomad, Scheduler::Oar, Scheduler::Yarn];
     let text = expand(text);
     let mut words = text.split(' ');
     let boundary = match words.next().unwrap() {
@@ -99,7 +97,7 @@ fn at(text: &str) -> CgroupLocation {
             "job" => location.slurm_job = text,
             "step" => location.slurm_step = text,
             _ => {
-                let scheduler = SCHEDULERS.into_iter().find(|scheduler| scheduler.label() == name).unwrap();
+                let scheduler = *Scheduler::ALL.iter().find(|scheduler| scheduler.label() == name).expect(name);
                 location.job = Some(Job { scheduler, id: value.to_owned() });
             }
         }
