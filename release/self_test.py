@@ -113,7 +113,7 @@ def try_crates(root):
         ("crates/process-name/Cargo.toml", "license.workspace", "# license.workspace", "process-name: has no license"),
         ("crates/process-name/Cargo.toml", ', "/LICENSE"', "", "process-name: the package has no LICENSE"),
         ("crates/web-config/Cargo.toml", '"/examples", ', "", "web-config: README.md links to examples/exporter.rs"),
-        ("crates/cgroup-owner/README.md", "src/tests/pods.rs", "../../docs/owners.md", "cgroup-owner: README.md links to ../../docs/owners.md"),
+        ("crates/cgroup-owner/README.md", "src/tests/pods.txt", "../../docs/owners.md", "cgroup-owner: README.md links to ../../docs/owners.md"),
         ("README.md", "](docs/install.md)", "](docs/installing.md)", "vram-exporter: README.md links to docs/installing.md"),
         ("Cargo.toml", "-linux-arm64/{ bin }", "-linux-aarch64/{ bin }", "vram-exporter: binstall, aarch64-unknown-linux-gnu"),
         ("release/publisher.sh", "REPOSITORY=\n", "REPOSITORY=https://example.com/a/b\n", "nvml-sim: has the repository '', release/publisher.sh"),
