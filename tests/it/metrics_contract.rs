@@ -184,6 +184,7 @@ fn a_gpu_that_does_not_answer_keeps_only_its_name() {
 #[test]
 fn what_is_missing_or_old_takes_its_own_families_alone() {
     type Harm = fn(&mut Machine);
+    type Counts<'a> = &'a [(&'a str, usize)];
     fn allocated(machine: &mut Machine, age: f64) {
         machine.jobs = JobAllocations::default();
         (machine.allocations.at, machine.allocations.up) = (ago(age), Some(false));
@@ -194,7 +195,7 @@ fn what_is_missing_or_old_takes_its_own_families_alone() {
     const OF_MIG: &str = "gpu_mig_memory_bandwidth_active_seconds_total";
     const BAR1: &str = "gpu_bar1_memory_used_bytes";
     // What happens to a machine with everything, and how many series some families have then.
-    let rows: [(&str, Harm, &[(&str, usize)]); 13] = [
+    let rows: [(&str, Harm, Counts<'_>); 13] = [
         ("nothing", |_| (), &[(OF_MIG, 1), ("gpu_power_watts", 2), (BAR1, 2), ("gpu_process_info", 3)]),
         (
             "shared system memory",
