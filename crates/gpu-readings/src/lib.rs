@@ -1,7 +1,7 @@
 //! Reads the memory of NVIDIA GPUs, and finds the owner of every process on them.
 //!
 //! ```text
-//!  NVML ──> nvml ──> lanes ──> snapshot ──> whoever shows the readings
+//!  NVML ──> nvml ──> lanes ──> snapshot ──> the programs that show the readings
 //!                      └── requests the owner of a pid from attribution
 //!  processes ──> allocator ──> snapshot (what their memory allocators report)
 //! ```
