@@ -16,7 +16,9 @@ use std::time::{Duration, Instant, SystemTime};
 use tempfile::TempDir;
 
 pub(crate) use http::{Answer, connect};
-pub(crate) use programs::{Killed, Logging, address_in, assert_refused, ended, finish, inside, pid, pid_namespace};
+pub(crate) use programs::{
+    Killed, Logging, address_in, assert_refused, ended, finish, inside, install, pid, pid_namespace,
+};
 
 /// How long anything may take before a test fails. Generous: the machine may be busy, and 16 tests run at once.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(180);

@@ -1,11 +1,10 @@
 //! A script for Slurm as an operator would edit it, with a `logger` that keeps what the script says in syslog.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::harness::ended;
+use crate::harness::{ended, install};
 
 /// A script of `deploy/slurm`, in a folder whose `bin` is the first of its PATH.
 pub(crate) struct Script {
@@ -20,7 +19,7 @@ impl Script {
         if !bin.join("logger").exists() {
             fs::create_dir_all(&bin).unwrap();
             let logger = format!("#!/bin/sh\nprintf '%s\\n' \"$*\" >>'{}'\n", syslog.display());
-            install(&bin.join("logger"), &logger);
+            write(&bin.join("logger"), &logger);
         }
         let mut text =
             fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/slurm").join(name)).unwrap();
@@ -30,7 +29,7 @@ impl Script {
             text = text.replace(before, after);
         }
         let path = folder.join(name);
-        install(&path, &text);
+        write(&path, &text);
         Self { path, syslog }
     }
 
@@ -45,7 +44,8 @@ impl Script {
     }
 }
 
-fn install(path: &Path, text: &str) {
-    fs::write(path, text).unwrap();
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+fn write(path: &Path, text: &str) {
+    let source = path.with_extension("source");
+    fs::write(&source, text).unwrap();
+    install(&source, path);
 }

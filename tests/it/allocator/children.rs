@@ -3,6 +3,7 @@
 use std::os::unix::process::CommandExt as _;
 
 use super::*;
+use crate::harness::install;
 
 /// The variable that holds the path of the socket for [`client_process`].
 const SOCKET: &str = "ALLOCATOR_TEST_SOCKET";
@@ -87,7 +88,7 @@ fn a_process_of_another_user_reports_about_itself() {
     let (site, exporter, uuid) = Site::exported();
     // Every user can run the copy, whatever the permissions of the build folder are.
     let exe = site.machine.folder.path().join("client");
-    std::fs::copy(std::env::current_exe().unwrap(), &exe).unwrap();
+    install(&std::env::current_exe().unwrap(), &exe);
     std::fs::set_permissions(site.machine.folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
     let stranger = || {
         let mut command = Command::new(&exe);

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
@@ -47,6 +48,13 @@ pub(crate) fn finish(command: &mut Command) -> Output {
         kill(pid, Signal::SIGKILL).unwrap();
         panic!("not within {PATIENCE:?}: the end of {command:?}")
     })
+}
+
+/// Copies a program that is run next. A child of another test that has not reached its `exec` still holds open for writing what
+/// this process wrote, and the kernel does not run such a file, so another process writes it.
+pub(crate) fn install(source: &Path, path: &Path) {
+    let ended = ended(Command::new("install").args(["-m", "755"]).args([source, path]));
+    assert_eq!(ended.status, Some(0), "{ended:?}");
 }
 
 pub(crate) fn pid(child: &Child) -> Pid {
