@@ -58,7 +58,8 @@ class RealFramework(support.Case):
     """A framework in programs that do not start the client themselves. `vram-run` starts them."""
 
     framework = ""
-    settings = {"JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
+    # TensorFlow counts the memory of the CPU only with oneDNN, which is off by default on older processors.
+    settings = {"JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "1", "CUDA_VISIBLE_DEVICES": ""}
 
     def setUp(self):
         super().setUp()
