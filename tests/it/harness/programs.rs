@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -75,6 +76,7 @@ impl Drop for Killed {
 pub(crate) struct Logging {
     pub(crate) child: Killed,
     log: Arc<Mutex<String>>,
+    reader: JoinHandle<()>,
 }
 
 impl Logging {
@@ -82,14 +84,14 @@ impl Logging {
         let mut child = Killed(command.stderr(Stdio::piped()).spawn().unwrap());
         let log = Arc::new(Mutex::new(String::new()));
         let (mut lines, kept) = (BufReader::new(child.0.stderr.take().unwrap()), log.clone());
-        std::thread::spawn(move || {
+        let reader = std::thread::spawn(move || {
             let mut line = Vec::new();
             while lines.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
                 kept.lock().unwrap().push_str(&String::from_utf8_lossy(&line));
                 line.clear();
             }
         });
-        Self { child, log }
+        Self { child, log, reader }
     }
 
     pub(crate) fn log(&self) -> String {
@@ -99,7 +101,8 @@ impl Logging {
     /// The address in the first log line that contains these words, once it is there. That of a socket file is none.
     pub(crate) fn address(&mut self, words: &str) -> SocketAddr {
         eventually("the log names the address", || {
-            assert!(self.child.0.try_wait().unwrap().is_none(), "the program ended: {}", self.log());
+            let ended = self.child.0.try_wait().unwrap().filter(|_| self.reader.is_finished());
+            assert!(ended.is_none(), "the program ended: {ended:?}: {}", self.log());
             address_in(&self.log(), words)
         })
     }
