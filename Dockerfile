@@ -8,6 +8,7 @@ WORKDIR /src
 # Builds only the dependencies, with empty crates as placeholders: this layer stays cached until a manifest or the lock file changes.
 COPY Cargo.toml Cargo.lock ./
 COPY crates/cgroup-owner/Cargo.toml crates/cgroup-owner/
+COPY crates/gpu-metrics/Cargo.toml crates/gpu-metrics/
 COPY crates/gpu-readings/Cargo.toml crates/gpu-readings/
 COPY crates/nvml-sim/Cargo.toml crates/nvml-sim/
 COPY crates/pod-resources/Cargo.toml crates/pod-resources/

@@ -14,6 +14,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use gpu_metrics::{Metrics, Settings};
 use gpu_readings::faults::Faults;
 use gpu_readings::snapshot::{
     CgroupLocation, Driver, Gpu, GpuMemory, GpuProcesses, GpuState, MemoryFigures, MemoryPart, Owner, Process,
@@ -21,7 +22,6 @@ use gpu_readings::snapshot::{
 };
 use vram_exporter::config::Config;
 use vram_exporter::internals::metrics_settings;
-use vram_exporter::metrics::{Metrics, Settings};
 
 const ROUNDS: usize = 41;
 /// The number of GPUs, and of processes on each.

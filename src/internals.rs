@@ -7,4 +7,3 @@ pub use crate::kubernetes::api::budget_index::{BudgetIndex, Problem};
 pub use crate::kubernetes::api::container_index::{ContainerIndex, RETENTION};
 pub use crate::kubernetes::api::list_watch::{PodList, WatchEvent};
 pub use crate::kubernetes::api::pod::{ContainerName, Pod};
-pub use crate::metrics::label::LONGEST as LONGEST_LABEL;

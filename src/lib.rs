@@ -4,8 +4,8 @@
 //! Data flows in one direction, and imports follow it (`tests/it/architecture.rs` rejects any import that does not):
 //!
 //! ```text
-//!  gpu_readings ──> snapshot ──> metrics ──> http
-//!                      │            ├──> dcgm ──^
+//!  gpu_readings ──> snapshot ──> gpu_metrics ──> http
+//!                      │            ├──> dcgm ──────^
 //!                      │            └──> otlp ──> an OTLP receiver
 //!                      └──> recorder (history, incidents) ──> http
 //!  cluster ──> kubernetes ──> snapshot (names of containers, which attribution reads; allocations)
@@ -13,7 +13,8 @@
 //! ```
 //!
 //! The crate `gpu_readings` reads the GPUs and finds the owners of their processes; its modules are used under the names below.
-//! Its `snapshot` contains the types that the modules here share, and [`machine`] is the snapshot as the documents of the API.
+//! Its `snapshot` contains the types that the modules here share; the crate `gpu_metrics` is the snapshot as the text of a scrape, and
+//! [`machine`] as the documents of the API.
 //! [`config`] and `blocking_read` are leaves. Only [`app`] connects all modules and passes each its settings. [`command_line`]
 //! prints the demo's scenarios and the completion scripts for shells, and [`subcommand`] is how every command at a terminal ends.
 //!
@@ -32,7 +33,6 @@ pub mod http;
 pub mod internals;
 pub mod kubernetes;
 pub mod machine;
-pub mod metrics;
 pub mod otlp;
 pub mod recorder;
 pub mod slurm;

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 pub use document::{Document, Driver, Gpu, Gpus, Memory, Mig, Placed, Process, Processes, Workload, Workloads};
 
-use crate::metrics::{GpuView, Parts, Reporting, Settings};
 use crate::recorder::Visits;
 use crate::snapshot::{self, GpuProcesses, MemoryFigures, MigDevice, Other, WorkloadUse};
+use gpu_metrics::{GpuView, Parts, Reporting, Settings};
 
 /// The version of the documents. It is incremented when the meaning of a field changes or a field is removed.
 const VERSION: u8 = 1;

@@ -14,12 +14,12 @@ use axum::Router;
 use axum::body::Bytes;
 use axum::http::header;
 use axum::routing::get;
+use gpu_metrics::Format;
 use gpu_readings::faults::Faults;
 use tower_http::CompressionLevel;
 use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::SizeAbove;
 use vram_exporter::http::{Limits, Listener, Server};
-use vram_exporter::metrics::Format;
 use web_config::Guard;
 
 /// The exporter's defaults.

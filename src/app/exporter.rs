@@ -11,10 +11,10 @@ use crate::config::Config;
 use crate::demo::SimulatedMachine;
 use crate::faults::Faults;
 use crate::lanes::Lanes;
-use crate::metrics::Metrics;
 use crate::nvml::Library;
 use crate::recorder::Recorder;
 use crate::snapshot::Snapshot;
+use gpu_metrics::Metrics;
 
 /// The exporter without its web server.
 pub(super) struct Exporter {

@@ -10,8 +10,8 @@ use super::{cluster, runtime};
 use crate::config::Config;
 use crate::faults::Faults;
 use crate::machine::{self, Document, Gpus};
-use crate::metrics::Parts;
 use crate::snapshot::{GpuMemory, GpuState, Lane, Snapshot};
+use gpu_metrics::Parts;
 
 /// The longest wait for a first reading of everything.
 const ONCE: Duration = Duration::from_secs(10);

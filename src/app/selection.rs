@@ -5,7 +5,6 @@ use glob::Pattern;
 
 use super::settings;
 use crate::config::{self, Config};
-use crate::metrics;
 
 /// Checks the patterns against the exporter's own families and, if `dcgm.listen-address` is set, those that it serves.
 ///
@@ -16,7 +15,7 @@ pub(super) fn check(config: &Config) -> Result<()> {
     if lists.iter().all(|(_, list)| list.is_empty()) {
         return Ok(());
     }
-    let mut known: Vec<String> = metrics::families().map(|family| family.name.to_owned()).collect();
+    let mut known: Vec<String> = gpu_metrics::families().map(|family| family.name.to_owned()).collect();
     if let Some(dcgm) = settings::dcgm(config)? {
         known.extend(dcgm.collectors.families().map(str::to_owned));
     }

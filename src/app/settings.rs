@@ -12,7 +12,7 @@ use crate::nvml::Library;
 use crate::otlp;
 use crate::recorder::{self, ReportFileSettings, ReportSettings, StoreSettings};
 use crate::snapshot::Feed;
-use crate::{allocator, attribution, metrics};
+use crate::{allocator, attribution};
 
 /// The settings of the lanes, with the library to open.
 pub fn lanes(config: &Config, library: Library) -> lanes::Settings {
@@ -47,13 +47,13 @@ fn unseen(config: &Config) -> Vec<&'static str> {
     if !config.dcgm.listen_addresses.is_empty() {
         return Vec::new();
     }
-    let seen = metrics::Selection::new(&[], &config.metrics.exclude, metrics::families());
+    let seen = gpu_metrics::Selection::new(&[], &config.metrics.exclude, gpu_metrics::families());
     seen.left_out().to_vec()
 }
 
 /// The settings of the metrics. `host_pid_namespace` indicates whether the exporter sees the host's processes.
-pub fn metrics(config: &Config, host_pid_namespace: Option<bool>) -> metrics::Settings {
-    metrics::Settings {
+pub fn metrics(config: &Config, host_pid_namespace: Option<bool>) -> gpu_metrics::Settings {
+    gpu_metrics::Settings {
         peak_window: config.memory.peak_window,
         stale_after: config.memory.stale_after,
         process_interval: config.process.interval,
@@ -63,7 +63,11 @@ pub fn metrics(config: &Config, host_pid_namespace: Option<bool>) -> metrics::Se
         telemetry_interval: config.telemetry.interval,
         telemetry_slow_interval: config.telemetry.slow_interval,
         profiling_interval: config.profiling.interval,
-        selection: metrics::Selection::new(&config.metrics.include, &config.metrics.exclude, metrics::families()),
+        selection: gpu_metrics::Selection::new(
+            &config.metrics.include,
+            &config.metrics.exclude,
+            gpu_metrics::families(),
+        ),
         exporter_metrics: !config.web.disable_exporter_metrics,
         otlp: config.otlp.endpoint.is_some(),
         created_samples: config.web.openmetrics_created,

@@ -10,9 +10,9 @@ use anyhow::anyhow;
 
 use super::fields::{self, Field, LABEL, Read};
 use crate::config::DcgmNames;
-use crate::metrics::Kind;
 use crate::regular_file;
 use crate::text::quoted;
+use gpu_metrics::Kind;
 
 /// The longest file that is read, in bytes.
 pub const LONGEST_FILE: u64 = 1 << 20;

@@ -7,8 +7,8 @@ use super::collectors::Column;
 use super::fields::{Field, Level, Read, Reading, Share, mib, percent};
 use super::holders::{self, Holder, Use};
 use crate::config::DcgmNames;
-use crate::metrics::{GpuView, Labels, Parts, Settings};
 use crate::snapshot::MigDevice;
+use gpu_metrics::{GpuView, Labels, Parts, Settings};
 
 /// What the series of every device depend on.
 #[derive(Debug, Clone, Copy)]

@@ -8,8 +8,8 @@ use std::sync::atomic::AtomicUsize;
 use super::collectors::Collectors;
 use super::devices::{self, Format};
 use crate::config::DcgmNames;
-use crate::metrics::{self, Exposition, Parts, Scrape, Scraped};
 use crate::snapshot::Snapshot;
+use gpu_metrics::{Exposition, Parts, Scrape, Scraped};
 
 /// What the families depend on.
 #[derive(Debug, Clone)]
@@ -28,7 +28,7 @@ pub struct Settings {
 #[derive(Debug)]
 pub struct Families {
     snapshot: Arc<Snapshot>,
-    metrics: metrics::Settings,
+    metrics: gpu_metrics::Settings,
     settings: Settings,
     last_length: AtomicUsize,
 }
@@ -36,7 +36,7 @@ pub struct Families {
 impl Families {
     /// Creates the families, which show what the snapshot contains at the time of each scrape. A value is too old as
     /// in the exporter's own metrics.
-    pub fn new(snapshot: Arc<Snapshot>, metrics: metrics::Settings, mut settings: Settings) -> Arc<Self> {
+    pub fn new(snapshot: Arc<Snapshot>, metrics: gpu_metrics::Settings, mut settings: Settings) -> Arc<Self> {
         // Labels are written in the order of their names.
         let (mut labels, mut columns): (Vec<_>, Vec<_>) =
             std::mem::take(&mut settings.collectors.columns).into_iter().partition(|column| column.kind.is_none());
@@ -48,7 +48,7 @@ impl Families {
     }
 
     /// Begins a scrape.
-    pub fn scrape(self: &Arc<Self>, format: metrics::Format) -> Scrape<Self> {
+    pub fn scrape(self: &Arc<Self>, format: gpu_metrics::Format) -> Scrape<Self> {
         Scrape::new(self.clone(), format, format.end().to_vec())
     }
 }

@@ -8,11 +8,11 @@ mod extra;
 mod listed;
 
 use crate::config::DcgmNames;
-use crate::metrics::Kind;
 use crate::snapshot::{
     ClockDomain, Driver, FastTelemetry, Gpu, MemoryFigures, ProfilingMetric, ProfilingValues, SlowTelemetry,
 };
 use extra::EXTRA;
+use gpu_metrics::Kind;
 pub(super) use listed::LABEL;
 use listed::LISTED;
 

@@ -3,8 +3,8 @@
 //! Invariant: a container is a holder of a device once. What it uses is known only if every process that could be its
 //! own is known: its value is absent otherwise, never 0.
 
-use crate::metrics::{GpuView, Parts, Settings};
 use crate::snapshot::{GpuProcesses, MigDevice, PodContainer, Process, WorkloadKind};
+use gpu_metrics::{GpuView, Parts, Settings};
 
 /// A container that has a device.
 #[derive(Debug, Clone, Copy)]

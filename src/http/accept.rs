@@ -9,7 +9,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
 use mediatype::{MediaType, MediaTypeList, Name, ReadParams as _, names};
 
-use crate::metrics::Format;
+use gpu_metrics::Format;
 
 /// A media type that can be sent.
 struct Offer {

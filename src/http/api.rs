@@ -24,8 +24,8 @@ use super::long::{self, Chunks};
 use super::response::overloaded;
 use super::state::HttpState;
 use crate::machine;
-use crate::metrics::Parts;
 use crate::recorder::{self, History, HistoryQuery, JobReport, Recorder, SeriesKind};
+use gpu_metrics::Parts;
 
 const JSON: &str = "application/json";
 const TEXT: &str = "text/plain; charset=utf-8";

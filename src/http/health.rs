@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
-use crate::metrics::GpuView;
 use crate::snapshot::{Driver, GpuState, Lane, MAX_STUCK_THREADS, Vitals};
+use gpu_metrics::GpuView;
 
 /// The path that reports whether the process and its lanes are alive.
 pub(super) const HEALTH: &str = "/healthz";

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use super::assets::{ICON, RUNBOOK, SCRIPT, STYLE};
 use super::state::HttpState;
-use crate::metrics::{GpuView, Parts, Settings};
 use crate::snapshot::{Driver, GpuState, MemoryFigures, Process};
 use crate::text::Escaped;
+use gpu_metrics::{GpuView, Parts, Settings};
 
 /// Seconds after which the page reloads if no script updates it.
 const REFRESH: u32 = 5;

@@ -25,7 +25,7 @@ use super::response::{overloaded, text};
 use super::state::HttpState;
 use crate::dcgm::Families;
 use crate::faults::{Reason, Source};
-use crate::metrics::{Format, Parts, Scrape, Scraped};
+use gpu_metrics::{Format, Parts, Scrape, Scraped};
 
 /// The page needs its own files and the API, and nothing else. Even a name rendered as markup could neither run a script
 /// nor load anything.

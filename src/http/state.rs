@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use super::health;
 use crate::faults::Faults;
-use crate::metrics::Metrics;
 use crate::recorder::Recorder;
 use crate::snapshot::Snapshot;
+use gpu_metrics::Metrics;
 
 /// How long a lane may be silent by default.
 pub const ALIVE_WITHIN: Duration = Duration::from_secs(10);

@@ -21,7 +21,7 @@ use super::gpus::Gpus;
 use super::ledger::Ledger;
 use super::origin::Origin;
 use crate::config::OtlpNames;
-use crate::metrics::{Family, Metrics, Parts, PointSink, pairs};
+use gpu_metrics::{Family, Metrics, Parts, PointSink, pairs};
 
 /// A push that is ready to be sent.
 pub(super) struct Batch {

@@ -113,7 +113,7 @@ impl Rule {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::{Kind, families};
+    use gpu_metrics::{Kind, families};
 
     #[test]
     fn every_rule_fits_its_family() {

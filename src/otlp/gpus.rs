@@ -1,8 +1,8 @@
 //! The attributes that the semantic conventions require of a GPU's metrics.
 
 use super::conventions::{Component, Rule};
-use crate::metrics::{Labels, pairs};
 use crate::snapshot::Driver;
+use gpu_metrics::{Labels, pairs};
 
 /// The attributes of every GPU, as text.
 pub(super) struct Gpus(Vec<Gpu>);

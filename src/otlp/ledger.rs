@@ -141,7 +141,7 @@ impl Ledger {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::families;
+    use gpu_metrics::families;
 
     fn origin(name: &str) -> Origin {
         Origin::Family(families().find(|family| family.name == name).unwrap())

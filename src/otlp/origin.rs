@@ -1,7 +1,7 @@
 //! A metric of a push: where it comes from, its unit, and how its values behave.
 
 use super::conventions::{Instrument, Shape};
-use crate::metrics::{Cadence, Family, Kind, Unit};
+use gpu_metrics::{Cadence, Family, Kind, Unit};
 
 /// Where a metric comes from.
 #[derive(Debug, Clone, Copy)]
@@ -70,7 +70,7 @@ impl Origin {
 mod tests {
     use super::super::conventions::RULES;
     use super::*;
-    use crate::metrics::families;
+    use gpu_metrics::families;
 
     #[test]
     fn a_convention_has_the_unit_and_the_shape_of_its_family() {

@@ -17,10 +17,10 @@ use super::settings::Settings;
 use crate::backoff::{Backoff, jitter};
 use crate::blocking_read::BlockingRead;
 use crate::faults::{Faults, Reason, Source};
-use crate::metrics::{Metrics, Parts};
 use crate::server_url::ServerUrl;
 use crate::snapshot::Snapshot;
 use crate::supervise::{PAUSE, supervise};
+use gpu_metrics::{Metrics, Parts};
 
 /// The longest time until the first push.
 const FIRST_PUSH: Duration = Duration::from_secs(10);

@@ -13,11 +13,11 @@ use std::sync::Arc;
 
 use exposition::Series;
 use generated_files::assert_committed;
+use gpu_metrics::{Format, Kind, Unit, families, reference};
 use gpu_readings::faults::{Reason, Source};
 use gpu_readings::snapshot::*;
 use vram_exporter::config::{ApiServer, Config};
 use vram_exporter::internals::metrics_settings;
-use vram_exporter::metrics::{Format, Kind, Unit, families, reference};
 
 use crate::golden::assert_promtool_accepts;
 use machine::*;

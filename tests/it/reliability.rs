@@ -77,15 +77,15 @@ const COUNTED_SINCE: [&str; 19] = [
     "crates/gpu-readings/src/lanes/process/over_limit.rs",
     "crates/gpu-readings/src/lanes/telemetry/profiling/scope.rs",
     "crates/gpu-readings/src/lanes/xids.rs",
-    "src/metrics/build_metrics.rs",
-    "src/metrics/exposition.rs",
-    "src/metrics/gpu_memory.rs",
-    "src/metrics/openmetrics.rs",
-    "src/metrics/own_process.rs",
-    "src/metrics/points.rs",
-    "src/metrics/scrape.rs",
-    "src/metrics/section.rs",
-    "src/metrics/view.rs",
+    "crates/gpu-metrics/src/build_metrics.rs",
+    "crates/gpu-metrics/src/exposition.rs",
+    "crates/gpu-metrics/src/gpu_memory.rs",
+    "crates/gpu-metrics/src/openmetrics.rs",
+    "crates/gpu-metrics/src/own_process.rs",
+    "crates/gpu-metrics/src/points.rs",
+    "crates/gpu-metrics/src/scrape.rs",
+    "crates/gpu-metrics/src/section.rs",
+    "crates/gpu-metrics/src/view.rs",
     "crates/gpu-readings/src/snapshot/budget.rs",
     "crates/gpu-readings/src/snapshot/memory.rs",
     "crates/gpu-readings/src/snapshot/profiling.rs",
@@ -236,7 +236,7 @@ fn a_skipped_test_is_visible_and_counted() {
 
 #[test]
 fn no_rhythm_and_no_age_is_of_the_wall_clock() {
-    let folders = ["crates/gpu-readings/src", "src/metrics", "src/otlp"];
+    let folders = ["crates/gpu-readings/src", "crates/gpu-metrics/src", "src/otlp"];
     let naming: BTreeSet<String> = folders
         .into_iter()
         .flat_map(sources_under)

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use gpu_metrics::families;
 use serde::Deserialize;
-use vram_exporter::metrics::families;
 
 use crate::alerts::shipped;
 use crate::faults::{faults, rounds};

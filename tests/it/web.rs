@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use gpu_metrics::{Metrics, Settings};
 use gpu_readings::faults::Faults;
 use gpu_readings::snapshot::*;
 use tokio::runtime::Runtime;
@@ -14,7 +15,6 @@ use tokio::task::JoinHandle;
 use vram_exporter::config::Config;
 use vram_exporter::http::{HttpState, Limits, Listener, Server, router};
 use vram_exporter::internals::metrics_settings;
-use vram_exporter::metrics::{Metrics, Settings};
 use web_config::Guard;
 
 use crate::harness::{Answer, PATIENCE, connect};

@@ -79,7 +79,7 @@ fn shared(list: GpuProcesses) -> Arc<Snapshot> {
 }
 
 fn settings() -> Settings {
-    Settings::for_tests()
+    Settings::default()
 }
 
 /// What the container of a pod uses.

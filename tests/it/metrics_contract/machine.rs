@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use gpu_metrics::{Format, Metrics, Settings};
 use gpu_readings::faults::{Faults, Reason, Source};
 use gpu_readings::snapshot::*;
 use vram_exporter::config::Config;
 use vram_exporter::internals::metrics_settings;
-use vram_exporter::metrics::{Format, Metrics, Settings};
 
 use super::scrape::Scrape;
 

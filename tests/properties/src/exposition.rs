@@ -5,11 +5,11 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
 use ::exposition::{Family, Labels, open_metrics, read};
+use gpu_metrics::{Format, LONGEST_LABEL, Metrics, Settings, families};
 use gpu_readings::faults::Faults;
 use gpu_readings::snapshot::{MigDevice, PodContainer, Process, Snapshot, WorkloadUse};
 use vram_exporter::config::Config;
-use vram_exporter::internals::{LONGEST_LABEL, metrics_settings};
-use vram_exporter::metrics::{Format, Metrics, Settings, families};
+use vram_exporter::internals::metrics_settings;
 
 use crate::machine::{Names, publish};
 

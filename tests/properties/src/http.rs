@@ -11,10 +11,10 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::runtime::{Builder, Runtime};
 
+use gpu_metrics::Metrics;
 use gpu_readings::faults::Faults;
 use gpu_readings::snapshot::Snapshot;
 use vram_exporter::http::{HttpState, Limits, Server, router};
-use vram_exporter::metrics::Metrics;
 use web_config::Guard;
 
 use crate::choices::choices;

@@ -8,11 +8,11 @@ use std::os::unix::ffi::OsStringExt;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use exposition::{Family, open_metrics, read};
+use gpu_metrics::{Format, Metrics, Settings, families};
 use gpu_readings::faults::Faults;
 use gpu_readings::snapshot::Snapshot;
 use vram_exporter::config::{Command, load};
 use vram_exporter::internals::metrics_settings;
-use vram_exporter::metrics::{Format, Metrics, Settings, families};
 
 use crate::choices::{Choose, Unstructured, choices};
 use crate::exposition::{settings, varies};

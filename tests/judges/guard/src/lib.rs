@@ -8,6 +8,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use gpu_metrics::{Format, Metrics};
 use gpu_readings::attribution::{self, Attribution};
 use gpu_readings::faults::Faults;
 use gpu_readings::lanes::ManualLanes;
@@ -16,7 +17,6 @@ use tempfile::TempDir;
 use vram_exporter::config::Config;
 use vram_exporter::demo::SimulatedMachine;
 use vram_exporter::internals::{lanes_settings, metrics_settings};
-use vram_exporter::metrics::{Format, Metrics};
 
 /// How long any wait may take. The limit is generous because under valgrind everything takes fifty times as long.
 const PATIENCE: Duration = Duration::from_secs(120);
