@@ -338,3 +338,29 @@ impl Model {
         self.total - self.reserved
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use text_and_sizes::sizing::boards;
+
+    use super::*;
+
+    /// The advice has its own table of sizes, and neither crate depends on the other.
+    #[test]
+    fn the_advice_has_the_same_mig_profiles() {
+        /// Bytes that a MIG device uses before any process does.
+        const USED: u64 = 16 * MIB;
+        let mut compared = 0;
+        for model in MODELS {
+            let sizes: BTreeMap<u64, &str> =
+                boards::profiles(model.name, model.total).map(|(name, bytes)| (bytes + USED, name)).collect();
+            // Of the profiles with the same memory, the advice has only the smallest.
+            let smallest: BTreeMap<u64, &str> = model.mig.iter().rev().map(|p| (p.memory, p.name)).collect();
+            assert_eq!(sizes, smallest, "{}", model.name);
+            compared += sizes.len();
+        }
+        assert!(compared >= 20, "{compared}");
+    }
+}
