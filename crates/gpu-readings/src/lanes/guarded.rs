@@ -44,15 +44,6 @@ pub(super) enum Unavailable {
     NotOpened,
 }
 
-/// Why a call has no usable result.
-#[derive(Debug)]
-pub(super) enum CallError {
-    /// The call returned too late: the thread must end without touching anything.
-    Superseded(Superseded),
-    /// The driver refused the call.
-    Refused(Error),
-}
-
 impl<'s> Caller<'s> {
     pub(super) fn new(session: &'s Session, watch: &'s Watch) -> Self {
         Self { session, watch }
@@ -144,10 +135,12 @@ impl<'s> Caller<'s> {
 }
 
 impl<T: Copy> Guarded<'_, T> {
-    /// Makes one driver call.
-    pub(super) fn call<A>(&self, body: impl FnOnce(T) -> Result<A, Error>) -> Result<A, CallError> {
-        let answer = self.watch.call(self.slot, || body(self.target)).map_err(CallError::Superseded)?;
-        answer.map_err(CallError::Refused)
+    /// Makes one driver call. `Ok(Err(_))`: the driver refused it.
+    ///
+    /// # Errors
+    /// [`Superseded`] if the call returned too late: the thread must end without touching anything.
+    pub(super) fn call<A>(&self, body: impl FnOnce(T) -> Result<A, Error>) -> Result<Result<A, Error>, Superseded> {
+        self.watch.call(self.slot, || body(self.target))
     }
 
     /// Counts a refused call, and ends the session if only reopening the driver can help.
@@ -181,17 +174,7 @@ impl<'s> GuardedDevice<'s> {
     }
 
     /// [`Driver::same_mig_layout`].
-    pub(super) fn same_mig_layout(&self) -> Result<bool, CallError> {
+    pub(super) fn same_mig_layout(&self) -> Result<Result<bool, Error>, Superseded> {
         self.call(|_| self.session.driver.same_mig_layout(self.slot))
-    }
-}
-
-impl CallError {
-    /// The driver's refusal. For a superseded thread, returns [`Superseded`] instead: the thread must end.
-    pub(super) fn refusal(self) -> Result<Error, Superseded> {
-        match self {
-            Self::Superseded(superseded) => Err(superseded),
-            Self::Refused(error) => Ok(error),
-        }
     }
 }

@@ -106,11 +106,10 @@ impl XidWatch {
     fn ask(&self, events: Guarded<'_, &Driver>, position: usize) -> Result<Option<Duration>, Superseded> {
         let session = events.session;
         if !session.driver.reports_xids(position) {
-            match events.call(|driver| driver.register_xids(position)) {
+            match events.call(|driver| driver.register_xids(position))? {
                 Ok(true) => self.count(session, position, None),
                 Ok(false) => return Ok(Some(self.late)),
                 Err(error) => {
-                    let error = error.refusal()?;
                     events.raise(&self.faults, Source::Telemetry, &error);
                     let is_absent = error.severity() == Severity::Absent;
                     return Ok(Some(if is_absent { self.late } else { self.soon }));
@@ -121,11 +120,10 @@ impl XidWatch {
             // Counted within the call, because the driver returns an event only once. This way, the event is counted
             // even if the call hangs and returns later.
             let next = |driver: &Driver| driver.next_xid(position).inspect(|xid| self.count(session, position, *xid));
-            match events.call(next) {
+            match events.call(next)? {
                 Ok(Some(_)) => {}
                 Ok(None) => break,
                 Err(error) => {
-                    let error = error.refusal()?;
                     events.raise(&self.faults, Source::Telemetry, &error);
                     return Ok((error.severity() == Severity::Absent).then_some(self.late));
                 }

@@ -70,21 +70,20 @@ impl DriverLimits {
             if device.session.ending() {
                 break;
             }
-            let bytes = match device.call(|gpu| gpu.memory_limit_of(&path)) {
+            let bytes = match device.call(|gpu| gpu.memory_limit_of(&path))? {
                 Ok(bytes) => {
                     (self.supported, answered) = (Some(true), true);
                     // More than the GPU has limits nothing.
                     bytes.filter(|&bytes| total.is_none_or(|total| bytes <= total))
                 }
-                Err(error) => {
-                    let error = error.refusal()?;
-                    if error.reason() != Reason::NoPermission {
-                        self.refuse(&error, device, faults, now);
-                        break;
-                    }
-                    // The driver cannot open this cgroup: its last process has ended, or the exporter does not see it.
+                // The driver cannot open this cgroup: its last process has ended, or the exporter does not see it.
+                Err(error) if error.reason() == Reason::NoPermission => {
                     closed = Some(error);
                     None
+                }
+                Err(error) => {
+                    self.refuse(&error, device, faults, now);
+                    break;
                 }
             };
             self.known.insert(path, Known { bytes, asked: now });

@@ -52,7 +52,7 @@ impl Guests {
         if self.supported == Some(false) || gpu.mig_mode == Some(true) || !gpu.mig.is_empty() {
             return Ok(());
         }
-        match device.call(|gpu| gpu.guests()) {
+        match device.call(|gpu| gpu.guests())? {
             Ok(guests) => {
                 self.supported = Some(true);
                 self.raised.forget();
@@ -66,7 +66,6 @@ impl Guests {
                     .collect();
             }
             Err(error) => {
-                let error = error.refusal()?;
                 let is_absent = error.severity() == Severity::Absent;
                 // NVIDIA documents both codes for GPUs that host no vGPUs.
                 if self.supported.is_none() && error.is_unavailable() {

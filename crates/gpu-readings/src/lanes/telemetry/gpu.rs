@@ -76,9 +76,9 @@ impl GpuReadings {
             let _ = reading.take(None, &mut self.shown);
             return Ok(());
         };
-        match device.call(|gpu| reading.take(Some(gpu), &mut self.shown)) {
+        match device.call(|gpu| reading.take(Some(gpu), &mut self.shown))? {
             Ok(()) => self.good = true,
-            Err(error) => self.refused(reading, &device, &error.refusal()?, faults),
+            Err(error) => self.refused(reading, &device, &error, faults),
         }
         Ok(())
     }
@@ -86,15 +86,14 @@ impl GpuReadings {
     /// Reads what the processes have done since the last query.
     pub(super) fn read_work(&mut self, device: GuardedDevice<'_>, faults: &Faults) -> Result<Work, Superseded> {
         let since = self.work_until.since(SystemTime::now());
-        match device.call(|gpu| gpu.process_utilization(since)) {
+        match device.call(|gpu| gpu.process_utilization(since))? {
             Ok(mut samples) => {
                 self.work_until.take(&mut samples, SystemTime::now());
                 Ok(self.work(Some(samples)))
             }
             Err(error) => {
-                let work = self.work(None);
-                self.refused(&WORK, &device, &error.refusal()?, faults);
-                Ok(work)
+                self.refused(&WORK, &device, &error, faults);
+                Ok(self.work(None))
             }
         }
     }

@@ -171,13 +171,13 @@ impl<'s> Telemetry<'s> {
 
     fn count_gpus(&self, caller: Caller<'_>) -> Result<(), Superseded> {
         let Some(guarded) = caller.driver() else { return Ok(()) };
-        match guarded.call(|driver| driver.count()) {
+        match guarded.call(|driver| driver.count())? {
             Ok(count) if count as usize != self.gpus.len() => {
                 let known = self.gpus.len();
                 caller.session.request_reopen(format!("the number of GPUs changed from {known} to {count}"));
             }
             Ok(_) => {}
-            Err(error) => guarded.raise(self.faults, Source::Topology, &error.refusal()?),
+            Err(error) => guarded.raise(self.faults, Source::Topology, &error),
         }
         Ok(())
     }
@@ -185,24 +185,21 @@ impl<'s> Telemetry<'s> {
     /// Reads the UUID that a GPU did not return when the driver was opened.
     fn ask_uuid(&mut self, position: usize, caller: Caller<'_>) -> Result<(), Superseded> {
         let Ok(device) = caller.device(position) else { return Ok(()) };
-        match device.call(|_| caller.session.driver.confirm_uuid(position)) {
+        match device.call(|_| caller.session.driver.confirm_uuid(position))? {
             Ok(true) => self.gpus[position].lacks_uuid = false,
             Ok(false) => caller.session.request_reopen(format!("GPU {} returned its UUID late", device.gpu().index)),
-            Err(error) => device.raise(self.faults, Source::Topology, &error.refusal()?),
+            Err(error) => device.raise(self.faults, Source::Topology, &error),
         }
         Ok(())
     }
 
     fn check_mig_layout(&self, position: usize, caller: Caller<'_>) -> Result<(), Superseded> {
         let Ok(device) = caller.device(position) else { return Ok(()) };
-        match device.same_mig_layout() {
+        match device.same_mig_layout()? {
             Ok(true) => {}
             Ok(false) if device.knows_mig_layout() => caller.session.request_reopen("the MIG layout changed"),
             Ok(false) => caller.session.request_reopen("the MIG layout can be read again"),
-            Err(error) => {
-                let error = error.refusal()?;
-                self.faults.raise(Source::Topology, error.reason(), Some(device.gpu().index), &error);
-            }
+            Err(error) => self.faults.raise(Source::Topology, error.reason(), Some(device.gpu().index), &error),
         }
         Ok(())
     }

@@ -115,23 +115,20 @@ impl<'s> Profiler<'s> {
             return Ok(());
         };
         if supported.is_none() {
-            match device.call(|gpu| gpu.supports_profiling()) {
-                Ok(answer) => *supported = Some(answer),
-                Err(error) => {
-                    let error = error.refusal()?;
-                    *supported = refused(&device, faults, &error).then_some(false);
-                }
-            }
+            *supported = match device.call(|gpu| gpu.supports_profiling())? {
+                Ok(answer) => Some(answer),
+                Err(error) => refused(&device, faults, &error).then_some(false),
+            };
         }
         if *supported != Some(true) {
             scope.interrupt();
             return Ok(());
         }
-        match scope.sample(&device, *limits, comparison) {
+        match scope.sample(&device, *limits, comparison)? {
             Ok(true) => totals.lock().keep(scope.key(), &scope.figures),
             Ok(false) => {}
             Err(error) => {
-                if refused(&device, faults, &error.refusal()?) {
+                if refused(&device, faults, &error) {
                     scope.give_up();
                 }
             }

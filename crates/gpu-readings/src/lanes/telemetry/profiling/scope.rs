@@ -5,8 +5,9 @@ use std::time::{Instant, SystemTime};
 
 use super::interval::{Interval, Limits, Moment};
 use super::totals::Totals;
-use crate::lanes::guarded::{CallError, GuardedDevice};
-use crate::nvml::{ProfilingComparison, ProfilingSamples};
+use crate::lanes::guarded::GuardedDevice;
+use crate::lanes::watch::Superseded;
+use crate::nvml::{Error, ProfilingComparison, ProfilingSamples};
 use crate::snapshot::{Gpu, MigDevice, ProfilingFigures, ProfilingMetric, ProfilingValues};
 
 /// After this many intervals in which no metric was filled, no further sample is taken until
@@ -62,10 +63,10 @@ impl<'s> Scope<'s> {
         device: &GuardedDevice<'s>,
         limits: Limits,
         comparison: &mut ProfilingComparison,
-    ) -> Result<bool, CallError> {
+    ) -> Result<Result<bool, Error>, Superseded> {
         let began = Moment::now();
         if self.earlier.is_some_and(|earlier| limits.is_too_early(earlier, began)) {
-            return Ok(false);
+            return Ok(Ok(false));
         }
         self.attempts = self.attempts.saturating_add(1);
         // If the new sample cannot be taken, the next one has no earlier sample.
@@ -75,28 +76,30 @@ impl<'s> Scope<'s> {
             Some(samples) => samples,
             None => {
                 let gpu_instance = self.device.as_ref().map(|device| device.gpu_instance);
-                self.samples.insert(device.call(|gpu| gpu.profiling_samples(gpu_instance))?)
+                match device.call(|gpu| gpu.profiling_samples(gpu_instance))? {
+                    Ok(samples) => self.samples.insert(samples),
+                    Err(error) => return Ok(Err(error)),
+                }
             }
         };
-        device.call(|_| samples.take())?;
+        if let Err(error) = device.call(|_| samples.take())? {
+            return Ok(Err(error));
+        }
         let now = began.until(Moment::now());
         let interval = earlier.and_then(|earlier| limits.interval(earlier, now));
         let totals = &self.figures.totals;
-        let compared = interval.map(|interval| {
-            let filled = |metric| totals.get(metric).is_some();
-            (interval, device.call(|_| samples.compare(comparison, filled)))
-        });
-        // The later sample is valid even if the comparison failed, so it begins the next interval. A thread that was
-        // superseded during the call changes nothing more.
-        if let Some((_, Err(CallError::Superseded(superseded)))) = compared {
-            return Err(CallError::Superseded(superseded));
-        }
+        let filled = |metric| totals.get(metric).is_some();
+        let compared = match interval {
+            Some(interval) => Some((interval, device.call(|_| samples.compare(comparison, filled))?)),
+            None => None,
+        };
+        // The later sample is valid even if the comparison failed, so it begins the next interval.
         samples.advance();
         self.earlier = Some(now);
-        match compared {
-            Some((interval, values)) => Ok(self.add(interval, values?, now)),
+        Ok(match compared {
+            Some((interval, values)) => values.map(|values| self.add(interval, values, now)),
             None => Ok(false),
-        }
+        })
     }
 
     /// Adds the means over an interval. Returns whether any metric was filled.
