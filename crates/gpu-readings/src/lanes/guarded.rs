@@ -18,7 +18,7 @@ const DRIVER_CALL: u32 = 50;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Caller<'s> {
     pub(super) session: &'s Session,
-    watch: &'s Watch,
+    pub(super) watch: &'s Watch,
 }
 
 /// What the thread may call now: `T` is a device, or the driver itself.
@@ -47,16 +47,6 @@ pub(super) enum Unavailable {
 impl<'s> Caller<'s> {
     pub(super) fn new(session: &'s Session, watch: &'s Watch) -> Self {
         Self { session, watch }
-    }
-
-    /// [`Watch::begin_round`].
-    pub(super) fn begin_round(self) {
-        self.watch.begin_round();
-    }
-
-    /// [`Watch::rest`].
-    pub(super) fn rest(self) {
-        self.watch.rest();
     }
 
     /// What the thread serves.

@@ -100,7 +100,7 @@ impl ProcessLane {
             let readings = telemetry.iter().map(|telemetry| telemetry.next(now));
             let deadline = readings.fold(heartbeat.next().min(now + HEARTBEAT), Instant::min);
             if deadline > now {
-                caller.rest();
+                caller.watch.rest();
                 std::thread::sleep(deadline.min(rested).saturating_duration_since(now));
             }
             // While the lane rests, wake-ups from the memory lane stay pending.
@@ -109,7 +109,7 @@ impl ProcessLane {
             if session.ending() {
                 break;
             }
-            caller.begin_round();
+            caller.watch.begin_round();
             let began = Instant::now();
             if caller.role() == Role::Shared {
                 self.snapshot.vitals.beat(Lane::Process, began);
