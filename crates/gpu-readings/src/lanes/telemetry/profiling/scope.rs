@@ -1,9 +1,9 @@
 //! What one sample covers: a whole GPU, or one GPU instance under MIG.
 
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
-use super::interval::{Interval, Limits, Moment};
+use super::interval::Moment;
 use super::totals::Totals;
 use crate::lanes::guarded::GuardedDevice;
 use crate::lanes::watch::Superseded;
@@ -61,11 +61,11 @@ impl<'s> Scope<'s> {
     pub(super) fn sample(
         &mut self,
         device: &GuardedDevice<'s>,
-        limits: Limits,
+        interval: Duration,
         comparison: &mut ProfilingComparison,
     ) -> Result<Result<bool, Error>, Superseded> {
         let began = Moment::now();
-        if self.earlier.is_some_and(|earlier| limits.is_too_early(earlier, began)) {
+        if self.earlier.is_some_and(|earlier| began.is_too_early_after(earlier)) {
             return Ok(Ok(false));
         }
         self.attempts = self.attempts.saturating_add(1);
@@ -86,24 +86,24 @@ impl<'s> Scope<'s> {
             return Ok(Err(error));
         }
         let now = began.until(Moment::now());
-        let interval = earlier.and_then(|earlier| limits.interval(earlier, now));
+        let seconds = earlier.and_then(|earlier| now.seconds_since(earlier, interval));
         let totals = &self.figures.totals;
         let filled = |metric| totals.get(metric).is_some();
-        let compared = match interval {
-            Some(interval) => Some((interval, device.call(|_| samples.compare(comparison, filled))?)),
+        let compared = match seconds {
+            Some(seconds) => Some((seconds, device.call(|_| samples.compare(comparison, filled))?)),
             None => None,
         };
         // The later sample is valid even if the comparison failed, so it begins the next interval.
         samples.advance();
         self.earlier = Some(now);
         Ok(match compared {
-            Some((interval, values)) => values.map(|values| self.add(interval, values, now)),
+            Some((seconds, values)) => values.map(|values| self.add(seconds, values, now)),
             None => Ok(false),
         })
     }
 
     /// Adds the means over an interval. Returns whether any metric was filled.
-    fn add(&mut self, interval: Interval, values: ProfilingValues, now: Moment) -> bool {
+    fn add(&mut self, seconds: f64, values: ProfilingValues, now: Moment) -> bool {
         if values.is_empty() {
             self.empty += 1;
             if self.empty >= EMPTY_INTERVALS && self.figures.totals.is_empty() {
@@ -117,7 +117,7 @@ impl<'s> Scope<'s> {
         for metric in ProfilingMetric::ALL {
             if let Some(value) = values.get(metric) {
                 let before = self.figures.totals.get(metric).unwrap_or(0.0);
-                self.figures.totals.set(metric, Some(before + value * interval.seconds));
+                self.figures.totals.set(metric, Some(before + value * seconds));
             }
         }
         true
