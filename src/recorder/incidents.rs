@@ -97,11 +97,6 @@ impl Incidents {
         Self { kept: Vec::new(), room, counts: BTreeMap::new(), host }
     }
 
-    /// How much is kept.
-    pub(super) fn room(&self) -> Room {
-        self.room
-    }
-
     /// Adds an incident from an earlier run, whose file has this size. If that run ended while the incident was being
     /// recorded, the incident is completed and returned.
     pub(super) fn restore(&mut self, mut incident: Incident, bytes: usize) -> Option<Arc<Incident>> {
