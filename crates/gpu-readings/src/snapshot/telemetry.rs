@@ -44,7 +44,7 @@ pub struct XidPart {
 }
 
 /// One GPU's critical errors.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct GpuXids {
     /// The GPU.
     pub gpu: Arc<Gpu>,
