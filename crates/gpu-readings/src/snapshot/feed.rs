@@ -65,26 +65,23 @@ impl Feed {
 
     /// Passes on a sample that differs from the previous one. Called by the memory lane.
     pub fn add_sample(&self, sample: impl FnOnce() -> MemorySample) {
-        if let Some(queues) = &self.queues
-            && queues.samples.force_push(sample()).is_some()
-        {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
-        }
+        self.push(|queues| &queues.samples, sample);
     }
 
     /// Passes on a list that was read. Called by the process lane.
     pub fn add_list(&self, list: &Arc<GpuProcesses>) {
-        if let Some(queues) = &self.queues
-            && queues.lists.force_push(list.clone()).is_some()
-        {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
-        }
+        self.push(|queues| &queues.lists, || list.clone());
     }
 
     /// Passes on a failed allocation. Called by the module `allocator`.
     pub fn add_failure(&self, failure: FailedAllocation) {
+        self.push(|queues| &queues.failures, || failure);
+    }
+
+    /// A queue that is full loses its oldest item.
+    fn push<T>(&self, queue: fn(&Queues) -> &ArrayQueue<T>, item: impl FnOnce() -> T) {
         if let Some(queues) = &self.queues
-            && queues.failures.force_push(failure).is_some()
+            && queue(queues).force_push(item()).is_some()
         {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
