@@ -57,7 +57,7 @@ impl<'s> Caller<'s> {
     /// Whether the thread makes the lane's calls for the slot.
     pub(super) fn serves(self, slot: usize) -> bool {
         match self.role() {
-            Role::Shared => !self.session.calls.is_apart(self.watch.lane(), slot),
+            Role::Shared => !self.session.calls.is_apart(self.watch.lane, slot),
             Role::Own(own) => own == slot,
         }
     }
@@ -73,7 +73,7 @@ impl<'s> Caller<'s> {
         match self.role() {
             Role::Own(slot) => WakeBits::bit(slot),
             Role::Shared => {
-                let apart = self.session.calls.slots_apart(self.watch.lane()).map(WakeBits::bit);
+                let apart = self.session.calls.slots_apart(self.watch.lane).map(WakeBits::bit);
                 // Some bit always belongs to this thread.
                 !apart.fold(0, |bits, bit| bits | bit) | WakeBits::bit(63)
             }
@@ -87,7 +87,7 @@ impl<'s> Caller<'s> {
         // A lane makes few calls for the driver itself: one in each slow round.
         let weight = if slot == self.session.driver_slot() { DRIVER_CALL } else { 1 };
         let quick_calls = self.watch.quick_calls().saturating_mul(weight);
-        self.session.calls.come_back(self.watch.lane(), slot, quick_calls, Instant::now())
+        self.session.calls.come_back(self.watch.lane, slot, quick_calls, Instant::now())
     }
 
     /// The GPU at a position.
@@ -120,7 +120,7 @@ impl<'s> Caller<'s> {
 
     /// Whether a slow call of the lane that began in an earlier session is still under way.
     fn is_busy(self, slot: usize) -> bool {
-        self.session.calls.waits(self.watch.lane(), slot)
+        self.session.calls.waits(self.watch.lane, slot)
     }
 }
 

@@ -28,7 +28,7 @@ pub(super) struct DriverLimits {
     /// Whether the driver has such limits; `None` until it has answered.
     supported: Option<bool>,
     known: HashMap<Arc<Path>, Known>,
-    current: Arc<CgroupLimits>,
+    pub(super) current: Arc<CgroupLimits>,
     /// After a refusal, nothing is asked before this time.
     ask_at: Option<Instant>,
     raised: RaisedReason,
@@ -42,11 +42,6 @@ struct Known {
 }
 
 impl DriverLimits {
-    /// The limits that are known now.
-    pub(super) fn current(&self) -> Arc<CgroupLimits> {
-        self.current.clone()
-    }
-
     /// Whether the GPU may have such limits. The call does not support MIG devices.
     pub(super) fn is_possible(&self, device: &GuardedDevice<'_>) -> bool {
         let gpu = device.gpu();

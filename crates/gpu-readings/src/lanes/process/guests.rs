@@ -22,7 +22,7 @@ const MANAGER: &str = "unit:nvidia-vgpu-mgr.service";
 pub(super) struct Guests {
     /// Whether the GPU hosts vGPUs; `None` until it has answered.
     supported: Option<bool>,
-    known: Vec<GuestUse>,
+    pub(super) known: Vec<GuestUse>,
     raised: RaisedReason,
 }
 
@@ -35,11 +35,6 @@ pub(super) struct GuestUse {
 }
 
 impl Guests {
-    /// The vGPUs as they were last read.
-    pub(super) fn known(&self) -> &[GuestUse] {
-        &self.known
-    }
-
     /// Reads the vGPUs. `total` is the memory of the GPU. After a refusal, the vGPUs stay, but their memory is unknown.
     pub(super) fn refresh(
         &mut self,

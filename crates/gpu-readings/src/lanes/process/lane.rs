@@ -26,7 +26,7 @@ use crate::lanes::wake::WakeBits;
 use crate::lanes::watch::{Role, Superseded, Watch};
 use crate::lanes::worker::LaneTask;
 use crate::nvml::ProcessBuffer;
-use crate::snapshot::{Gpu, Lane, Snapshot, longest_gap};
+use crate::snapshot::{Gpu, Lane, ProcessPart, Snapshot, longest_gap};
 
 /// The settings of the lane.
 #[derive(Debug, Clone)]
@@ -228,12 +228,12 @@ impl ProcessLane {
             if let Some(pid) = list.implausible {
                 self.report_implausible(device.gpu(), pid);
             }
-            let limits = LimitSources::load(&self.snapshot, device.gpu(), kept.limits.current());
+            let limits = LimitSources::load(&self.snapshot, device.gpu(), kept.limits.current.clone());
             let mut state = self.state.lock();
-            match state.fold_list(device.position(), device.gpu(), list, layout_holds, &limits, kept.guests.known()) {
+            match state.fold_list(device.position(), device.gpu(), list, layout_holds, &limits, &kept.guests.known) {
                 Folded::Alive(alive) => {
                     state.set_alive(device.position(), alive);
-                    let shown = state.shown(device.position());
+                    let shown = &state.shown[device.position()];
                     self.snapshot.feed.add_list(shown);
                     observer.iter().for_each(|observer| observer.attributed(shown));
                     return Ok(Some(alive));
@@ -269,7 +269,7 @@ impl ProcessLane {
         let (gpu, total) = (device.gpu(), self.total(device));
         let cgroups = self.state.lock().cgroups(gpu);
         if limits.refresh(&cgroups, total, device, &self.faults)? {
-            let limits = LimitSources::load(&self.snapshot, gpu, limits.current());
+            let limits = LimitSources::load(&self.snapshot, gpu, limits.current.clone());
             self.state.lock().measure(gpu, &limits);
         }
         Ok(())
@@ -289,7 +289,7 @@ impl ProcessLane {
     }
 
     fn publish(&self, state: &ProcessLaneState) {
-        self.snapshot.processes.store(Arc::new(state.part()));
+        self.snapshot.processes.store(Arc::new(ProcessPart { gpus: state.shown.clone() }));
     }
 }
 

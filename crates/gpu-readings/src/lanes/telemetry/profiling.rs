@@ -90,7 +90,7 @@ impl<'s> Profiler<'s> {
         }
         let gpus = self.gpus.iter().enumerate().filter(|(_, gpu)| gpu.is_served && gpu.supported != Some(false));
         gpus.flat_map(|(position, gpu)| {
-            let wanted = gpu.scopes.iter().enumerate().filter(|(_, scope)| !scope.is_given_up());
+            let wanted = gpu.scopes.iter().enumerate().filter(|(_, scope)| !scope.given_up);
             wanted.map(move |(slot, _)| (position, slot))
         })
     }
@@ -124,7 +124,7 @@ impl<'s> Profiler<'s> {
             return Ok(());
         }
         match scope.sample(&device, *interval, comparison)? {
-            Ok(true) => totals.lock().keep(scope.key(), &scope.figures),
+            Ok(true) => totals.lock().keep(&scope.key, &scope.figures),
             Ok(false) => {}
             Err(error) => {
                 if refused(&device, faults, &error) {

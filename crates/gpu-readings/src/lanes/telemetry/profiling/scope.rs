@@ -22,13 +22,13 @@ pub(super) struct Scope<'s> {
     pub(super) figures: ProfilingFigures,
     /// The end of the last interval in which the driver filled a metric.
     pub(super) at: Option<Instant>,
-    key: String,
+    pub(super) key: String,
     samples: Option<ProfilingSamples<'s>>,
     /// When the earlier sample was taken; `None` if there is none.
     earlier: Option<Moment>,
     /// The number of intervals without any filled metric since a metric was last filled.
     empty: u32,
-    given_up: bool,
+    pub(super) given_up: bool,
     /// Samples attempted in this session.
     attempts: u32,
 }
@@ -42,10 +42,6 @@ impl<'s> Scope<'s> {
             ..ProfilingFigures::default()
         });
         Self { device, figures, at: None, key, samples: None, earlier: None, empty: 0, given_up: false, attempts: 0 }
-    }
-
-    pub(super) fn key(&self) -> &str {
-        &self.key
     }
 
     /// Continues with these totals, in a new interval.
@@ -134,10 +130,6 @@ impl<'s> Scope<'s> {
     pub(super) fn give_up(&mut self) {
         self.interrupt();
         self.given_up = true;
-    }
-
-    pub(super) fn is_given_up(&self) -> bool {
-        self.given_up
     }
 
     /// Whether at least two samples were attempted in this session, so that an interval could have been measured.
