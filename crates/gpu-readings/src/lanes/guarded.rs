@@ -9,7 +9,7 @@ use super::wake::WakeBits;
 use super::watch::{Role, Superseded, Watch};
 use crate::faults::{Faults, Source};
 use crate::nvml::{Device, Driver, Error, Severity};
-use crate::snapshot::Gpu;
+use crate::snapshot::{Gpu, Lane, Vitals};
 
 /// A quick call for the driver itself counts as this many quick calls of a GPU.
 const DRIVER_CALL: u32 = 50;
@@ -62,10 +62,12 @@ impl<'s> Caller<'s> {
         }
     }
 
-    /// The GPUs that the thread serves.
-    pub(super) fn served_gpus(self) -> impl Iterator<Item = &'s Arc<Gpu>> {
-        let gpus = self.session.driver.gpus().enumerate();
-        gpus.filter(move |&(position, _)| self.serves(position)).map(|(_, gpu)| gpu)
+    /// Counts readings that were missed, for each GPU that the thread serves.
+    pub(super) fn add_missed(self, vitals: &Vitals, lane: Lane, missed: u64) {
+        if missed > 0 {
+            let served = self.session.driver.gpus().enumerate().filter(|&(position, _)| self.serves(position));
+            served.for_each(|(_, gpu)| vitals.add_missed(lane, gpu.index, missed));
+        }
     }
 
     /// The bits that wake the thread if they are set for the GPUs that it serves. [`u64::MAX`] wakes every thread.

@@ -138,10 +138,7 @@ impl MemoryLane {
                 self.snapshot.vitals.beat(Lane::Memory, now);
             }
             if let Some(missed) = ticker.take(now) {
-                if missed > 0 {
-                    let gpus = caller.served_gpus();
-                    gpus.for_each(|gpu| self.snapshot.vitals.add_missed(Lane::Memory, gpu.index, missed));
-                }
+                caller.add_missed(&self.snapshot.vitals, Lane::Memory, missed);
                 let mut tickers = self.tickers.lock();
                 match tickers.iter_mut().find(|(known, _)| *known == role) {
                     Some((_, kept)) => kept.clone_from(ticker),

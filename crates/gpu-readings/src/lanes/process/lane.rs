@@ -116,10 +116,7 @@ impl ProcessLane {
                 self.snapshot.vitals.beat(Lane::Telemetry, began);
             }
             let due = heartbeat.take(began);
-            if let Some(missed) = due.filter(|&missed| missed > 0) {
-                let gpus = caller.served_gpus();
-                gpus.for_each(|gpu| self.snapshot.vitals.add_missed(Lane::Process, gpu.index, missed));
-            }
+            caller.add_missed(&self.snapshot.vitals, Lane::Process, due.unwrap_or(0));
             if due.is_some() || moved != 0 {
                 self.pass(caller, &mut buffer, moved, due.is_some())?;
                 let took = began.elapsed();
@@ -174,7 +171,7 @@ impl ProcessLane {
                 Err(Unavailable::Stalled | Unavailable::NotOpened) => {
                     // The GPU's memory and processes cannot be read, however often the lanes try, so the processes are not
                     // counted.
-                    self.state.lock().set_alive(position, 0);
+                    self.state.lock().alive[position] = 0;
                     continue;
                 }
             };
@@ -232,7 +229,7 @@ impl ProcessLane {
             let mut state = self.state.lock();
             match state.fold_list(device.position(), device.gpu(), list, layout_holds, &limits, &kept.guests.known) {
                 Folded::Alive(alive) => {
-                    state.set_alive(device.position(), alive);
+                    state.alive[device.position()] = alive;
                     let shown = &state.shown[device.position()];
                     self.snapshot.feed.add_list(shown);
                     observer.iter().for_each(|observer| observer.attributed(shown));

@@ -28,7 +28,7 @@ pub(super) struct ProcessLaneState {
     /// What is published, by position.
     pub(super) shown: Vec<Arc<GpuProcesses>>,
     /// The number of processes in the last list of each GPU, by position; at least 1 while the list is refused.
-    alive: Vec<usize>,
+    pub(super) alive: Vec<usize>,
 }
 
 /// What is remembered about one GPU.
@@ -81,11 +81,6 @@ impl ProcessLaneState {
     pub(super) fn resume<'g>(&mut self, gpus: impl Iterator<Item = &'g Arc<Gpu>>) {
         self.shown = gpus.map(|gpu| Arc::new(unread(gpu))).collect();
         self.alive = vec![0; self.shown.len()];
-    }
-
-    /// Sets the number of processes on the GPU at a position.
-    pub(super) fn set_alive(&mut self, position: usize, alive: usize) {
-        self.alive[position] = alive;
     }
 
     /// Records that the list of the GPU at a position was refused: there may be processes.

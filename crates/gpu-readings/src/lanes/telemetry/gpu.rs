@@ -59,11 +59,6 @@ impl GpuReadings {
         self.absent.clear();
     }
 
-    /// Whether nothing ran on the GPU, according to the last reading.
-    pub(super) fn did_nothing(&self) -> bool {
-        self.shown.fast.utilization == Some(0.0)
-    }
-
     /// Takes one reading. Its value becomes unknown if the device is unavailable or refuses the call.
     pub(super) fn read(
         &mut self,
@@ -73,10 +68,10 @@ impl GpuReadings {
     ) -> Result<(), Superseded> {
         let Ok(device) = device else {
             // Without a device no driver call is made, so there is no error to report.
-            let _ = reading.take(None, &mut self.shown);
+            let _ = (reading.take)(None, &mut self.shown);
             return Ok(());
         };
-        match device.call(|gpu| reading.take(Some(gpu), &mut self.shown))? {
+        match device.call(|gpu| (reading.take)(Some(gpu), &mut self.shown))? {
             Ok(()) => self.good = true,
             Err(error) => self.refused(reading, &device, &error, faults),
         }

@@ -80,10 +80,7 @@ impl<'s> Telemetry<'s> {
     pub(crate) fn step(&mut self, caller: Caller<'s>) -> Result<Option<Work>, Superseded> {
         let began = Instant::now();
         let missed = self.queue.fill(&mut self.gpus, self.profiler.as_mut(), caller, began);
-        if missed > 0 {
-            let gpus = caller.served_gpus();
-            gpus.for_each(|gpu| self.snapshot.vitals.add_missed(Lane::Telemetry, gpu.index, missed));
-        }
+        caller.add_missed(&self.snapshot.vitals, Lane::Telemetry, missed);
         let Some(step) = self.queue.steps.pop_front() else { return Ok(None) };
         // Another thread may have taken over a GPU, or this one may have given all others up, since the step was queued.
         let is_ours = step.slot(caller.session.driver_slot()).is_none_or(|slot| caller.serves(slot));
@@ -151,7 +148,7 @@ impl<'s> Telemetry<'s> {
             }
             Step::ProfileDone => {
                 self.profiler.iter_mut().for_each(|profiler| profiler.publish(caller));
-                self.queue.profiling_done(Instant::now());
+                self.queue.profiling.iter_mut().for_each(|rounds| rounds.done(Instant::now()));
             }
             Step::GpuCount => self.count_gpus(caller)?,
             Step::Uuid(position) => self.ask_uuid(position, caller)?,

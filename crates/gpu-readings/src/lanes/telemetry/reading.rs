@@ -10,10 +10,10 @@ pub(super) struct Reading {
     families: &'static [&'static str],
     /// The call, if its answer is one number.
     number: Option<&'static str>,
-    take: Take,
+    pub(super) take: Take,
 }
 
-/// [`Reading::take`].
+/// Queries the device and fills the reading's fields; they become unknown if there is no device or it refuses the call.
 type Take = fn(Option<Device<'_>>, &mut GpuTelemetry) -> Result<(), Error>;
 
 /// A part of the exporter that is no family needs the reading too, such as the recorder.
@@ -174,12 +174,6 @@ impl Reading {
     /// Whether nobody needs it while these families are excluded.
     pub(super) fn is_unseen(&self, excluded: &[&'static str]) -> bool {
         !self.families.is_empty() && self.families.iter().all(|family| excluded.contains(family))
-    }
-
-    /// Queries the device and fills the reading's fields; they become unknown if there is no device or it refuses the
-    /// call.
-    pub(super) fn take(&self, device: Option<Device<'_>>, shown: &mut GpuTelemetry) -> Result<(), Error> {
-        (self.take)(device, shown)
     }
 }
 
