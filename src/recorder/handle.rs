@@ -115,7 +115,9 @@ impl Recorder {
 
     /// The recorded values of a time span, thinned so that the minimum and the maximum of each part are kept.
     pub fn history(&self, query: &HistoryQuery) -> History {
-        History::new(self.shared.clone(), query)
+        let ledger = self.shared.ledger.lock();
+        let plan = answers::plan(&ledger.histories, query, ledger.now());
+        History { shared: self.shared.clone(), plan }
     }
 
     /// The times at which the remembered processes were on their GPUs.
@@ -247,14 +249,6 @@ pub struct History {
 }
 
 impl History {
-    fn new(shared: Arc<Shared>, query: &HistoryQuery) -> Self {
-        let plan = {
-            let ledger = shared.ledger.lock();
-            answers::plan(&ledger.histories, query, ledger.now())
-        };
-        Self { shared, plan }
-    }
-
     /// The bytes that the answer and one series in it use.
     pub fn bytes(&self) -> usize {
         const SERIES: usize = 256 << 10;

@@ -66,7 +66,7 @@ pub(crate) struct Histories {
     pub(super) events: Events,
     pub(super) failures: Failures,
     /// Processes that appeared and are not watched yet.
-    started: Vec<ProcessId>,
+    pub(super) started: Vec<ProcessId>,
     /// Processes that have left their last GPU and have not been logged yet.
     gone: Vec<Gone>,
     driver_up: Option<bool>,
@@ -233,11 +233,6 @@ impl Histories {
     fn note(&mut self, at: Micros, index: usize, process: Option<ProcessId>, what: EventKind) {
         let DeviceHistory { gpu, mig, .. } = &self.devices[index];
         self.events.add(Recorded { at, gpu: Some((gpu.index, gpu.uuid.clone())), mig: mig.clone(), process, what });
-    }
-
-    /// The processes that appeared since the last call.
-    pub(super) fn take_started(&mut self) -> Vec<ProcessId> {
-        std::mem::take(&mut self.started)
     }
 
     /// The processes on the GPUs, and those that ended at `since` or later.

@@ -181,7 +181,7 @@ impl Ledger {
     /// Watches the processes that appeared, and records how those ended that did so a moment ago.
     fn watch_exits(&mut self, now: Now) {
         let since = now.micros.saturating_sub(EXIT_WITHIN);
-        self.histories.take_started().into_iter().for_each(|process| self.exits.begin(process));
+        std::mem::take(&mut self.histories.started).into_iter().for_each(|process| self.exits.begin(process));
         let Self { jobs, histories, exits, .. } = self;
         let exit = |process| exits.exit(process);
         jobs.add_exits(since, &exit);

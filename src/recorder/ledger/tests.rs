@@ -363,7 +363,7 @@ fn an_exit_status_belongs_to_one_process_of_a_pid() {
     scene.alive.push(Process { used: Some(GIB), peak: Some(GIB), ..reused(5, Some(99), "next.py") });
     scene.sample().list().pass(500).end(5).pass(500);
     let how = |status| Some(Exit { status: Some(status), signal: None });
-    let started = scene.ledger.histories.take_started();
+    let started = std::mem::take(&mut scene.ledger.histories.started);
     assert_eq!(started.iter().map(|process| process.start_ticks).collect::<Vec<_>>(), [Some(5), Some(99)]);
     scene.ledger.histories.add_exits(0, &|process: ProcessId| how(if process.start_ticks == Some(99) { 9 } else { 5 }));
     let gpu = scene.gpu();

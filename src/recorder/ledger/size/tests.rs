@@ -100,7 +100,7 @@ fn survive(storm: Storm, limit: usize) -> (Ledger, Now) {
         now = ledger.clock.both(at, SystemTime::UNIX_EPOCH + at.duration_since(start));
         gpus.iter().for_each(|gpu| ledger.list(&list(storm, gpu, round, at), now));
         ledger.histories.take_gone(Micros::MAX);
-        ledger.histories.take_started();
+        ledger.histories.started.clear();
         ledger.age(now);
         ledger.jobs.take_complete();
         ledger.bound(now, limit);
