@@ -185,7 +185,7 @@ async fn history(
 
 /// The history as one object. Each series is read from the recorder when the client has room for it.
 fn write_history(mut history: History, out: &mut Chunks) -> io::Result<()> {
-    let mut begin = serde_json::to_vec(&history.head)?;
+    let mut begin = serde_json::to_vec(&history.plan.head)?;
     // The object goes on.
     begin.pop();
     out.write_all(&begin)?;
@@ -195,7 +195,7 @@ fn write_history(mut history: History, out: &mut Chunks) -> io::Result<()> {
         out.write_all(if std::mem::take(&mut is_first) { b"" } else { b"," })?;
         serde_json::to_writer(&mut *out, &series)?;
     }
-    write!(out, "],\"more_series\":{},\"more_workloads\":{}}}", history.more_series, history.more_workloads)
+    write!(out, "],\"more_series\":{},\"more_workloads\":{}}}", history.plan.more_series, history.plan.more_workloads)
 }
 
 async fn events(

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
 
-use super::disk::DiskWriter;
 use super::disk::report_file::{self, ReportFileSettings};
 use super::disk::store::{self, StoreSettings};
+use super::disk::{DiskWriter, Writable};
 use super::history::answers::{self, Drawn, Plan};
 use super::history::ended_log::EndedLog;
-use super::history::{Event, HistoryHead, HistoryQuery, HistorySeries, Incident, Micros, SECOND, Visits};
+use super::history::{Event, HistoryQuery, HistorySeries, Incident, Micros, SECOND, Visits};
 use super::incidents::{Incidents, Moment};
 use super::jobs::{JobReport, Jobs, ReportSettings};
 use super::ledger::Ledger;
@@ -74,24 +74,14 @@ impl Recorder {
     pub fn start(settings: Settings, snapshot: Arc<Snapshot>, faults: Arc<Faults>) -> io::Result<Arc<Self>> {
         let mut incidents = Incidents::new(settings.host.clone(), settings.memory_limit);
         let mut cut = Vec::new();
-        let store = match settings.store {
-            Some(store) => {
-                let room = incidents.room();
-                let restore = |incident, bytes| cut.extend(incidents.restore(incident, bytes));
-                Some(store::open(store, room, faults.clone(), restore)?)
-            }
-            None => None,
-        };
+        let room = incidents.room;
+        let restore = |incident, bytes| cut.extend(incidents.restore(incident, bytes));
+        let store = settings.store.map(|store| store::open(store, room, faults.clone(), restore)).transpose()?;
         cut.iter().for_each(|incident| store.iter().for_each(|store| store.write(incident)));
         let mut jobs = Jobs::new(&settings.reports, settings.host);
-        let report_file = match settings.report_file {
-            Some(file) => {
-                let (file, earlier) = report_file::open(file, RESTORED_REPORTS, faults.clone())?;
-                jobs.restore(earlier);
-                Some(file)
-            }
-            None => None,
-        };
+        let file = settings.report_file.map(|file| report_file::open(file, RESTORED_REPORTS, faults.clone()));
+        let (report_file, earlier) = file.transpose()?.unzip();
+        jobs.restore(earlier.unwrap_or_default());
         let shared = Arc::new(Shared {
             snapshot,
             faults,
@@ -125,37 +115,39 @@ impl Recorder {
 
     /// The recorded values of a time span, thinned so that the minimum and the maximum of each part are kept.
     pub fn history(&self, query: &HistoryQuery) -> History {
-        History::new(self.shared.clone(), query)
+        let ledger = self.shared.ledger.lock();
+        let plan = answers::plan(&ledger.histories, query, ledger.now());
+        History { shared: self.shared.clone(), plan }
     }
 
     /// The times at which the remembered processes were on their GPUs.
     pub fn visits(&self) -> Visits {
         let ledger = self.shared.ledger.lock();
-        Visits::new(ledger.histories(), ledger.now())
+        Visits::new(&ledger.histories, ledger.now())
     }
 
     /// The latest events of a time span (in Unix seconds), at most `limit` of them, oldest first.
     pub fn events(&self, from: Option<f64>, to: Option<f64>, limit: usize) -> Vec<Event> {
         let ledger = self.shared.ledger.lock();
-        answers::events(ledger.histories(), from, to, limit, ledger.now())
+        answers::events(&ledger.histories, from, to, limit, ledger.now())
     }
 
     /// The incidents that are kept, oldest first.
     pub fn incidents(&self) -> Vec<Arc<Incident>> {
-        self.shared.ledger.lock().incidents().all().cloned().collect()
+        self.shared.ledger.lock().incidents.all().cloned().collect()
     }
 
     /// The incident with this id.
     pub fn incident(&self, id: &str) -> Option<Arc<Incident>> {
         let ledger = self.shared.ledger.lock();
-        ledger.incidents().all().find(|incident| incident.id == id).cloned()
+        ledger.incidents.all().find(|incident| incident.id == id).cloned()
     }
 
     /// The latest reports about a job and a workload, at most `limit` of them, newest first; `None` accepts any.
     /// Reports that are not final come first.
     pub fn reports(&self, job: Option<&str>, workload: Option<&str>, limit: usize) -> Vec<Arc<JobReport>> {
         let ledger = self.shared.ledger.lock();
-        ledger.jobs().latest(job, workload, limit, ledger.now())
+        ledger.jobs.latest(job, workload, limit, ledger.now())
     }
 
     /// Records an incident now, for the fullest GPU. Returns `None` if there is no GPU.
@@ -186,8 +178,8 @@ impl Shared {
         self.round(&mut log, 0);
         // Incidents in progress are written with what is known so far.
         let (reports, incidents) = self.ledger.lock().finish(self.simulated());
-        self.write_reports(&reports);
-        self.write_incidents(&incidents);
+        write(&self.report_file, &reports);
+        write(&self.store, &incidents);
     }
 
     /// Does a round of the ledger, and logs, publishes and writes what it returns. `patience`: how long the log line of
@@ -204,15 +196,9 @@ impl Shared {
         if self.log_ended {
             log.write(&round.gone, now.micros);
         }
-        self.write_incidents(&round.new);
-        self.write_incidents(&round.changed);
-        self.write_reports(&round.reports);
-    }
-
-    fn write_reports(&self, reports: &[Arc<JobReport>]) {
-        if let Some(file) = &*self.report_file.lock() {
-            reports.iter().for_each(|report| file.write(report));
-        }
+        write(&self.store, &round.new);
+        write(&self.store, &round.changed);
+        write(&self.report_file, &round.reports);
     }
 
     /// Publishes what the metrics show. Called with the lock held whenever an incident is added, which can remove
@@ -223,20 +209,20 @@ impl Shared {
             on: true,
             bytes: (ledger.bytes() + feed.bytes()) as u64,
             dropped: ledger.dropped() + feed.dropped(),
-            incidents: ledger.incidents().counts().collect(),
-            shortages: ledger.jobs().shortages(ledger.now()),
+            incidents: ledger.incidents.counts().collect(),
+            shortages: ledger.jobs.shortages(ledger.now()),
             counted_since: Some(self.started),
         }));
     }
 
-    fn write_incidents(&self, incidents: &[Arc<Incident>]) {
-        if let Some(store) = &*self.store.lock() {
-            incidents.iter().for_each(|incident| store.write(incident));
-        }
-    }
-
     fn simulated(&self) -> bool {
         self.snapshot.driver.load().simulated
+    }
+}
+
+fn write<T: Writable>(writer: &Mutex<Option<DiskWriter<T>>>, items: &[Arc<T>]) {
+    if let Some(writer) = &*writer.lock() {
+        items.iter().for_each(|item| writer.write(item));
     }
 }
 
@@ -257,26 +243,12 @@ fn announce(incident: &Incident) {
 #[derive(Debug)]
 pub struct History {
     shared: Arc<Shared>,
-    plan: Plan,
-    /// The beginning of the answer.
-    pub head: HistoryHead,
-    /// The number of series that were left out. Final after the last series: the recorder may drop some before they are
-    /// drawn.
-    pub more_series: usize,
-    /// The number of workloads among them.
-    pub more_workloads: usize,
+    /// The beginning of the answer, and the numbers of series that were left out. They are final after the last series:
+    /// the recorder may drop some before they are drawn.
+    pub(crate) plan: Plan,
 }
 
 impl History {
-    fn new(shared: Arc<Shared>, query: &HistoryQuery) -> Self {
-        let plan = {
-            let ledger = shared.ledger.lock();
-            answers::plan(ledger.histories(), query, ledger.now())
-        };
-        let (head, more_series, more_workloads) = (plan.head.clone(), plan.more_series, plan.more_workloads);
-        Self { shared, plan, head, more_series, more_workloads }
-    }
-
     /// The bytes that the answer and one series in it use.
     pub fn bytes(&self) -> usize {
         const SERIES: usize = 256 << 10;
@@ -292,13 +264,13 @@ impl Iterator for History {
             let next = self.plan.left.pop()?;
             let drawn = {
                 let ledger = self.shared.ledger.lock();
-                answers::draw(ledger.histories(), &self.plan, &next, ledger.now())
+                answers::draw(&ledger.histories, &self.plan, &next, ledger.now())
             };
             if drawn.is_some() {
                 return drawn;
             }
-            self.more_series += 1;
-            self.more_workloads += usize::from(next.is_workload());
+            self.plan.more_series += 1;
+            self.plan.more_workloads += usize::from(next.is_workload());
         }
     }
 }

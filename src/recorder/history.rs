@@ -53,7 +53,7 @@ use self::list_times::ListTimes;
 pub use self::peak::{PeakHolder, RecordedPeak};
 pub(super) use self::process_history::{Holding, ProcessHistory};
 pub(super) use self::series::{COARSE, FINE, Micros, SECOND};
-use crate::snapshot::{FailedAllocation, Gpu, GpuProcesses, MemorySample, MigDevice, NEARLY_FULL, ProcessId};
+use crate::snapshot::{Gpu, GpuProcesses, MemorySample, MigDevice, NEARLY_FULL, ProcessId};
 
 /// A device whose memory use reaches this share of the allocatable memory is full.
 const FULL: f64 = NEARLY_FULL[2];
@@ -63,10 +63,10 @@ const FULL: f64 = NEARLY_FULL[2];
 pub(crate) struct Histories {
     /// The GPUs and GPU instances, in the order in which they were first seen.
     pub(super) devices: Vec<DeviceHistory>,
-    events: Events,
-    failures: Failures,
+    pub(super) events: Events,
+    pub(super) failures: Failures,
     /// Processes that appeared and are not watched yet.
-    started: Vec<ProcessId>,
+    pub(super) started: Vec<ProcessId>,
     /// Processes that have left their last GPU and have not been logged yet.
     gone: Vec<Gone>,
     driver_up: Option<bool>,
@@ -80,11 +80,6 @@ impl Histories {
         let mut histories = Self::default();
         histories.events.add(Recorded::of_machine(0, EventKind::ExporterStarted));
         histories
-    }
-
-    /// The events.
-    pub(super) fn events(&self) -> &Events {
-        &self.events
     }
 
     /// The device with this key.
@@ -131,7 +126,8 @@ impl Histories {
             return None;
         }
         let index = self.device_index(&sample.gpu, sample.mig.as_deref(), at);
-        let was_known = self.devices[index].is_known();
+        // If the last sample did not tell the memory in use, it is not known when a level was reached.
+        let was_known = self.devices[index].memory.last().is_some();
         let reached = self.devices[index].sample(sample, at);
         for &ratio in reached.iter().filter(|_| was_known) {
             let mig_uuid = self.devices[index].mig_uuid().map(str::to_owned);
@@ -200,11 +196,6 @@ impl Histories {
         at_limit
     }
 
-    /// Accepts a failed allocation that arrived at `at`. It is recorded once its process is known.
-    pub(super) fn fail(&mut self, failed: FailedAllocation, at: Micros) {
-        self.failures.add(failed, at);
-    }
-
     /// Records the failed allocations of processes that the driver lists, and returns them.
     pub(super) fn resolve_failures(&mut self, now: Now) -> Vec<Resolved> {
         let resolved = self.failures.resolve(&self.devices, now.micros);
@@ -242,11 +233,6 @@ impl Histories {
     fn note(&mut self, at: Micros, index: usize, process: Option<ProcessId>, what: EventKind) {
         let DeviceHistory { gpu, mig, .. } = &self.devices[index];
         self.events.add(Recorded { at, gpu: Some((gpu.index, gpu.uuid.clone())), mig: mig.clone(), process, what });
-    }
-
-    /// The processes that appeared since the last call.
-    pub(super) fn take_started(&mut self) -> Vec<ProcessId> {
-        std::mem::take(&mut self.started)
     }
 
     /// The processes on the GPUs, and those that ended at `since` or later.

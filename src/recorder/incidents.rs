@@ -20,8 +20,8 @@ use self::freeze::{AFTER, freeze};
 use self::subject::Subject;
 use self::trigger::Trigger;
 use super::disk::retention::{Claim, Room, surplus};
-use super::history::{DeviceKey, Histories, Incident, IncidentGpu, Kind, Micros, Now, SECOND};
-use crate::snapshot::{IncidentCount, MigDevice};
+use super::history::{DeviceHistory, DeviceKey, Histories, Incident, IncidentGpu, Kind, Micros, Now, SECOND};
+use crate::snapshot::IncidentCount;
 
 /// The maximum number of incidents that are kept in memory: of one device and kind, and in all.
 const OF_KIND: usize = 8;
@@ -41,7 +41,7 @@ const WRITTEN_EVERY: Micros = 60 * SECOND;
 #[derive(Debug)]
 pub(super) struct Incidents {
     kept: Vec<Kept>,
-    room: Room,
+    pub(super) room: Room,
     /// The number of moments since the exporter started, by the UUIDs of the GPU and the MIG device, and the kind.
     counts: BTreeMap<(String, Option<String>, Kind), IncidentCount>,
     /// The machine's name.
@@ -83,12 +83,10 @@ struct Moments {
 }
 
 impl Moments {
-    fn is_alike(&self, trigger: &Trigger, subject: &Subject) -> bool {
-        self.device == trigger.device && self.xid == trigger.xid && self.subject == *subject
-    }
-
-    fn is_repeated_at(&self, at: Micros) -> bool {
-        at.saturating_sub(self.last) <= REPEATS_SINCE_LAST && at.saturating_sub(self.first) <= REPEATS_SINCE_FIRST
+    fn are_repeated_by(&self, trigger: &Trigger, subject: &Subject) -> bool {
+        let is_alike = self.device == trigger.device && self.xid == trigger.xid && self.subject == *subject;
+        let since = |before: Micros| trigger.at.saturating_sub(before);
+        is_alike && since(self.last) <= REPEATS_SINCE_LAST && since(self.first) <= REPEATS_SINCE_FIRST
     }
 }
 
@@ -97,11 +95,6 @@ impl Incidents {
     pub(super) fn new(host: Option<String>, memory_limit: usize) -> Self {
         let room = Room { of_kind: OF_KIND, count: IN_ALL, bytes: (memory_limit / SHARE) as u64 };
         Self { kept: Vec::new(), room, counts: BTreeMap::new(), host }
-    }
-
-    /// How much is kept.
-    pub(super) fn room(&self) -> Room {
-        self.room
     }
 
     /// Adds an incident from an earlier run, whose file has this size. If that run ended while the incident was being
@@ -125,7 +118,8 @@ impl Incidents {
         now: Now,
         simulated: bool,
     ) -> Option<Moment> {
-        let subject = Subject::of(histories, &trigger);
+        let device = histories.device(&trigger.device)?;
+        let subject = Subject::of(device, &trigger);
         if let Some(index) = self.in_progress(&trigger, &subject) {
             return Some(Moment::Part(self.kept[index].take_subject(subject)));
         }
@@ -140,7 +134,7 @@ impl Incidents {
             incident.count += 1;
             incident.last_at = Some(now.unix(trigger.at));
             let incident = kept.incident.clone();
-            self.count(&incident);
+            self.count(&incident, device);
             return Some(Moment::Repeat);
         }
         let mut incident = freeze(histories, &trigger, now, self.host.as_deref(), simulated)?;
@@ -151,7 +145,7 @@ impl Incidents {
         }
         incident.workload.clone_from(&subject.workload);
         incident.tenant.clone_from(&subject.tenant);
-        self.count(&incident);
+        self.count(&incident, device);
         let (first, written) = (trigger.at, now.micros);
         let (device, xid) = (trigger.device.clone(), trigger.xid);
         let moments = Moments { device, xid, subject, first, last: first, written, changed: false };
@@ -181,8 +175,9 @@ impl Incidents {
     /// The position of the latest incident that a moment repeats.
     fn repeated(&self, trigger: &Trigger, subject: &Subject) -> Option<usize> {
         let is_repeated = |kept: &Kept| {
-            let alike = |moments: &&Moments| moments.is_alike(trigger, subject) && moments.is_repeated_at(trigger.at);
-            kept.incident.kind == trigger.kind && kept.moments.as_ref().filter(alike).is_some()
+            let moments = kept.moments.as_ref();
+            kept.incident.kind == trigger.kind
+                && moments.is_some_and(|moments| moments.are_repeated_by(trigger, subject))
         };
         // Each request of a client is about the present.
         if trigger.kind == Kind::OnDemand { None } else { self.kept.iter().rposition(is_repeated) }
@@ -253,18 +248,11 @@ impl Incidents {
         })
     }
 
-    /// Counts a moment that has an incident or repeats it.
-    fn count(&mut self, incident: &Incident) {
-        let IncidentGpu { index, uuid, mig, .. } = &incident.gpu;
-        let kind = incident.kind.label();
-        let mig = mig.as_ref().map(|mig| MigDevice {
-            index: 0,
-            uuid: mig.mig_uuid.clone(),
-            gpu_instance: mig.gpu_instance,
-            compute_instance: mig.compute_instance,
-            profile: mig.profile.clone(),
-        });
-        let key = (uuid.clone(), mig.as_ref().map(|mig| mig.uuid.clone()), incident.kind);
+    /// Counts a moment of a device that has an incident or repeats it.
+    fn count(&mut self, incident: &Incident, device: &DeviceHistory) {
+        let IncidentGpu { index, uuid, .. } = &incident.gpu;
+        let (kind, mig) = (incident.kind.label(), device.mig.as_deref().cloned());
+        let key = (uuid.clone(), device.mig_uuid().map(str::to_owned), incident.kind);
         let none = || IncidentCount { gpu: *index, uuid: uuid.clone(), mig, kind, count: 0, last: 0.0, last_id: None };
         let counted = self.counts.entry(key).or_insert_with(none);
         counted.gpu = *index;

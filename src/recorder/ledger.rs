@@ -28,9 +28,9 @@ const EXIT_WITHIN: Micros = 10 * SECOND;
 #[derive(Debug)]
 pub(super) struct Ledger {
     clock: Clock,
-    histories: Histories,
-    incidents: Incidents,
-    jobs: Jobs,
+    pub(super) histories: Histories,
+    pub(super) incidents: Incidents,
+    pub(super) jobs: Jobs,
     /// The moments of this round whose incidents have not been recorded yet.
     triggers: Vec<Trigger>,
     exits: ExitWatch,
@@ -59,21 +59,6 @@ impl Ledger {
     pub(super) fn new(start: Instant, incidents: Incidents, jobs: Jobs) -> Self {
         let (clock, histories) = (Clock::starting(start), Histories::new());
         Self { clock, histories, incidents, jobs, triggers: Vec::new(), exits: ExitWatch::default(), aged: 0 }
-    }
-
-    /// The histories and the events.
-    pub(super) fn histories(&self) -> &Histories {
-        &self.histories
-    }
-
-    /// The incidents that are kept.
-    pub(super) fn incidents(&self) -> &Incidents {
-        &self.incidents
-    }
-
-    /// The jobs.
-    pub(super) fn jobs(&self) -> &Jobs {
-        &self.jobs
     }
 
     /// Collects what the lanes passed on, records and completes incidents, and gives up as much as is needed for the rest
@@ -132,7 +117,7 @@ impl Ledger {
     /// Accepts a failed allocation, which is recorded once its process is known.
     fn fail(&mut self, failed: FailedAllocation) {
         let at = self.clock.micros(failed.at);
-        self.histories.fail(failed, at);
+        self.histories.failures.add(failed, at);
     }
 
     /// Records the failed allocations of processes that the driver lists. Failures of one process within a few seconds
@@ -196,7 +181,7 @@ impl Ledger {
     /// Watches the processes that appeared, and records how those ended that did so a moment ago.
     fn watch_exits(&mut self, now: Now) {
         let since = now.micros.saturating_sub(EXIT_WITHIN);
-        self.histories.take_started().into_iter().for_each(|process| self.exits.begin(process));
+        std::mem::take(&mut self.histories.started).into_iter().for_each(|process| self.exits.begin(process));
         let Self { jobs, histories, exits, .. } = self;
         let exit = |process| exits.exit(process);
         jobs.add_exits(since, &exit);

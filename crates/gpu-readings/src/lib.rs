@@ -15,6 +15,7 @@
 pub mod allocator;
 pub mod attribution;
 pub mod backoff;
+mod closed_enum;
 pub mod faults;
 pub mod lanes;
 pub mod nvml;

@@ -83,11 +83,6 @@ impl DeviceHistory {
         Self { gpu, mig, seen, ..Self::default() }
     }
 
-    /// Whether the last sample told the memory in use. If not, it is not known when a level was reached.
-    pub(crate) fn is_known(&self) -> bool {
-        self.memory.last().is_some()
-    }
-
     /// Records a sample from the memory lane. Returns the levels that it reached.
     pub(crate) fn sample(&mut self, sample: &MemorySample, at: Micros) -> Vec<f64> {
         self.gpu.clone_from(&sample.gpu);

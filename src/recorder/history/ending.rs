@@ -55,7 +55,7 @@ pub(crate) fn held(process: &ProcessHistory, device: &DeviceHistory, at: Micros)
     if at >= process.first {
         return process.series.at(at);
     }
-    device.memory.begin().filter(|&begin| begin <= at).map(|_| 0)
+    device.memory.begin.filter(|&begin| begin <= at).map(|_| 0)
 }
 
 /// Bytes by which a process on the device has grown at most within a time. Where it is unknown what a process held at

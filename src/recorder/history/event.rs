@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_with_macros::skip_serializing_none;
 
 use super::{Exit, HeapUse, Micros, Now, PeakHolder, SECOND, allocation};
-use crate::snapshot::{MigDevice, ProcessId};
+use crate::snapshot::{MigDevice, Owner, ProcessId};
 
 /// An event is added at most this long after it happened.
 const LATE: Micros = 10 * SECOND;
@@ -125,6 +125,18 @@ pub struct ProcessRef {
     pub workload: Option<String>,
     /// The UUID of the MIG device; absent on a GPU without MIG.
     pub mig_uuid: Option<String>,
+}
+
+impl ProcessRef {
+    pub(crate) fn of(pid: u32, owner: &Owner, mig: Option<&MigDevice>) -> Self {
+        Self {
+            pid,
+            name: owner.name.clone(),
+            user: owner.user_or_uid(),
+            workload: owner.workload.as_ref().map(|workload| workload.name.clone()),
+            mig_uuid: mig.map(|device| device.uuid.clone()),
+        }
+    }
 }
 
 /// An allocation that failed, as the process itself reported it. What it did not report is absent.

@@ -27,7 +27,7 @@ pub struct Incident {
     /// The moment around which it was recorded.
     pub at: f64,
     /// The number of moments: this one, and its repeats by the same workload on the same device.
-    #[serde(default = "once")]
+    #[serde(default = "super::peak::one")]
     pub count: u64,
     /// The last of these moments; absent if there was only one. Everything else is about the first.
     pub last_at: Option<f64>,
@@ -65,10 +65,6 @@ pub struct Incident {
     pub events: Vec<Event>,
     /// The GPU's memory over the recorded time.
     pub memory: Chart,
-}
-
-fn once() -> u64 {
-    1
 }
 
 impl Incident {

@@ -7,7 +7,6 @@ use serde_with_macros::skip_serializing_none;
 
 use super::{HeapUse, names};
 use crate::format::bytes;
-use crate::snapshot::Process;
 
 /// Amounts that differ by less than this are the same: a driver's own use moves by some MiB.
 const SAME: u64 = 64 << 20;
@@ -72,25 +71,11 @@ pub struct PeakHolder {
     pub used_bytes: u64,
 }
 
-fn one() -> u64 {
+pub(super) fn one() -> u64 {
     1
 }
 
 impl PeakHolder {
-    /// A process and what it holds.
-    pub(crate) fn of(process: &Process) -> Self {
-        let owner = &process.owner;
-        Self {
-            pid: Some(process.pid),
-            name: owner.name.clone(),
-            user: owner.user_or_uid(),
-            workload: owner.workload.as_ref().map(|workload| workload.name.clone()),
-            mig_uuid: process.mig.as_ref().map(|device| device.uuid.clone()),
-            processes: 1,
-            used_bytes: process.used.unwrap_or(0),
-        }
-    }
-
     /// Whether both are processes of one workload or, without one, of one user and name.
     pub(crate) fn is_same_group(&self, other: &Self) -> bool {
         (&self.workload, &self.name, &self.user) == (&other.workload, &other.name, &other.user)

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::device_list::DeviceList;
-use super::{COARSE, HeapUse, Micros, Now, PeakHolder, RecordedPeak, SECOND, allocation};
+use super::{COARSE, HeapUse, Micros, Now, PeakHolder, ProcessRef, RecordedPeak, SECOND, allocation};
 use crate::snapshot::Process;
 
 /// The length of the time for which one peak is kept.
@@ -163,7 +163,7 @@ fn holders(processes: Vec<&Process>) -> Vec<PeakHolder> {
     let mut holders: Vec<PeakHolder> = Vec::new();
     let is_few = processes.len() <= FEW;
     for process in processes {
-        let mut holder = PeakHolder::of(process);
+        let mut holder = holder(process);
         if !is_few {
             holder.pid = None;
             if holder.workload.is_some() {
@@ -184,6 +184,14 @@ fn holders(processes: Vec<&Process>) -> Vec<PeakHolder> {
     holders.sort_by_key(|holder| Reverse(holder.used_bytes));
     holders.truncate(HOLDERS);
     holders
+}
+
+/// A process and what it holds.
+fn holder(process: &Process) -> PeakHolder {
+    let who = ProcessRef::of(process.pid, &process.owner, process.mig.as_deref());
+    let ProcessRef { pid, name, user, workload, mig_uuid } = who;
+    let used_bytes = process.used.unwrap_or(0);
+    PeakHolder { pid: Some(pid), name, user, workload, mig_uuid, processes: 1, used_bytes }
 }
 
 impl Peak {

@@ -125,14 +125,7 @@ impl ProcessHistory {
     }
 
     pub(crate) fn who(&self) -> ProcessRef {
-        let owner = &self.owner;
-        ProcessRef {
-            pid: self.pid,
-            name: owner.name.clone(),
-            user: owner.user_or_uid(),
-            workload: owner.workload.as_ref().map(|workload| workload.name.clone()),
-            mig_uuid: self.mig.as_ref().map(|device| device.uuid.clone()),
-        }
+        ProcessRef::of(self.pid, &self.owner, self.mig.as_deref())
     }
 
     pub(crate) fn bytes(&self) -> usize {

@@ -35,7 +35,7 @@ pub(crate) struct Series {
     /// The value before the oldest of `seconds`.
     before_seconds: Value,
     /// The beginning of the series: nothing is known about the time before it. `None` if the series is empty.
-    begin: Option<Micros>,
+    pub(crate) begin: Option<Micros>,
 }
 
 /// A value, or [`UNKNOWN`].
@@ -190,11 +190,6 @@ impl Series {
         self.changes.bytes() + self.seconds.bytes()
     }
 
-    /// When the series begins; `None` if it is empty.
-    pub(crate) fn begin(&self) -> Option<Micros> {
-        self.begin
-    }
-
     /// The value at a moment; `None` if it was unknown. If only the ranges of seconds are kept for that time, it is the
     /// value at the end of the previous second.
     pub(crate) fn at(&self, moment: Micros) -> Option<u64> {
@@ -341,7 +336,7 @@ mod tests {
     #[test]
     fn unknown_times_have_no_value_and_no_range() {
         let mut series = Series::default();
-        assert_eq!((series.last(), series.at(0), series.highest(0, SECOND), series.begin()), (None, None, None, None));
+        assert_eq!((series.last(), series.at(0), series.highest(0, SECOND), series.begin), (None, None, None, None));
         series.see(2 * SECOND, Some(5));
         series.see(3 * SECOND, None);
         series.see(5 * SECOND, Some(6));

@@ -8,7 +8,7 @@ use crate::recorder::history::incident::{
     Between, Growth, Holder, Incident, IncidentGpu, IncidentMig, Kind, Peak, VERSION,
 };
 use crate::recorder::history::{
-    DeviceHistory, Event, FINE, Histories, Micros, Now, ProcessHistory, Recorded, SECOND, chart, ending, unix,
+    DeviceHistory, Event, FINE, Histories, Micros, Now, ProcessHistory, Recorded, SECOND, chart, ending, time, unix,
 };
 
 /// How long the recording of an incident continues after its moment.
@@ -138,14 +138,12 @@ fn events(histories: &Histories, gpu: &DeviceHistory, begin: Micros, end: Micros
         let mig = event.mig.as_ref().map(|device| device.uuid.as_str());
         event.gpu.as_ref().is_none_or(|(_, uuid)| *uuid == gpu.gpu.uuid) && (mig.is_none() || mig == gpu.mig_uuid())
     };
-    histories.events().latest(begin, end, MAX_EVENTS, now, concerns)
+    histories.events.latest(begin, end, MAX_EVENTS, now, concerns)
 }
 
 /// The incident's id: the time in UTC, the GPU and the kind. It is unique, sorts by time, and is usable as a file name.
 fn id(trigger: &Trigger, gpu: &DeviceHistory, now: Now) -> String {
-    let since = std::time::Duration::try_from_secs_f64(now.unix(trigger.at)).unwrap_or_default();
-    let time = humantime::format_rfc3339_millis(std::time::UNIX_EPOCH + since).to_string();
-    let digits: String = time.chars().filter(|c| c.is_ascii_digit() || *c == 'T').collect();
+    let digits: String = time(now.unix(trigger.at)).chars().filter(|c| c.is_ascii_digit() || *c == 'T').collect();
     let instance = gpu.mig.as_ref().map_or_else(String::new, |device| format!("-mig{}", device.gpu_instance));
     format!("{digits}-gpu{}{instance}-{}", gpu.gpu.index, trigger.kind.label())
 }

@@ -2,7 +2,7 @@
 //! it uses.
 
 use super::trigger::Trigger;
-use crate::recorder::history::{Histories, Kind};
+use crate::recorder::history::{DeviceHistory, Kind};
 use crate::snapshot::{Owner, WorkloadKind};
 
 /// The workload and the tenant of a moment. Both are `None` if the moment is about the device itself.
@@ -15,8 +15,7 @@ pub(super) struct Subject {
 
 impl Subject {
     /// The subject of a moment, according to the latest process list.
-    pub(super) fn of(histories: &Histories, trigger: &Trigger) -> Self {
-        let Some(gpu) = histories.device(&trigger.device) else { return Self::default() };
+    pub(super) fn of(gpu: &DeviceHistory, trigger: &Trigger) -> Self {
         let process = match (trigger.kind, trigger.process) {
             (Kind::EndedAtPeak | Kind::OutOfMemory, Some(holding)) => {
                 gpu.processes().filter(|process| process.holding() == holding).max_by_key(|process| process.seen)

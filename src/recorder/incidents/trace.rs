@@ -50,7 +50,9 @@ pub fn write_chrome_trace(incident: &Incident, out: &mut dyn Write) -> io::Resul
         let (who, rank) = (&holder.who, at + 1);
         let track = track(&incident.processes, at);
         if track.is_new {
-            let name = format!("{rank:0digits$}. {}", words::process_without_pid(who));
+            // Without the pid, which is shown next to it.
+            let name = names::process(who.name.as_deref(), None, words::owner(who));
+            let name = format!("{rank:0digits$}. {name}");
             named(track.id, &name, rank).into_iter().try_for_each(&mut put)?;
         }
         let device = who.mig_uuid.as_ref().map_or_else(String::new, |uuid| format!(" {uuid}"));

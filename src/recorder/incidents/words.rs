@@ -23,12 +23,8 @@ pub(super) fn process(who: &ProcessRef) -> String {
     names::process(who.name.as_deref(), Some(who.pid), owner(who))
 }
 
-/// `train.py, slurm:77`: for places where the pid is shown next to it.
-pub(super) fn process_without_pid(who: &ProcessRef) -> String {
-    names::process(who.name.as_deref(), None, owner(who))
-}
-
-fn owner(who: &ProcessRef) -> Option<&str> {
+/// The workload, or the user.
+pub(super) fn owner(who: &ProcessRef) -> Option<&str> {
     who.workload.as_deref().or(who.user.as_deref())
 }
 

@@ -9,7 +9,7 @@ use std::time::SystemTime;
 
 use super::activity::{Activity, Seen};
 use super::budget_use::BudgetUse;
-use super::job_report::{Advice, DeviceReport, advice};
+use super::job_report::{DeviceReport, advice};
 use super::meter::{Meter, Near};
 use super::need::{Needs, ProcessNeed};
 use super::shortage::Shortage;
@@ -139,7 +139,7 @@ impl DeviceUse {
     /// The meter of the device. The compute instances of a MIG GPU instance share its memory.
     fn meter<'m>(&self, meters: &'m [Meter]) -> Option<&'m Meter> {
         let instance = |mig: &Option<Arc<MigDevice>>| mig.as_ref().map(|device| device.gpu_instance);
-        meters.iter().find(|meter| instance(&meter.mig) == instance(&self.mig) && meter.is_known())
+        meters.iter().find(|meter| instance(&meter.mig) == instance(&self.mig) && meter.allocatable > 0)
     }
 
     /// Records what a list shows about the workload, which has processes on the device. The list was read at the moment
@@ -184,9 +184,7 @@ impl DeviceUse {
     /// Records that the workload has left the device.
     pub(super) fn leave(&mut self) {
         self.is_present = false;
-        self.used = None;
-        self.budget.leave();
-        self.activity.leave();
+        self.lose_sight();
     }
 
     /// Records that a list contains a process. Returns whether it is followed.
@@ -266,11 +264,8 @@ impl DeviceUse {
         let mean = (self.known > 0).then(|| u64::try_from(self.product / u128::from(self.known)).unwrap_or(u64::MAX));
         let needed = self.needed();
         let highest = needed.or(self.peak());
-        let (advice_bytes, advice_margin, no_advice) = match advice(highest, self.allocatable, self.shortage.is_seen())
-        {
-            Advice::Request(bytes, margin) => (Some(bytes), Some(margin), None),
-            Advice::None(why) => (None, None, Some(why.to_owned())),
-        };
+        let advice = advice(highest, self.allocatable, self.shortage.is_seen());
+        let (advice_bytes, advice_margin) = advice.ok().unzip();
         DeviceReport {
             gpu: self.gpu.index,
             uuid: self.gpu.uuid.clone(),
@@ -300,7 +295,7 @@ impl DeviceUse {
             needed_bytes: needed,
             advice_bytes,
             advice_margin,
-            no_advice,
+            no_advice: advice.err().map(str::to_owned),
         }
     }
 

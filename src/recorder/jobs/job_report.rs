@@ -156,24 +156,19 @@ const AT_LIMIT: &str = "it needs more than its peak, and how much more is unknow
 const TOO_LARGE: &str =
     "what it held or needed and a margin of 15 % are more than the device has: the next larger one, or several";
 
-/// What to request after a run.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Advice {
-    /// This much memory, and the margin in it as a share of the rest.
-    Request(u64, f64),
-    /// No number, for this reason.
-    None(&'static str),
-}
-
 /// The memory to request after a run that needed this much at most, or held it if the need is unknown, on a device with
-/// this much memory (0: unknown). `is_short`: whether a request failed, or a process ended at the limit.
-pub(super) fn advice(peak: Option<u64>, allocatable: u64, is_short: bool) -> Advice {
-    let Some(peak) = peak else { return Advice::None(NO_MEMORY) };
+/// this much memory (0: unknown), and the margin in it as a share of the rest. `is_short`: whether a request failed, or a
+/// process ended at the limit.
+///
+/// # Errors
+/// The reason why there is no number.
+pub(super) fn advice(peak: Option<u64>, allocatable: u64, is_short: bool) -> Result<(u64, f64), &'static str> {
+    let peak = peak.ok_or(NO_MEMORY)?;
     if is_short {
-        return Advice::None(AT_LIMIT);
+        return Err(AT_LIMIT);
     }
-    let request = sizing::request(peak, allocatable);
-    request.map_or(Advice::None(TOO_LARGE), |bytes| Advice::Request(bytes, sizing::MARGIN as f64 / 100.0))
+    let bytes = sizing::request(peak, allocatable).ok_or(TOO_LARGE)?;
+    Ok((bytes, sizing::MARGIN as f64 / 100.0))
 }
 
 impl JobReport {
@@ -200,9 +195,9 @@ mod tests {
 
     #[test]
     fn what_died_at_the_limit_does_not_fit_or_is_unknown_has_no_number() {
-        assert_eq!(advice(Some(100), 115, false), Advice::Request(115, 0.15));
-        assert_eq!(advice(Some(100), 1000, true), Advice::None(AT_LIMIT));
-        assert_eq!(advice(Some(101), 116, false), Advice::None(TOO_LARGE));
-        assert_eq!(advice(None, 1000, true), Advice::None(NO_MEMORY));
+        assert_eq!(advice(Some(100), 115, false), Ok((115, 0.15)));
+        assert_eq!(advice(Some(100), 1000, true), Err(AT_LIMIT));
+        assert_eq!(advice(Some(101), 116, false), Err(TOO_LARGE));
+        assert_eq!(advice(None, 1000, true), Err(NO_MEMORY));
     }
 }

@@ -80,11 +80,6 @@ impl Meter {
         self.at = self.at.max(to);
     }
 
-    /// Whether the device's memory has been read at all.
-    pub(super) fn is_known(&self) -> bool {
-        self.allocatable > 0
-    }
-
     /// Frees the unused capacity.
     pub(super) fn trim(&mut self) {
         self.waiting.shrink_to(self.waiting.len() * 2);

@@ -363,13 +363,13 @@ fn an_exit_status_belongs_to_one_process_of_a_pid() {
     scene.alive.push(Process { used: Some(GIB), peak: Some(GIB), ..reused(5, Some(99), "next.py") });
     scene.sample().list().pass(500).end(5).pass(500);
     let how = |status| Some(Exit { status: Some(status), signal: None });
-    let started = scene.ledger.histories.take_started();
+    let started = std::mem::take(&mut scene.ledger.histories.started);
     assert_eq!(started.iter().map(|process| process.start_ticks).collect::<Vec<_>>(), [Some(5), Some(99)]);
     scene.ledger.histories.add_exits(0, &|process: ProcessId| how(if process.start_ticks == Some(99) { 9 } else { 5 }));
     let gpu = scene.gpu();
     let exits: Vec<_> = gpu.ended.iter().map(|process| (process.id().start_ticks, process.exit.status)).collect();
     assert_eq!(exits, [(Some(5), Some(5)), (Some(99), Some(9))]);
-    let events = scene.ledger.histories.events().latest(0, Micros::MAX, 1000, scene.now(), |_| true);
+    let events = scene.ledger.histories.events.latest(0, Micros::MAX, 1000, scene.now(), |_| true);
     let ended = |event: &Event| match &event.what {
         EventKind::ProcessEnded { exit, who, .. } => Some((who.name.clone()?, exit.status?)),
         _ => None,
@@ -596,7 +596,7 @@ fn failures_of_one_process_within_seconds_are_one_incident_and_its_end_is_no_sec
     let mut scene = Scene::new();
     scene.hold(1, 78.5).hold(2, 57.0).pass(5000).fail(1).pass(1000).fail(1).fail(2).pass(1000).end(1).pass(12_000);
     assert_eq!(scene.kinds(), [Kind::OutOfMemory; 2], "one for each process, and none for the end");
-    let events = scene.ledger.histories.events().latest(0, Micros::MAX, 1000, scene.now(), |_| true);
+    let events = scene.ledger.histories.events.latest(0, Micros::MAX, 1000, scene.now(), |_| true);
     let events = events.iter();
     assert_eq!(events.filter(|event| matches!(event.what, EventKind::OutOfMemory(_))).count(), 3);
     scene.hold(1, 78.5).pass(15_000).fail(1).pass(300);

@@ -20,18 +20,7 @@ const FOREIGN_AFTER: Duration = Duration::from_secs(10);
 
 /// What is wrong with the reports of a process about a device, and since when.
 #[derive(Debug, Default)]
-pub(super) struct Checks(HashMap<(ProcessId, Arc<str>), (Verdict, Instant, bool)>);
-
-/// How the reports of a process about a device compare with the driver's list.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Verdict {
-    /// They agree, or the comparison is not possible.
-    Fits,
-    /// More is reserved than the process uses.
-    Exceeds,
-    /// The driver does not list the process on the device.
-    NotListed,
-}
+pub(super) struct Checks(HashMap<(ProcessId, Arc<str>), (Reason, Instant, bool)>);
 
 impl Checks {
     /// Compares all reports. Returns each process with reports that have been wrong for too long, but only once.
@@ -47,37 +36,36 @@ impl Checks {
             for reports in process.reports.chunk_by(|one, other| one.device == other.device) {
                 let device = reports[0].device.clone();
                 let reserved = reports.iter().filter_map(|report| report.figures.reserved).fold(0, u64::saturating_add);
-                let verdict = judge(process, &device, reserved, snapshot, now);
-                let (reason, limit) = match verdict {
-                    Verdict::Fits => continue,
-                    Verdict::Exceeds => (Reason::Inconsistent, EXCESS_AFTER),
-                    Verdict::NotListed => (Reason::ForeignDevice, FOREIGN_AFTER),
-                };
+                let Some(reason) = judge(process, &device, reserved, snapshot, now) else { continue };
+                let limit = if reason == Reason::Inconsistent { EXCESS_AFTER } else { FOREIGN_AFTER };
                 let key = (process.id, device.clone());
-                let known = before.remove(&key).filter(|(known, _, _)| *known == verdict);
-                let (_, since, mut counted) = known.unwrap_or((verdict, now, false));
+                let known = before.remove(&key).filter(|(known, _, _)| *known == reason);
+                let (_, since, mut counted) = known.unwrap_or((reason, now, false));
                 if !counted && now.saturating_duration_since(since) > limit {
                     counted = true;
                     found.push((reason, process.id, device));
                 }
-                self.0.insert(key, (verdict, since, counted));
+                self.0.insert(key, (reason, since, counted));
             }
         }
         found
     }
 }
 
-fn judge(process: &ReportingProcess, device: &str, reserved: u64, snapshot: &Snapshot, now: Instant) -> Verdict {
+/// How the reports of a process about a device contradict the driver's list: more is reserved than the process uses
+/// (`Inconsistent`), or the driver does not list the process on the device (`ForeignDevice`). `None`: they agree, or the
+/// comparison is not possible.
+fn judge(process: &ReportingProcess, device: &str, reserved: u64, snapshot: &Snapshot, now: Instant) -> Option<Reason> {
     let driver = snapshot.driver.load();
     let owner = driver.gpus.iter().find(|gpu| gpu.uuid == device || gpu.mig.iter().any(|mig| mig.uuid == device));
     let Some(gpu) = owner else {
         // If the driver has reported no GPUs, the device cannot be looked up.
-        return if driver.up && !driver.gpus.is_empty() { Verdict::NotListed } else { Verdict::Fits };
+        return (driver.up && !driver.gpus.is_empty()).then_some(Reason::ForeignDevice);
     };
     let processes = snapshot.processes.load();
     let list = processes.gpus.iter().find(|list| list.gpu.uuid == gpu.uuid);
     let is_recent = |list: &GpuProcesses| list.at.is_some_and(|at| now.saturating_duration_since(at) <= RECENT);
-    let Some(list) = list.filter(|list| is_recent(list)) else { return Verdict::Fits };
+    let list = list.filter(|list| is_recent(list))?;
     let is_same = |listed: &&Process| {
         let on = listed.mig.as_ref().map_or(&list.gpu.uuid, |mig| &mig.uuid);
         listed.alive && listed.id() == process.id && process.id.start_ticks.is_some() && on == device
@@ -85,10 +73,9 @@ fn judge(process: &ReportingProcess, device: &str, reserved: u64, snapshot: &Sna
     match list.processes.iter().find(is_same) {
         Some(listed) => {
             let exceeds = listed.used.is_some_and(|used| reserved > used.saturating_add(RESERVED_MARGIN));
-            if exceeds { Verdict::Exceeds } else { Verdict::Fits }
+            exceeds.then_some(Reason::Inconsistent)
         }
         // The process may be among those that the limit on processes leaves out.
-        None if list.other.is_some() => Verdict::Fits,
-        None => Verdict::NotListed,
+        None => list.other.is_none().then_some(Reason::ForeignDevice),
     }
 }

@@ -163,7 +163,7 @@ impl Shared {
                 Turn::Read => break,
                 Turn::Wait => tokio::time::sleep(limits::PAUSE).await,
                 Turn::Drop => {
-                    self.count(peer, Reason::TooManyMessages, "more than 200 messages in a second");
+                    self.complain(peer.pid, Reason::TooManyMessages, "more than 200 messages in a second");
                     // Dropping messages must not take up the exporter's time, so further ones wait in the socket.
                     tokio::time::sleep(limits::PAUSE).await;
                     return Ok(());
@@ -191,19 +191,15 @@ impl Shared {
         match taken {
             Ok(true) => self.changed.notify_one(),
             Ok(false) => {}
-            Err(reason) => self.count(peer, reason, explain(reason)),
+            Err(reason) => self.complain(peer.pid, reason, explain(reason)),
         }
         Ok(())
     }
 
     /// Counts a fault and tells the client why its connection ends, if its socket has room for that.
     fn refuse(&self, stream: &UnixStream, peer: Peer, reason: Reason, why: &str) {
-        self.count(peer, reason, why);
-        reply(stream, &json!({ "type": "error", "version": VERSION, "reason": reason.label(), "message": why }));
-    }
-
-    fn count(&self, peer: Peer, reason: Reason, why: &str) {
         self.complain(peer.pid, reason, why);
+        reply(stream, &json!({ "type": "error", "version": VERSION, "reason": reason.label(), "message": why }));
     }
 
     /// Counts a fault of a process.

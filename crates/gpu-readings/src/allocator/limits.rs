@@ -23,26 +23,21 @@ pub(super) const HELLO_WITHIN: Duration = Duration::from_secs(5);
 pub(super) const PAUSE: Duration = Duration::from_millis(100);
 
 /// The messages of one connection: those beyond the limit are dropped.
-pub(super) fn messages(now: Instant) -> Bucket {
-    Bucket::new(200.0, 1000.0, now)
-}
+pub(super) const MESSAGES: Rate = (200.0, 1000.0);
 
 /// The messages of all connections of one user: those beyond the limit wait, so that one user cannot occupy the
 /// exporter.
-pub(super) fn messages_of_user(now: Instant) -> Bucket {
-    Bucket::new(5000.0, 10_000.0, now)
-}
+pub(super) const MESSAGES_OF_USER: Rate = (5000.0, 10_000.0);
 
 /// The connections that one user opens: those beyond the limit are refused.
-pub(super) fn connections_of_user(now: Instant) -> Bucket {
-    Bucket::new(100.0, 1000.0, now)
-}
+pub(super) const OPENED_BY_USER: Rate = (100.0, 1000.0);
 
 /// The failed allocations of one user: those beyond the limit are dropped, so that one user cannot fill the list of
 /// events.
-pub(super) fn failures_of_user(now: Instant) -> Bucket {
-    Bucket::new(1.0, 20.0, now)
-}
+pub(super) const FAILURES_OF_USER: Rate = (1.0, 20.0);
+
+/// Tokens a second, and the most at once.
+pub(super) type Rate = (f64, f64);
 
 /// Tokens that refill at a constant rate.
 #[derive(Debug, Clone)]
@@ -54,7 +49,7 @@ pub(super) struct Bucket {
 }
 
 impl Bucket {
-    fn new(rate: f64, room: f64, at: Instant) -> Self {
+    pub(super) fn new((rate, room): Rate, at: Instant) -> Self {
         Self { rate, room, left: room, at }
     }
 
@@ -85,7 +80,7 @@ mod tests {
     #[test]
     fn a_connection_may_send_200_messages_a_second_on_average_over_5_seconds() {
         let start = Instant::now();
-        let mut bucket = messages(start);
+        let mut bucket = Bucket::new(MESSAGES, start);
         let granted = |bucket: &mut Bucket, after| (0..5000).filter(|_| bucket.take(start + after)).count();
         assert_eq!(granted(&mut bucket, Duration::ZERO), 1000);
         assert_eq!(granted(&mut bucket, Duration::from_secs(1)), 200);

@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 
+use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
 /// The version of the protocol.
@@ -228,18 +229,14 @@ fn check(message: &Message<'_>) -> Result<(), Invalid> {
 /// A whole number up to [`LARGEST`]. A number with a fraction or an exponent, a negative number and a number of more
 /// than 64 bits are not read as `u64`.
 fn number<'d, D: Deserializer<'d>>(from: D) -> Result<u64, D::Error> {
-    let number = u64::deserialize(from)?;
-    (number <= LARGEST).then_some(number).ok_or_else(|| serde::de::Error::custom("too large"))
+    known(from)?.ok_or_else(|| D::Error::custom("no number"))
 }
 
 fn known<'d, D: Deserializer<'d>>(from: D) -> Result<Option<u64>, D::Error> {
-    struct Number(u64);
-    impl<'d> Deserialize<'d> for Number {
-        fn deserialize<D: Deserializer<'d>>(from: D) -> Result<Self, D::Error> {
-            number(from).map(Self)
-        }
+    match Option::<u64>::deserialize(from)? {
+        Some(number) if number > LARGEST => Err(D::Error::custom("too large")),
+        number => Ok(number),
     }
-    Ok(Option::<Number>::deserialize(from)?.map(|Number(number)| number))
 }
 
 fn change<'d, D: Deserializer<'d>>(from: D) -> Result<Change, D::Error> {

@@ -86,7 +86,7 @@ impl Table {
             uid,
             process: None,
             heard: LastMessage::new(now),
-            messages: limits::messages(now),
+            messages: Bucket::new(limits::MESSAGES, now),
             values: Vec::new(),
             names: HashSet::new(),
             keys: 0,
@@ -310,9 +310,9 @@ impl User {
             connections: 0,
             keys: 0,
             identifying: Arc::new(Semaphore::new(1)),
-            opened: limits::connections_of_user(now),
-            messages: limits::messages_of_user(now),
-            failures: limits::failures_of_user(now),
+            opened: Bucket::new(limits::OPENED_BY_USER, now),
+            messages: Bucket::new(limits::MESSAGES_OF_USER, now),
+            failures: Bucket::new(limits::FAILURES_OF_USER, now),
         }
     }
 

@@ -62,13 +62,8 @@ impl CachedProcess {
 
     pub(super) fn resolve_cgroup(&mut self, place: Place) {
         self.cgroup_resolved = true;
-        let Place { location, cgroup } = place;
-        self.owner = Arc::new(Owner { location, cgroup, ..(*self.owner).clone() });
-    }
-
-    /// Records the limit that the process's environment declares.
-    pub(super) fn set_memory_limit(&mut self, memory_limit: Option<u64>) {
-        self.owner = Arc::new(Owner { memory_limit, ..(*self.owner).clone() });
+        let owner = Arc::make_mut(&mut self.owner);
+        (owner.location, owner.cgroup) = (place.location, place.cgroup);
     }
 
     /// Records the name of the user that the workload is of. Returns whether it is another one than before.

@@ -8,6 +8,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use nix::errno::Errno;
 use procfs::ProcError;
 use procfs::process::Process;
 
@@ -48,22 +49,17 @@ impl ReadError {
 
     /// Whether the process does not exist, no longer exists, or is hidden from the exporter.
     pub(super) fn is_gone(&self) -> bool {
-        match self {
-            Self::Io { source, .. } => {
-                source.kind() == io::ErrorKind::NotFound
-                    || source.raw_os_error() == Some(nix::errno::Errno::ESRCH as i32)
-            }
-            Self::Malformed { .. } => false,
-        }
+        matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
+            || self.os_error() == Some(Errno::ESRCH)
     }
 
     fn lacks_descriptors(&self) -> bool {
-        use nix::errno::Errno;
-        let code = match self {
-            Self::Io { source, .. } => source.raw_os_error(),
-            Self::Malformed { .. } => None,
-        };
-        code == Some(Errno::EMFILE as i32) || code == Some(Errno::ENFILE as i32)
+        matches!(self.os_error(), Some(Errno::EMFILE | Errno::ENFILE))
+    }
+
+    fn os_error(&self) -> Option<Errno> {
+        let Self::Io { source, .. } = self else { return None };
+        source.raw_os_error().map(Errno::from_raw)
     }
 }
 
@@ -74,12 +70,9 @@ impl Directory {
         if !hold {
             return Ok(Self { path, held: None });
         }
-        match Process::new_with_root(path.clone()) {
-            Ok(process) => Ok(Self { path, held: Some(process) }),
-            Err(error) => match read_error(&path, error) {
-                error if error.lacks_descriptors() => Ok(Self { path, held: None }),
-                error => Err(error),
-            },
+        match Process::new_with_root(path.clone()).map_err(|error| read_error(&path, error)) {
+            Err(error) if !error.lacks_descriptors() => Err(error),
+            process => Ok(Self { path, held: process.ok() }),
         }
     }
 

@@ -95,6 +95,7 @@ impl Attribution {
         let exhausted = self.reader.is_exhausted();
         let (mut requests, mut visited) = (Vec::new(), HashSet::new());
         // Counted only if a process has to be read, because counting visits the processes of all GPUs.
+        // How many directories are held open.
         let mut held = None;
         for &pid in pids.iter().filter(|&&pid| visited.insert(pid)) {
             if let Err(error) = self.revalidate(pid) {
@@ -107,17 +108,13 @@ impl Attribution {
                 continue;
             }
             let (is_held, cmdline) = cached.map_or((false, true), |cached| (cached.directory.is_held(), !cached.read));
-            let held = held.get_or_insert_with(|| self.held());
+            let held =
+                held.get_or_insert_with(|| self.cache.values().filter(|cached| cached.directory.is_held()).count());
             let hold = !is_held && *held < self.settings.hold;
             *held += usize::from(hold);
             requests.push(ReadRequest { pid, hold, cmdline });
         }
         requests
-    }
-
-    /// How many directories are held open.
-    fn held(&self) -> usize {
-        self.cache.values().filter(|cached| cached.directory.is_held()).count()
     }
 
     /// Checks whether the process cached for the pid still exists, and drops it if not. If the check itself fails, a
@@ -177,8 +174,7 @@ impl Attribution {
                 let mut process = self.resolve(held.unwrap_or(directory), &stat, uid, cgroup.as_deref(), &cmdline);
                 process.read = read;
                 match memory_limit {
-                    Ok(None) => {}
-                    Ok(limit) => process.set_memory_limit(limit),
+                    Ok(limit) => Arc::make_mut(&mut process.owner).memory_limit = limit,
                     Err(error) => self.faults.raise(Source::Budget, Reason::Malformed, None, &error),
                 }
                 process

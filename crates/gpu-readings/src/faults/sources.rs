@@ -2,27 +2,11 @@
 //!
 //! Invariant: the set of pairs is closed, so that all of them can be counted from the start.
 
-macro_rules! closed_enum {
-    ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident => $label:literal,)+ }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum $name { $($(#[$vdoc])* $variant,)+ }
-
-        impl $name {
-            /// All variants, in the order of their discriminants.
-            pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
-
-            /// The value of the label.
-            pub fn label(self) -> &'static str {
-                match self { $(Self::$variant => $label,)+ }
-            }
-        }
-    };
-}
+use crate::closed_enum::closed_enum;
 
 closed_enum! {
     /// The part of the exporter in which the fault occurred.
-    Source {
+    pub enum Source {
         /// Finding, loading and initialising the NVML library.
         Library => "library",
         /// Finding the GPUs and MIG devices.
@@ -58,7 +42,7 @@ closed_enum! {
 
 closed_enum! {
     /// The reason for a fault. The first group consists of NVML's own return codes, under NVML's names.
-    Reason {
+    pub enum Reason {
         /// `NVML_ERROR_UNINITIALIZED`.
         Uninitialized => "uninitialized",
         /// `NVML_ERROR_INVALID_ARGUMENT`.

@@ -27,7 +27,7 @@ pub(super) struct Apart {
     /// When it last came back.
     back_at: Mutex<Option<Instant>>,
     /// The threads of earlier sessions that are in a slow call of the lane for the GPU.
-    outlived: AtomicU32,
+    pub(super) outlived: AtomicU32,
 }
 
 impl Apart {
@@ -53,21 +53,6 @@ impl Apart {
     pub(super) fn come_back(&self, now: Instant) -> bool {
         *self.back_at.lock() = Some(now);
         self.is_apart.swap(false, Ordering::AcqRel)
-    }
-
-    /// Records that a session was replaced during a slow call.
-    pub(super) fn mark_outlived(&self) {
-        self.outlived.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Records that a call that outlived its session has returned.
-    pub(super) fn mark_returned(&self) {
-        self.outlived.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    /// Whether a call of an earlier session is still under way.
-    pub(super) fn waits(&self) -> bool {
-        self.outlived.load(Ordering::Relaxed) > 0
     }
 }
 

@@ -14,18 +14,13 @@ pub(super) struct Control {
     stop: AtomicBool,
     released_until: Mutex<Option<Instant>>,
     /// Rings on each request.
-    bell: Arc<Bell>,
+    pub(super) bell: Arc<Bell>,
 }
 
 impl Control {
     /// Without a request.
     pub(super) fn new(bell: Bell) -> Self {
         Self { stop: AtomicBool::new(false), released_until: Mutex::new(None), bell: Arc::new(bell) }
-    }
-
-    /// The supervisor's bell.
-    pub(super) fn bell(&self) -> &Arc<Bell> {
-        &self.bell
     }
 
     pub(super) fn stop(&self) {
@@ -56,13 +51,9 @@ impl Control {
 /// Releases and reacquires the driver for the lanes. While it is released, its library is closed and unloaded and no
 /// device file is open, so that the driver can be unloaded and replaced.
 #[derive(Debug, Clone)]
-pub struct DriverLease(Arc<Control>);
+pub struct DriverLease(pub(super) Arc<Control>);
 
 impl DriverLease {
-    pub(super) fn new(control: Arc<Control>) -> Self {
-        Self(control)
-    }
-
     /// Releases the driver for this long from now. It is reacquired automatically.
     pub fn release(&self, duration: Duration) {
         self.0.set_released_until(Some(Instant::now() + duration));
@@ -86,7 +77,7 @@ mod tests {
     #[test]
     fn a_release_ends_by_itself_or_on_request() {
         let control = Arc::new(Control::new(Bell::new().unwrap()));
-        let lease = DriverLease::new(control.clone());
+        let lease = DriverLease(control.clone());
         let now = Instant::now();
         assert_eq!(control.released_for(now), None);
         lease.release(Duration::from_secs(60));

@@ -24,13 +24,8 @@ struct StuckThread {
 
 impl DetachedThreads {
     /// Adds a thread whose call has not returned within its limit.
-    pub(super) fn add_stuck(&mut self, thread: JoinHandle<()>) {
-        self.stuck.push(StuckThread { thread, opening_at: None });
-    }
-
-    /// Adds a thread that was opening the driver and hangs in a call to a GPU.
-    pub(super) fn add_stuck_opening(&mut self, thread: JoinHandle<()>, gpu: u32) {
-        self.stuck.push(StuckThread { thread, opening_at: Some(gpu) });
+    pub(super) fn add_stuck(&mut self, thread: JoinHandle<()>, opening_at: Option<u32>) {
+        self.stuck.push(StuckThread { thread, opening_at });
     }
 
     /// Adds a [`Closing`] that continues in the background.
@@ -46,7 +41,7 @@ impl DetachedThreads {
         let (slow, closings): (Vec<_>, Vec<_>) = closings.partition(Closing::is_slow);
         self.closings = closings;
         let count = slow.len();
-        slow.into_iter().for_each(|closing| self.add_stuck(closing.into_thread()));
+        slow.into_iter().for_each(|closing| self.add_stuck(closing.thread, None));
         count
     }
 

@@ -9,7 +9,7 @@ use super::wake::WakeBits;
 use super::watch::{Role, Superseded, Watch};
 use crate::faults::{Faults, Source};
 use crate::nvml::{Device, Driver, Error, Severity};
-use crate::snapshot::Gpu;
+use crate::snapshot::{Gpu, Lane, Vitals};
 
 /// A quick call for the driver itself counts as this many quick calls of a GPU.
 const DRIVER_CALL: u32 = 50;
@@ -18,7 +18,7 @@ const DRIVER_CALL: u32 = 50;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Caller<'s> {
     pub(super) session: &'s Session,
-    watch: &'s Watch,
+    pub(super) watch: &'s Watch,
 }
 
 /// What the thread may call now: `T` is a device, or the driver itself.
@@ -44,28 +44,9 @@ pub(super) enum Unavailable {
     NotOpened,
 }
 
-/// Why a call has no usable result.
-#[derive(Debug)]
-pub(super) enum CallError {
-    /// The call returned too late: the thread must end without touching anything.
-    Superseded(Superseded),
-    /// The driver refused the call.
-    Refused(Error),
-}
-
 impl<'s> Caller<'s> {
     pub(super) fn new(session: &'s Session, watch: &'s Watch) -> Self {
         Self { session, watch }
-    }
-
-    /// [`Watch::begin_round`].
-    pub(super) fn begin_round(self) {
-        self.watch.begin_round();
-    }
-
-    /// [`Watch::rest`].
-    pub(super) fn rest(self) {
-        self.watch.rest();
     }
 
     /// What the thread serves.
@@ -76,15 +57,17 @@ impl<'s> Caller<'s> {
     /// Whether the thread makes the lane's calls for the slot.
     pub(super) fn serves(self, slot: usize) -> bool {
         match self.role() {
-            Role::Shared => !self.session.calls.is_apart(self.watch.lane(), slot),
+            Role::Shared => !self.session.calls.is_apart(self.watch.lane, slot),
             Role::Own(own) => own == slot,
         }
     }
 
-    /// The GPUs that the thread serves.
-    pub(super) fn served_gpus(self) -> impl Iterator<Item = &'s Arc<Gpu>> {
-        let gpus = self.session.driver.gpus().enumerate();
-        gpus.filter(move |&(position, _)| self.serves(position)).map(|(_, gpu)| gpu)
+    /// Counts readings that were missed, for each GPU that the thread serves.
+    pub(super) fn add_missed(self, vitals: &Vitals, lane: Lane, missed: u64) {
+        if missed > 0 {
+            let served = self.session.driver.gpus().enumerate().filter(|&(position, _)| self.serves(position));
+            served.for_each(|(_, gpu)| vitals.add_missed(lane, gpu.index, missed));
+        }
     }
 
     /// The bits that wake the thread if they are set for the GPUs that it serves. [`u64::MAX`] wakes every thread.
@@ -92,7 +75,7 @@ impl<'s> Caller<'s> {
         match self.role() {
             Role::Own(slot) => WakeBits::bit(slot),
             Role::Shared => {
-                let apart = self.session.calls.slots_apart(self.watch.lane()).map(WakeBits::bit);
+                let apart = self.session.calls.slots_apart(self.watch.lane).map(WakeBits::bit);
                 // Some bit always belongs to this thread.
                 !apart.fold(0, |bits, bit| bits | bit) | WakeBits::bit(63)
             }
@@ -106,7 +89,7 @@ impl<'s> Caller<'s> {
         // A lane makes few calls for the driver itself: one in each slow round.
         let weight = if slot == self.session.driver_slot() { DRIVER_CALL } else { 1 };
         let quick_calls = self.watch.quick_calls().saturating_mul(weight);
-        self.session.calls.come_back(self.watch.lane(), slot, quick_calls, Instant::now())
+        self.session.calls.come_back(self.watch.lane, slot, quick_calls, Instant::now())
     }
 
     /// The GPU at a position.
@@ -139,15 +122,17 @@ impl<'s> Caller<'s> {
 
     /// Whether a slow call of the lane that began in an earlier session is still under way.
     fn is_busy(self, slot: usize) -> bool {
-        self.session.calls.waits(self.watch.lane(), slot)
+        self.session.calls.waits(self.watch.lane, slot)
     }
 }
 
 impl<T: Copy> Guarded<'_, T> {
-    /// Makes one driver call.
-    pub(super) fn call<A>(&self, body: impl FnOnce(T) -> Result<A, Error>) -> Result<A, CallError> {
-        let answer = self.watch.call(self.slot, || body(self.target)).map_err(CallError::Superseded)?;
-        answer.map_err(CallError::Refused)
+    /// Makes one driver call. `Ok(Err(_))`: the driver refused it.
+    ///
+    /// # Errors
+    /// [`Superseded`] if the call returned too late: the thread must end without touching anything.
+    pub(super) fn call<A>(&self, body: impl FnOnce(T) -> Result<A, Error>) -> Result<Result<A, Error>, Superseded> {
+        self.watch.call(self.slot, || body(self.target))
     }
 
     /// Counts a refused call, and ends the session if only reopening the driver can help.
@@ -181,17 +166,7 @@ impl<'s> GuardedDevice<'s> {
     }
 
     /// [`Driver::same_mig_layout`].
-    pub(super) fn same_mig_layout(&self) -> Result<bool, CallError> {
+    pub(super) fn same_mig_layout(&self) -> Result<Result<bool, Error>, Superseded> {
         self.call(|_| self.session.driver.same_mig_layout(self.slot))
-    }
-}
-
-impl CallError {
-    /// The driver's refusal. For a superseded thread, returns [`Superseded`] instead: the thread must end.
-    pub(super) fn refusal(self) -> Result<Error, Superseded> {
-        match self {
-            Self::Superseded(superseded) => Err(superseded),
-            Self::Refused(error) => Ok(error),
-        }
     }
 }

@@ -32,7 +32,7 @@ pub(super) struct Opening {
     result: Receiver<OpenResult>,
     thread: JoinHandle<()>,
     since: Instant,
-    is_slow: bool,
+    pub(super) is_slow: bool,
     discovery: Arc<Discovery>,
     /// The GPU that was being queried at the last poll, and since when.
     queried: (Option<u32>, Instant),
@@ -67,11 +67,6 @@ impl Opening {
         })?;
         let now = Instant::now();
         Ok(Self { result, thread, since: now, is_slow: false, discovery, queried: (None, now) })
-    }
-
-    /// Whether it has been reported as slow.
-    pub(super) fn is_slow(&self) -> bool {
-        self.is_slow
     }
 
     /// The index of the GPU on which it is hanging.
@@ -117,7 +112,7 @@ fn open(library: &Library, discovery: &Discovery) -> OpenResult {
 
 /// A driver that is being closed.
 pub(super) struct Closing {
-    thread: JoinHandle<()>,
+    pub(super) thread: JoinHandle<()>,
     since: Instant,
 }
 
@@ -131,11 +126,6 @@ impl Closing {
 
     pub(super) fn is_done(&self) -> bool {
         self.thread.is_finished()
-    }
-
-    /// Returns the thread, so that it can be abandoned.
-    pub(super) fn into_thread(self) -> JoinHandle<()> {
-        self.thread
     }
 
     pub(super) fn is_slow(&self) -> bool {

@@ -49,7 +49,7 @@ impl Lanes {
 
     /// Returns a handle with which to release and reacquire the driver.
     pub fn driver_lease(&self) -> DriverLease {
-        DriverLease::new(self.control.clone())
+        DriverLease(self.control.clone())
     }
 
     /// Stops the lanes and closes the driver. Threads that hang in a driver call are abandoned.

@@ -90,13 +90,13 @@ impl SessionCalls {
 
     /// Records that the session was replaced during a slow call of the lane for the slot.
     pub(super) fn mark_outlived(&self, lane: Lane, slot: usize) {
-        self.apart(lane, slot).mark_outlived();
+        self.apart(lane, slot).outlived.fetch_add(1, Ordering::Relaxed);
         self.add_trouble();
     }
 
     /// Records that a call that outlived its session has returned.
     pub(super) fn mark_returned(&self, lane: Lane, slot: usize) {
-        self.apart(lane, slot).mark_returned();
+        self.apart(lane, slot).outlived.fetch_sub(1, Ordering::Relaxed);
         self.end_trouble();
     }
 
@@ -107,7 +107,7 @@ impl SessionCalls {
 
     /// Whether a call of the lane for the slot, which began in an earlier session, is still under way.
     pub(super) fn waits(&self, lane: Lane, slot: usize) -> bool {
-        self.is_troubled() && self.apart(lane, slot).waits()
+        self.is_troubled() && self.apart(lane, slot).outlived.load(Ordering::Relaxed) > 0
     }
 
     /// The slots that each have a thread of the lane for themselves.

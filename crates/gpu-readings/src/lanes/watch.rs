@@ -36,7 +36,7 @@ pub(super) enum Role {
 /// The driver calls of one worker thread, as its supervisor sees them.
 #[derive(Debug)]
 pub(super) struct Watch {
-    lane: Lane,
+    pub(super) lane: Lane,
     /// A call that takes longer than this is slow.
     slow_after: Duration,
     base: Instant,
@@ -122,10 +122,6 @@ impl Watch {
     /// The bell, if slow calls of the thread delay other GPUs.
     fn shared_bell(&self) -> Option<&Bell> {
         self.bell.as_deref().filter(|_| self.role() == Role::Shared)
-    }
-
-    pub(super) fn lane(&self) -> Lane {
-        self.lane
     }
 
     /// What the thread serves. It changes only during a call of the thread.

@@ -171,16 +171,11 @@ pub(super) struct Outlived {
     /// The GPU's index; `None` for the driver itself.
     pub(super) gpu: Option<u32>,
     slot: usize,
-    watch: Arc<Watch>,
+    pub(super) watch: Arc<Watch>,
     calls: SessionCalls,
 }
 
 impl Outlived {
-    /// Whether it has returned.
-    pub(super) fn has_returned(&self) -> bool {
-        self.watch.is_idle()
-    }
-
     /// Records that the call hangs, if it has not returned within the limit. Returns whether it hangs.
     pub(super) fn hangs_after(&self, limit: Duration) -> bool {
         let hangs = give_up(&self.watch, &self.calls, limit).is_some();

@@ -4,7 +4,7 @@
 //! Invariant: the event sets belong to the open driver. No event is missed if a thread of another lane hangs. If this
 //! thread hangs, only the events of one GPU are missed, until the call returns.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -28,20 +28,9 @@ const EVENTS_AT_ONCE: usize = 64;
 /// because the last Xid of a lost GPU must still be shown after the driver is reopened.
 #[derive(Debug, Default)]
 struct Ledger {
-    counts: HashMap<String, Counts>,
-    /// The last Xid of each GPU that has had one.
-    last: HashMap<String, u64>,
+    counts: HashMap<String, GpuXids>,
     /// The number of changes so far.
     version: u64,
-}
-
-/// The errors of one GPU.
-#[derive(Debug)]
-struct Counts {
-    /// When counting began.
-    since: SystemTime,
-    /// Without the codes that have not occurred.
-    by_xid: BTreeMap<u64, u64>,
 }
 
 /// The watch. It outlives its threads and its sessions.
@@ -106,11 +95,10 @@ impl XidWatch {
     fn ask(&self, events: Guarded<'_, &Driver>, position: usize) -> Result<Option<Duration>, Superseded> {
         let session = events.session;
         if !session.driver.reports_xids(position) {
-            match events.call(|driver| driver.register_xids(position)) {
+            match events.call(|driver| driver.register_xids(position))? {
                 Ok(true) => self.count(session, position, None),
                 Ok(false) => return Ok(Some(self.late)),
                 Err(error) => {
-                    let error = error.refusal()?;
                     events.raise(&self.faults, Source::Telemetry, &error);
                     let is_absent = error.severity() == Severity::Absent;
                     return Ok(Some(if is_absent { self.late } else { self.soon }));
@@ -121,11 +109,10 @@ impl XidWatch {
             // Counted within the call, because the driver returns an event only once. This way, the event is counted
             // even if the call hangs and returns later.
             let next = |driver: &Driver| driver.next_xid(position).inspect(|xid| self.count(session, position, *xid));
-            match events.call(next) {
+            match events.call(next)? {
                 Ok(Some(_)) => {}
                 Ok(None) => break,
                 Err(error) => {
-                    let error = error.refusal()?;
                     events.raise(&self.faults, Source::Telemetry, &error);
                     return Ok((error.severity() == Severity::Absent).then_some(self.late));
                 }
@@ -138,17 +125,17 @@ impl XidWatch {
     fn count(&self, session: &Session, position: usize, xid: Option<u64>) {
         let Some(gpu) = session.driver.gpus().nth(position) else { return };
         let mut ledger = self.ledger.lock();
-        let ledger = &mut *ledger;
         let is_known = ledger.counts.contains_key(&gpu.key());
         if xid.is_none() && is_known {
             return;
         }
         ledger.version += 1;
-        let none = || Counts { since: SystemTime::now(), by_xid: BTreeMap::new() };
-        let counts = ledger.counts.entry(gpu.key()).or_insert_with(none);
+        let counts = ledger.counts.entry(gpu.key()).or_default();
+        counts.counted_since.get_or_insert_with(SystemTime::now);
+        let errors = counts.errors.get_or_insert_default();
         if let Some(xid) = xid {
-            *counts.by_xid.entry(xid).or_default() += 1;
-            ledger.last.insert(gpu.key(), xid);
+            *errors.entry(xid).or_default() += 1;
+            counts.last = Some(xid);
             let (class, meaning) = (XidClass::of(xid).label(), XidGroup::of(xid).map(|group| group.meaning));
             tracing::warn!(gpu = gpu.index, uuid = gpu.uuid, xid, class, meaning, "Xid error");
         }
@@ -158,14 +145,8 @@ impl XidWatch {
         let ledger = self.ledger.lock();
         if state.published.replace(ledger.version) != Some(ledger.version) {
             let xids = |gpu: &Arc<Gpu>| {
-                let key = gpu.key();
-                let counts = ledger.counts.get(&key);
-                GpuXids {
-                    gpu: gpu.clone(),
-                    errors: counts.map(|counts| counts.by_xid.clone()),
-                    counted_since: counts.map(|counts| counts.since),
-                    last: ledger.last.get(&key).copied(),
-                }
+                let counts = ledger.counts.get(&gpu.key()).cloned().unwrap_or_default();
+                GpuXids { gpu: gpu.clone(), ..counts }
             };
             self.snapshot.xids.store(Arc::new(XidPart { gpus: session.driver.gpus().map(xids).collect() }));
         }

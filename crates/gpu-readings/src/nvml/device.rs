@@ -6,9 +6,7 @@ use std::path::Path;
 
 use nvml_wrapper::Nvml;
 use nvml_wrapper::enum_wrappers::device::{Clock, EccCounter, MemoryError, TemperatureSensor};
-use nvml_wrapper::enums::device::SampleValue;
 use nvml_wrapper::error::NvmlError;
-use nvml_wrapper::structs::device::FieldId;
 use nvml_wrapper_sys::bindings::field_id::NVML_FI_DEV_MEMORY_TEMP;
 use nvml_wrapper_sys::bindings::{
     nvmlPageRetirementCause_enum_NVML_PAGE_RETIREMENT_CAUSE_DOUBLE_BIT_ECC_ERROR as DOUBLE_BIT,
@@ -176,19 +174,11 @@ impl<'d> Device<'d> {
 
     /// Memory temperature in degrees Celsius.
     pub fn memory_temperature(&self) -> Result<f64> {
-        const CALL: &str = "nvmlDeviceGetFieldValues";
-        self.call(CALL, |device| {
-            let fields = device.field_values_for(&[FieldId(NVML_FI_DEV_MEMORY_TEMP)])?;
-            let sample = fields.into_iter().next().ok_or(NvmlError::NotFound)??;
-            match sample.value? {
-                SampleValue::U32(value) => Ok(f64::from(value)),
-                SampleValue::U64(value) => Ok(value as f64),
-                SampleValue::F64(value) => Ok(value),
-                _ => Err(NvmlError::NotSupported),
-            }
-        })
-        // NVML returns 0 for GPUs that have no memory temperature sensor.
-        .and_then(|celsius| if celsius > 0.0 { Ok(celsius) } else { Err(Error::new(CALL, NvmlError::NotSupported)) })
+        match raw::field(self.nvml, self.handle, NVML_FI_DEV_MEMORY_TEMP)? {
+            // NVML returns 0 for GPUs that have no memory temperature sensor.
+            0 => Err(Error::new(raw::FIELD_CALL, NvmlError::NotSupported)),
+            celsius => Ok(celsius as f64),
+        }
     }
 
     /// Pages retired because of several single-bit errors.

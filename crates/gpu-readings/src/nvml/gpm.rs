@@ -7,7 +7,7 @@ use nvml_wrapper_sys::bindings as sys;
 
 use super::device::Device;
 use super::error::Error;
-use super::raw::gpm::{self, Comparison, RawMetric, Sample};
+use super::raw::gpm::{Comparison, RawMetric, Sample};
 use crate::snapshot::{ProfilingMetric, ProfilingValues};
 
 const COMPARE: &str = "nvmlGpmMetricsGet";
@@ -50,7 +50,7 @@ impl<'d> Device<'d> {
     /// # Errors
     /// Any NVML error; `FUNCTION_NOT_FOUND` on drivers without the counters.
     pub fn supports_profiling(&self) -> Result<bool, Error> {
-        gpm::is_supported(self.nvml, self.handle)
+        self.call("nvmlGpmQueryDeviceSupport", |device| device.gpm_support())
     }
 
     /// Allocates the samples of the GPU, or of one of its GPU instances.

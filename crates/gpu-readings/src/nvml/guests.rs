@@ -1,5 +1,7 @@
 //! The virtual machines that have a vGPU of a GPU.
 
+use nvml_wrapper::vgpu::VgpuInstance;
+
 use super::device::Device;
 use super::error::Error;
 use super::raw;
@@ -23,8 +25,9 @@ impl Device<'_> {
     pub fn guests(&self) -> Result<Vec<Guest>, Error> {
         let mut guests = Vec::new();
         for vgpu in raw::active_vgpus(self.nvml, self.handle)? {
+            let used = |device: &_| VgpuInstance::new(vgpu, device).fb_usage();
             let guest = raw::vm_id(self.nvml, vgpu)
-                .and_then(|vm| Ok(Guest { vm, used: raw::frame_buffer_used(self.nvml, vgpu)? }));
+                .and_then(|vm| Ok(Guest { vm, used: self.call("nvmlVgpuInstanceGetFbUsage", used)? }));
             match guest {
                 Ok(guest) => guests.push(guest),
                 // It ended after the list was read.

@@ -23,7 +23,7 @@ use super::readings::RemappedRows;
 
 pub(super) use health::{FIELD_CALL, addressing_mode, field, module_id, row_remapper_histogram};
 pub(super) use limits::{MEMORY_LIMITS_CALL, hard_memory_limit};
-pub(super) use vgpu::{active_vgpus, frame_buffer_used, vm_id};
+pub(super) use vgpu::{active_vgpus, vm_id};
 
 /// The handle of a GPU or MIG device. It stays valid from the call that returns it until the library is shut down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

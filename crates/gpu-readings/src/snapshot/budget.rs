@@ -5,45 +5,30 @@
 use std::time::{Duration, SystemTime};
 
 use super::{Gpu, MigDevice};
+use crate::closed_enum::closed_enum;
 
-/// What declares a budget, in the order of the labels.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum BudgetSource {
-    /// The pod's annotation `vram-exporter/gpu-memory-limit`, or the one for a single container.
-    Annotation,
-    /// The hard limit that the driver enforces for the workload's cgroup on a GPU without MIG devices.
-    Driver,
-    /// The variable `VRAM_EXPORTER_GPU_MEMORY_LIMIT` in a process's environment.
-    Environment,
-    /// The resources of HAMi, `nvidia.com/gpumem` and `nvidia.com/gpumem-percentage`, or the devices that HAMi assigned.
-    Hami,
-    /// The annotations of KAI-Scheduler: `gpu-memory`, `gpu-fraction`.
-    Kai,
-    /// The size of the MIG device on which the workload runs.
-    Mig,
-    /// The share of a GPU that the NVIDIA device plugin hands out as one of several replicas. It is neither enforced nor
-    /// promised: a replica may hold all memory.
-    TimeSlicing,
+closed_enum! {
+    /// What declares a budget, in the order of the labels `source`.
+    pub enum BudgetSource {
+        /// The pod's annotation `vram-exporter/gpu-memory-limit`, or the one for a single container.
+        Annotation => "annotation",
+        /// The hard limit that the driver enforces for the workload's cgroup on a GPU without MIG devices.
+        Driver => "driver",
+        /// The variable `VRAM_EXPORTER_GPU_MEMORY_LIMIT` in a process's environment.
+        Environment => "environment",
+        /// The resources of HAMi, `nvidia.com/gpumem` and `nvidia.com/gpumem-percentage`, or the devices that HAMi assigned.
+        Hami => "hami",
+        /// The annotations of KAI-Scheduler: `gpu-memory`, `gpu-fraction`.
+        Kai => "kai",
+        /// The size of the MIG device on which the workload runs.
+        Mig => "mig",
+        /// The share of a GPU that the NVIDIA device plugin hands out as one of several replicas. It is neither enforced nor
+        /// promised: a replica may hold all memory.
+        TimeSlicing => "time_slicing",
+    }
 }
 
 impl BudgetSource {
-    /// Every source, in the order of the variants and of their labels.
-    pub const ALL: [Self; 7] =
-        [Self::Annotation, Self::Driver, Self::Environment, Self::Hami, Self::Kai, Self::Mig, Self::TimeSlicing];
-
-    /// The value of the `source` label.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Annotation => "annotation",
-            Self::Driver => "driver",
-            Self::Environment => "environment",
-            Self::Hami => "hami",
-            Self::Kai => "kai",
-            Self::Mig => "mig",
-            Self::TimeSlicing => "time_slicing",
-        }
-    }
-
     /// Whether the source only divides a GPU and limits no workload. Memory beyond a share is not memory over a limit.
     pub fn is_share(self) -> bool {
         matches!(self, Self::TimeSlicing)

@@ -58,33 +58,25 @@ impl Feed {
         Self { queues: Some(queues), dropped: AtomicU64::new(0) }
     }
 
-    /// Whether anything is passed on.
-    pub fn is_on(&self) -> bool {
-        self.queues.is_some()
-    }
-
     /// Passes on a sample that differs from the previous one. Called by the memory lane.
     pub fn add_sample(&self, sample: impl FnOnce() -> MemorySample) {
-        if let Some(queues) = &self.queues
-            && queues.samples.force_push(sample()).is_some()
-        {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
-        }
+        self.push(|queues| &queues.samples, sample);
     }
 
     /// Passes on a list that was read. Called by the process lane.
     pub fn add_list(&self, list: &Arc<GpuProcesses>) {
-        if let Some(queues) = &self.queues
-            && queues.lists.force_push(list.clone()).is_some()
-        {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
-        }
+        self.push(|queues| &queues.lists, || list.clone());
     }
 
     /// Passes on a failed allocation. Called by the module `allocator`.
     pub fn add_failure(&self, failure: FailedAllocation) {
+        self.push(|queues| &queues.failures, || failure);
+    }
+
+    /// A queue that is full loses its oldest item.
+    fn push<T>(&self, queue: fn(&Queues) -> &ArrayQueue<T>, item: impl FnOnce() -> T) {
         if let Some(queues) = &self.queues
-            && queues.failures.force_push(failure).is_some()
+            && queue(queues).force_push(item()).is_some()
         {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
@@ -152,7 +144,7 @@ mod tests {
         feed.add_list(&Arc::default());
         feed.add_failure(failure(1));
         assert!(feed.next_failure().is_none());
-        assert!(!feed.is_on() && feed.next_sample().is_none() && feed.next_list().is_none());
+        assert!(feed.queues.is_none() && feed.next_sample().is_none() && feed.next_list().is_none());
         assert_eq!((feed.bytes(), feed.dropped()), (0, 0));
     }
 

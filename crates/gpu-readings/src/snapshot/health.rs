@@ -1,88 +1,54 @@
 //! Values with a fixed set of names that say in what state a GPU is.
 
-/// What an operator must do to recover a GPU, according to the driver (`nvmlDeviceGpuRecoveryAction_t`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RecoveryAction {
-    /// Nothing.
-    None,
-    /// Reset the GPU.
-    GpuReset,
-    /// Reboot the machine.
-    NodeReboot,
-    /// Stop all peer-to-peer traffic, then read the action again.
-    DrainP2p,
-    /// Let the work on the GPU end, start no other work on it, then reset the GPU.
-    DrainAndReset,
-    /// Recover the domain of the GPU in NVIDIA's internode memory exchange service (IMEX).
-    RecoverImexDomain,
-    /// Reset the PCIe bus of the GPU.
-    BusReset,
-    /// Reboot the whole system.
-    SystemReboot,
+use crate::closed_enum::closed_enum;
+
+closed_enum! {
+    /// What an operator must do to recover a GPU, according to the driver (`nvmlDeviceGpuRecoveryAction_t`): the label
+    /// `action`. In the order of NVML's codes: the position is the code.
+    pub enum RecoveryAction {
+        /// Nothing.
+        None => "none",
+        /// Reset the GPU.
+        GpuReset => "gpu_reset",
+        /// Reboot the machine.
+        NodeReboot => "node_reboot",
+        /// Stop all peer-to-peer traffic, then read the action again.
+        DrainP2p => "drain_p2p",
+        /// Let the work on the GPU end, start no other work on it, then reset the GPU.
+        DrainAndReset => "drain_and_reset",
+        /// Recover the domain of the GPU in NVIDIA's internode memory exchange service (IMEX).
+        RecoverImexDomain => "recover_imex_domain",
+        /// Reset the PCIe bus of the GPU.
+        BusReset => "bus_reset",
+        /// Reboot the whole system.
+        SystemReboot => "system_reboot",
+    }
 }
 
 impl RecoveryAction {
-    /// Every action, in the order of NVML's codes: the position is the code.
-    pub const ALL: [Self; 8] = [
-        Self::None,
-        Self::GpuReset,
-        Self::NodeReboot,
-        Self::DrainP2p,
-        Self::DrainAndReset,
-        Self::RecoverImexDomain,
-        Self::BusReset,
-        Self::SystemReboot,
-    ];
-
     /// The action with NVML's code; `None` for a code that `nvml.h` of driver 615 does not have.
     pub fn from_code(code: u64) -> Option<Self> {
         Self::ALL.get(usize::try_from(code).ok()?).copied()
     }
-
-    /// The value of the `action` label.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::GpuReset => "gpu_reset",
-            Self::NodeReboot => "node_reboot",
-            Self::DrainP2p => "drain_p2p",
-            Self::DrainAndReset => "drain_and_reset",
-            Self::RecoverImexDomain => "recover_imex_domain",
-            Self::BusReset => "bus_reset",
-            Self::SystemReboot => "system_reboot",
-        }
-    }
 }
 
-/// How a GPU can address the memory of the CPU (`nvmlDeviceAddressingModeType_t`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AddressingMode {
-    /// It cannot address memory that the system allocated.
-    None,
-    /// Heterogeneous memory management: software mirrors the page tables of the CPU.
-    Hmm,
-    /// Address translation services: CPU and GPU use the same page tables.
-    Ats,
+closed_enum! {
+    /// How a GPU can address the memory of the CPU (`nvmlDeviceAddressingModeType_t`): the label `addressing_mode`. In the
+    /// order of NVML's codes: the position is the code.
+    pub enum AddressingMode {
+        /// It cannot address memory that the system allocated.
+        None => "none",
+        /// Heterogeneous memory management: software mirrors the page tables of the CPU.
+        Hmm => "hmm",
+        /// Address translation services: CPU and GPU use the same page tables.
+        Ats => "ats",
+    }
 }
 
 impl AddressingMode {
     /// The mode with NVML's code; `None` for a code that `nvml.h` of driver 615 does not have.
     pub fn from_code(code: u32) -> Option<Self> {
-        match code {
-            0 => Some(Self::None),
-            1 => Some(Self::Hmm),
-            2 => Some(Self::Ats),
-            _ => None,
-        }
-    }
-
-    /// The value of the `addressing_mode` label.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Hmm => "hmm",
-            Self::Ats => "ats",
-        }
+        Self::ALL.get(usize::try_from(code).ok()?).copied()
     }
 }
 

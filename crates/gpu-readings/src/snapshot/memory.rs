@@ -33,7 +33,7 @@ pub enum GpuState {
 }
 
 /// One GPU's memory at its last good sample, and the values accumulated over all samples.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct GpuMemory {
     /// The GPU.
     pub gpu: Arc<Gpu>,
@@ -59,22 +59,12 @@ impl GpuMemory {
     /// A GPU that has not been sampled yet.
     pub fn unsampled(gpu: Arc<Gpu>) -> Self {
         let mig = gpu.mig.iter().map(|device| MigMemory::unsampled(device.clone())).collect();
-        Self {
-            gpu,
-            state: GpuState::Unsampled,
-            at: None,
-            figures: None,
-            counted_since: None,
-            pressure_seconds: [0.0; PRESSURE_RATIOS.len()],
-            increase: 0,
-            decrease: 0,
-            mig,
-        }
+        Self { gpu, mig, ..Self::default() }
     }
 }
 
 /// One MIG device's memory.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct MigMemory {
     /// The MIG device.
     pub device: Arc<MigDevice>,
@@ -91,8 +81,7 @@ pub struct MigMemory {
 impl MigMemory {
     /// A MIG device that has not been sampled yet.
     pub fn unsampled(device: Arc<MigDevice>) -> Self {
-        let pressure_seconds = [0.0; PRESSURE_RATIOS.len()];
-        Self { device, at: None, figures: None, counted_since: None, pressure_seconds }
+        Self { device, ..Self::default() }
     }
 }
 

@@ -6,8 +6,9 @@ use std::time::SystemTime;
 
 use cgroup_owner::CgroupLocation;
 use pod_resources::PodContainer;
-use serde::de::value::{Error, StrDeserializer};
 use serde::{Deserialize, Serialize};
+
+use crate::closed_enum::closed_enum;
 
 /// The owner of a process. Resolved once for each (pid, start time); only names that become known later are added.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -66,43 +67,32 @@ impl Workload {
     }
 }
 
-/// The kinds of workload. In JSON, a kind is its label.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum WorkloadKind {
-    /// A container of a pod whose name is known.
-    Kubernetes,
-    /// Any other container.
-    Container,
-    /// A Slurm job.
-    Slurm,
-    /// A job of another scheduler, or a container of YARN.
-    Job,
-    /// A unit of the systemd system instance.
-    Systemd,
-    /// Everything else: the processes are grouped by user.
-    User,
-    /// A virtual machine with a vGPU.
-    Vgpu,
+closed_enum! {
+    /// The kinds of workload, by the label `kind`. In JSON, a kind is its label.
+    #[derive(Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum WorkloadKind {
+        /// A container of a pod whose name is known.
+        Kubernetes => "kubernetes",
+        /// Any other container.
+        Container => "container",
+        /// A Slurm job.
+        Slurm => "slurm",
+        /// A job of another scheduler, or a container of YARN.
+        Job => "job",
+        /// A unit of the systemd system instance.
+        Systemd => "systemd",
+        /// Everything else: the processes are grouped by user.
+        User => "user",
+        /// A virtual machine with a vGPU.
+        Vgpu => "vgpu",
+    }
 }
 
 impl WorkloadKind {
-    /// The value of the `kind` label.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Kubernetes => "kubernetes",
-            Self::Container => "container",
-            Self::Slurm => "slurm",
-            Self::Job => "job",
-            Self::Systemd => "systemd",
-            Self::User => "user",
-            Self::Vgpu => "vgpu",
-        }
-    }
-
     /// The kind with this label; `None` for any other text.
     pub fn of(label: &str) -> Option<Self> {
-        Self::deserialize(StrDeserializer::<Error>::new(label)).ok()
+        Self::ALL.into_iter().find(|kind| kind.label() == label)
     }
 
     /// Whether a batch system started the workload, which has an id there.

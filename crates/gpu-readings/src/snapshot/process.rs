@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{Gpu, MigDevice, Owner, ProcessId, Workload, WorkloadLimit};
+use crate::closed_enum::closed_enum;
 
 /// The longest time between two lists of processes in which the memory of a workload counts as known. `interval`: the
 /// longest time between two lists if the driver answers.
@@ -59,25 +60,15 @@ pub struct Other {
     pub used: Option<u64>,
 }
 
-/// How a process uses the GPU.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum ProcessKind {
-    /// A CUDA context.
-    Compute,
-    /// A graphics context, but no compute context.
-    Graphics,
-    /// A client of the Multi-Process Service.
-    Mps,
-}
-
-impl ProcessKind {
-    /// The value of the `type` label.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Compute => "compute",
-            Self::Graphics => "graphics",
-            Self::Mps => "mps",
-        }
+closed_enum! {
+    /// How a process uses the GPU: the label `type`.
+    pub enum ProcessKind {
+        /// A CUDA context.
+        Compute => "compute",
+        /// A graphics context, but no compute context.
+        Graphics => "graphics",
+        /// A client of the Multi-Process Service.
+        Mps => "mps",
     }
 }
 

@@ -4,62 +4,45 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use super::{Gpu, MigDevice};
+use crate::closed_enum::closed_enum;
 
-/// A quantity that the driver's profiling counters measure.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum ProfilingMetric {
-    /// Share of time in which the graphics or compute engine was active.
-    Graphics,
-    /// Share of SMs that were active, on average.
-    Sm,
-    /// Resident warps as a share of the most that the SMs can hold, on average.
-    Occupancy,
-    /// Activity of the integer pipe, as a share of its peak.
-    Integer,
-    /// Activity of the tensor pipes, as a share of their peak.
-    Tensor,
-    /// Traffic of device memory, as a share of its peak.
-    MemoryBandwidth,
-    /// Activity of the FP64 pipe, without tensor operations.
-    Fp64,
-    /// Activity of the FP32 pipe, without tensor operations.
-    Fp32,
-    /// Activity of the FP16 pipe, without tensor operations.
-    Fp16,
-    /// Bytes a second from the GPU over PCIe, including the link's own overhead.
-    PcieTransmitted,
-    /// Bytes a second to the GPU over PCIe, including the link's own overhead.
-    PcieReceived,
-    /// Bytes a second from the GPU over all NVLinks.
-    NvlinkTransmitted,
-    /// Bytes a second to the GPU over all NVLinks.
-    NvlinkReceived,
-    /// Bytes a second from the GPU over its link to the CPU.
-    C2cTransmitted,
-    /// Bytes a second to the GPU over its link to the CPU.
-    C2cReceived,
+closed_enum! {
+    /// A quantity that the driver's profiling counters measure.
+    pub enum ProfilingMetric {
+        /// Share of time in which the graphics or compute engine was active.
+        Graphics,
+        /// Share of SMs that were active, on average.
+        Sm,
+        /// Resident warps as a share of the most that the SMs can hold, on average.
+        Occupancy,
+        /// Activity of the integer pipe, as a share of its peak.
+        Integer,
+        /// Activity of the tensor pipes, as a share of their peak.
+        Tensor,
+        /// Traffic of device memory, as a share of its peak.
+        MemoryBandwidth,
+        /// Activity of the FP64 pipe, without tensor operations.
+        Fp64,
+        /// Activity of the FP32 pipe, without tensor operations.
+        Fp32,
+        /// Activity of the FP16 pipe, without tensor operations.
+        Fp16,
+        /// Bytes a second from the GPU over PCIe, including the link's own overhead.
+        PcieTransmitted,
+        /// Bytes a second to the GPU over PCIe, including the link's own overhead.
+        PcieReceived,
+        /// Bytes a second from the GPU over all NVLinks.
+        NvlinkTransmitted,
+        /// Bytes a second to the GPU over all NVLinks.
+        NvlinkReceived,
+        /// Bytes a second from the GPU over its link to the CPU.
+        C2cTransmitted,
+        /// Bytes a second to the GPU over its link to the CPU.
+        C2cReceived,
+    }
 }
 
 impl ProfilingMetric {
-    /// Every metric, in the order of the discriminants.
-    pub const ALL: [Self; 15] = [
-        Self::Graphics,
-        Self::Sm,
-        Self::Occupancy,
-        Self::Integer,
-        Self::Tensor,
-        Self::MemoryBandwidth,
-        Self::Fp64,
-        Self::Fp32,
-        Self::Fp16,
-        Self::PcieTransmitted,
-        Self::PcieReceived,
-        Self::NvlinkTransmitted,
-        Self::NvlinkReceived,
-        Self::C2cTransmitted,
-        Self::C2cReceived,
-    ];
-
     /// Whether the metric is a share from 0 to 1, as opposed to bytes a second.
     pub fn is_share(self) -> bool {
         (self as usize) < Self::PcieTransmitted as usize

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use super::{Gpu, RecoveryAction, SPARE_ROWS};
+use crate::closed_enum::closed_enum;
 
 /// The telemetry of every GPU, in the order of [`super::Driver::gpus`].
 #[derive(Debug, Clone, Default)]
@@ -43,7 +44,7 @@ pub struct XidPart {
 }
 
 /// One GPU's critical errors.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct GpuXids {
     /// The GPU.
     pub gpu: Arc<Gpu>,
@@ -56,31 +57,17 @@ pub struct GpuXids {
     pub last: Option<u64>,
 }
 
-/// The exported clocks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum ClockDomain {
-    /// Graphics.
-    Graphics,
-    /// Streaming multiprocessors.
-    Sm,
-    /// Memory.
-    Memory,
-    /// Video encoder and decoder.
-    Video,
-}
-
-impl ClockDomain {
-    /// Every domain.
-    pub const ALL: [Self; 4] = [Self::Graphics, Self::Sm, Self::Memory, Self::Video];
-
-    /// The value of the `clock` label.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Graphics => "graphics",
-            Self::Sm => "sm",
-            Self::Memory => "memory",
-            Self::Video => "video",
-        }
+closed_enum! {
+    /// The exported clocks, by the label `clock`.
+    pub enum ClockDomain {
+        /// Graphics.
+        Graphics => "graphics",
+        /// Streaming multiprocessors.
+        Sm => "sm",
+        /// Memory.
+        Memory => "memory",
+        /// Video encoder and decoder.
+        Video => "video",
     }
 }
 

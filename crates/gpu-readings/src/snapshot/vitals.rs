@@ -10,28 +10,17 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// The lanes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Lane {
-    /// Samples memory.
-    Memory,
-    /// Lists processes.
-    Process,
-    /// Reads everything else, on the process lane's thread.
-    Telemetry,
-}
+use crate::closed_enum::closed_enum;
 
-impl Lane {
-    /// Every lane.
-    pub const ALL: [Self; 3] = [Self::Memory, Self::Process, Self::Telemetry];
-
-    /// The value of the `lane` label.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Memory => "memory",
-            Self::Process => "process",
-            Self::Telemetry => "telemetry",
-        }
+closed_enum! {
+    /// The lanes, by the label `lane`.
+    pub enum Lane {
+        /// Samples memory.
+        Memory => "memory",
+        /// Lists processes.
+        Process => "process",
+        /// Reads everything else, on the process lane's thread.
+        Telemetry => "telemetry",
     }
 }
 

@@ -10,33 +10,23 @@
 //! Invariant: no code is in two groups. Tests compare the runbook, the page about the recorder and the alerts with this
 //! table.
 
-/// What an Xid error says about the GPU.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum XidClass {
-    /// The GPU, its links or its firmware failed.
-    Hardware,
-    /// The memory of the GPU, or the memory inside its chip, failed or was repaired.
-    Memory,
-    /// Most likely an error of a program.
-    Application,
-    /// Any code that is in no group of [`XIDS`].
-    Unknown,
+use crate::closed_enum::closed_enum;
+
+closed_enum! {
+    /// What an Xid error says about the GPU: the label `class`.
+    pub enum XidClass {
+        /// The GPU, its links or its firmware failed.
+        Hardware => "hardware",
+        /// The memory of the GPU, or the memory inside its chip, failed or was repaired.
+        Memory => "memory",
+        /// Most likely an error of a program.
+        Application => "application",
+        /// Any code that is in no group of [`XIDS`].
+        Unknown => "unknown",
+    }
 }
 
 impl XidClass {
-    /// Every class.
-    pub const ALL: [Self; 4] = [Self::Hardware, Self::Memory, Self::Application, Self::Unknown];
-
-    /// The value of the `class` label.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Hardware => "hardware",
-            Self::Memory => "memory",
-            Self::Application => "application",
-            Self::Unknown => "unknown",
-        }
-    }
-
     /// The class of a code.
     pub fn of(code: u64) -> Self {
         XidGroup::of(code).map_or(Self::Unknown, |group| group.class)

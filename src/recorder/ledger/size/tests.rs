@@ -100,7 +100,7 @@ fn survive(storm: Storm, limit: usize) -> (Ledger, Now) {
         now = ledger.clock.both(at, SystemTime::UNIX_EPOCH + at.duration_since(start));
         gpus.iter().for_each(|gpu| ledger.list(&list(storm, gpu, round, at), now));
         ledger.histories.take_gone(Micros::MAX);
-        ledger.histories.take_started();
+        ledger.histories.started.clear();
         ledger.age(now);
         ledger.jobs.take_complete();
         ledger.bound(now, limit);
@@ -118,7 +118,7 @@ fn the_limit_holds_in_every_storm_and_no_device_xid_or_loss_is_given_up() {
                 assert_eq!(device.memory.last(), Some(GIB + 980), "{storm:?}, {limit}: {}", device.uuid());
                 assert!(device.memory.at(now.micros - SECOND / 10).is_some(), "{storm:?}, {limit}");
             }
-            let events = ledger.histories.events().latest(0, Micros::MAX, 10_000, now, |_| true);
+            let events = ledger.histories.events.latest(0, Micros::MAX, 10_000, now, |_| true);
             let has = |wanted: fn(&EventKind) -> bool| events.iter().any(|event: &Event| wanted(&event.what));
             assert!(has(|what| matches!(what, EventKind::Xid { xid: 79, .. })), "{storm:?}, {limit}");
             assert!(has(|what| matches!(what, EventKind::GpuLost)), "{storm:?}, {limit}");
@@ -151,7 +151,7 @@ fn a_process_that_is_not_followed_neither_starts_nor_ends_again() {
     let storm = Storm { gpus: 1, instances: 0, processes: 10, are_short: false, name: 20, rounds: 1, limits: &[] };
     let (mut ledger, now) = survive(storm, 16 * MIB);
     ledger.histories.devices[0].unfollow(4);
-    let count = |ledger: &Ledger| ledger.histories.events().latest(0, Micros::MAX, 10_000, now, |_| true).len();
+    let count = |ledger: &Ledger| ledger.histories.events.latest(0, Micros::MAX, 10_000, now, |_| true).len();
     let before = count(&ledger);
     let gpu = ledger.histories.devices[0].gpu.clone();
     for (seconds, processes) in [(2, 10), (3, 10), (4, 6)] {

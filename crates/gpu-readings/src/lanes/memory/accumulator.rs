@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crate::lanes::peaks::Peaks;
 use crate::nvml::MemoryReading;
-use crate::snapshot::{Gpu, GpuMemory, GpuState, MemoryFigures, MigMemory, PRESSURE_RATIOS, allocatable};
+use crate::snapshot::{Gpu, GpuMemory, GpuState, MemoryFigures, MigDevice, MigMemory, PRESSURE_RATIOS, allocatable};
 
 /// The accumulator of one GPU. It belongs to the lane: a new session or a new thread continues with it.
 #[derive(Debug)]
@@ -27,10 +27,9 @@ pub(super) struct GpuAccumulator {
 /// What is accumulated for one MIG device.
 #[derive(Debug)]
 struct MigAccumulator {
-    uuid: String,
+    /// The device as it was last sampled.
+    shown: MigMemory,
     peaks: Peaks,
-    since: SystemTime,
-    pressure_seconds: Pressure,
     /// When the last sample was taken, and `used` as a share of the memory that can be allocated. `None` while the device
     /// does not respond.
     last: Option<(Instant, f64)>,
@@ -91,11 +90,12 @@ impl GpuAccumulator {
             for mig in &mut self.shown.mig {
                 // A device whose GPU does not tell its layout will not be read.
                 let known = before.mig.iter().find(|known| layout_known && known.device.uuid == mig.device.uuid);
-                *mig = known
-                    .map_or_else(|| mig.clone(), |known| MigMemory { device: mig.device.clone(), ..known.clone() });
+                if let Some(known) = known {
+                    *mig = MigMemory { device: mig.device.clone(), ..*known };
+                }
             }
         }
-        self.mig.retain(|mig| !layout_known || gpu.mig.iter().any(|device| device.uuid == mig.uuid));
+        self.mig.retain(|mig| !layout_known || gpu.mig.iter().any(|device| device.uuid == mig.shown.device.uuid));
         self.mig.iter_mut().for_each(|mig| mig.last = None);
         self.run = None;
         self.retry_at = None;
@@ -145,11 +145,7 @@ impl GpuAccumulator {
         let Some(run) = self.run.as_mut().filter(|run| run.flushed != Some(run.latest)) else { return };
         let Run { reading, ratio, flushed, latest } = *run;
         run.flushed = Some(latest);
-        let MemoryReading { total, reserved, used, free } = reading;
-        self.peaks.see(used, latest);
-        let window_peak = self.peaks.within_window(latest).unwrap_or(used);
-        self.shown.figures =
-            Some(MemoryFigures { total, reserved, used, free, window_peak, peak: self.peaks.highest() });
+        self.shown.figures = Some(figures(reading, &mut self.peaks, latest));
         self.shown.at = Some(latest);
         if let Some(flushed) = flushed {
             add_pressure(&mut self.shown.pressure_seconds, ratio, latest.saturating_duration_since(flushed));
@@ -188,7 +184,7 @@ impl GpuAccumulator {
     pub(super) fn lose_mig(&mut self, position: usize, retry_at: Instant) -> bool {
         if let Some(device) = self.shown.mig.get_mut(position) {
             device.figures = None;
-            let lost = self.mig.iter_mut().filter(|mig| mig.uuid == device.device.uuid);
+            let lost = self.mig.iter_mut().filter(|mig| mig.shown.device.uuid == device.device.uuid);
             lost.for_each(|mig| mig.last = None);
         }
         if let Some(known) = self.silent.iter_mut().find(|(silent, _)| *silent == position) {
@@ -208,27 +204,18 @@ impl GpuAccumulator {
         gap: Duration,
     ) -> Sampled {
         let Some(shown) = self.shown.mig.get_mut(position) else { return Sampled::Same };
-        let known = self.mig.iter().position(|mig| mig.uuid == shown.device.uuid);
+        let known = self.mig.iter().position(|mig| mig.shown.device.uuid == shown.device.uuid);
         let index = known.unwrap_or_else(|| {
-            self.mig.push(MigAccumulator::new(&shown.device.uuid, self.window));
+            self.mig.push(MigAccumulator::new(shown.device.clone(), self.window));
             self.mig.len() - 1
         });
         let mig = &mut self.mig[index];
         // After a gap, in which it was unknown, it has moved as well.
         let moved = mig.last.is_none() || shown.figures.is_none_or(|before| before.used != reading.used);
         mig.pass(ratio(reading), at, gap);
-        let peaks = &mut mig.peaks;
-        let MemoryReading { total, reserved, used, free } = reading;
         self.silent.retain(|&(silent, _)| silent != position);
-        peaks.see(used, at);
-        let window_peak = peaks.within_window(at).unwrap_or(used);
-        *shown = MigMemory {
-            device: shown.device.clone(),
-            at: Some(at),
-            figures: Some(MemoryFigures { total, reserved, used, free, window_peak, peak: peaks.highest() }),
-            counted_since: Some(mig.since),
-            pressure_seconds: mig.pressure_seconds,
-        };
+        (mig.shown.at, mig.shown.figures) = (Some(at), Some(figures(reading, &mut mig.peaks, at)));
+        *shown = MigMemory { device: shown.device.clone(), ..mig.shown };
         if moved { Sampled::Moved } else { Sampled::Same }
     }
 
@@ -246,14 +233,9 @@ impl GpuAccumulator {
 }
 
 impl MigAccumulator {
-    fn new(uuid: &str, window: Duration) -> Self {
-        Self {
-            uuid: uuid.to_owned(),
-            peaks: Peaks::with_room(window),
-            since: SystemTime::now(),
-            pressure_seconds: Pressure::default(),
-            last: None,
-        }
+    fn new(device: Arc<MigDevice>, window: Duration) -> Self {
+        let shown = MigMemory { counted_since: Some(SystemTime::now()), ..MigMemory::unsampled(device) };
+        Self { shown, peaks: Peaks::with_room(window), last: None }
     }
 
     /// Adds the time since the last sample, and goes on at this ratio.
@@ -261,10 +243,18 @@ impl MigAccumulator {
         if let Some((last, before)) = self.last.replace((at, ratio)) {
             let passed = at.saturating_duration_since(last);
             if passed <= gap {
-                add_pressure(&mut self.pressure_seconds, before, passed);
+                add_pressure(&mut self.shown.pressure_seconds, before, passed);
             }
         }
     }
+}
+
+/// The reading with its peaks, which it may raise.
+fn figures(reading: MemoryReading, peaks: &mut Peaks, at: Instant) -> MemoryFigures {
+    let MemoryReading { total, reserved, used, free } = reading;
+    peaks.see(used, at);
+    let window_peak = peaks.within_window(at).unwrap_or(used);
+    MemoryFigures { total, reserved, used, free, window_peak, peak: peaks.highest() }
 }
 
 /// `used` as a share of the memory that can be allocated.

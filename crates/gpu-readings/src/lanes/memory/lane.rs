@@ -46,41 +46,8 @@ pub(crate) struct MemoryLane {
     accumulators: Mutex<HashMap<String, SharedAccumulator>>,
     publisher: Mutex<Publisher<MemoryPart>>,
     /// The ticks of the session. A thread that takes over continues with those of the thread before it, so that what was
-    /// missed in between is counted.
-    tickers: Mutex<Tickers>,
-}
-
-/// The ticks of the threads of a session. That of the shared thread is at hand without hashing, because it is kept at every
-/// tick.
-#[derive(Debug, Default)]
-struct Tickers {
-    shared: Option<Ticker>,
-    own: HashMap<usize, Ticker>,
-}
-
-impl Tickers {
-    fn keep(&mut self, role: Role, ticker: &Ticker) {
-        match role {
-            Role::Shared => self.shared = Some(ticker.clone()),
-            Role::Own(slot) => {
-                self.own.insert(slot, ticker.clone());
-            }
-        }
-    }
-
-    fn of(&self, role: Role) -> Option<Ticker> {
-        match role {
-            Role::Shared => self.shared.clone(),
-            Role::Own(slot) => self.own.get(&slot).cloned(),
-        }
-    }
-
-    /// Forgets the ticks of a GPU that has come back.
-    fn forget(&mut self, role: Role) {
-        if let Role::Own(slot) = role {
-            self.own.remove(&slot);
-        }
-    }
+    /// missed in between is counted. The shared thread, which keeps its own at every tick, begins before all others.
+    tickers: Mutex<Vec<(Role, Ticker)>>,
 }
 
 type SharedAccumulator = Arc<Mutex<GpuAccumulator>>;
@@ -155,7 +122,7 @@ impl MemoryLane {
         ticker.set_period(policy.period(idle), now);
         let (role, woken_by) = (caller.role(), caller.wake_bits());
         if idle {
-            caller.rest();
+            caller.watch.rest();
         }
         loop {
             let woken = self.link.awake.wait_until(woken_by, ticker.next().min(now + HEARTBEAT)) != 0;
@@ -171,12 +138,14 @@ impl MemoryLane {
                 self.snapshot.vitals.beat(Lane::Memory, now);
             }
             if let Some(missed) = ticker.take(now) {
-                if missed > 0 {
-                    let gpus = caller.served_gpus();
-                    gpus.for_each(|gpu| self.snapshot.vitals.add_missed(Lane::Memory, gpu.index, missed));
+                caller.add_missed(&self.snapshot.vitals, Lane::Memory, missed);
+                let mut tickers = self.tickers.lock();
+                match tickers.iter_mut().find(|(known, _)| *known == role) {
+                    Some((_, kept)) => kept.clone_from(ticker),
+                    None => tickers.push((role, ticker.clone())),
                 }
-                self.tickers.lock().keep(role, ticker);
-                caller.begin_round();
+                drop(tickers);
+                caller.watch.begin_round();
                 return Some(now);
             }
         }
@@ -222,7 +191,7 @@ impl MemoryLane {
 impl LaneTask for MemoryLane {
     /// Continues with the accumulated values of the GPUs.
     fn resume(&self, session: &Session) {
-        *self.tickers.lock() = Tickers::default();
+        self.tickers.lock().clear();
         for (position, gpu) in session.driver.gpus().enumerate() {
             self.accumulator(gpu).lock().resume(
                 gpu,
@@ -235,13 +204,12 @@ impl LaneTask for MemoryLane {
     fn run(&self, session: &Session, watch: &Watch) -> Result<(), Superseded> {
         let caller = Caller::new(session, watch);
         let mut state = self.begin(session);
-        let earlier = self.tickers.lock().of(caller.role());
+        let earlier = self.tickers.lock().iter().find(|(role, _)| *role == caller.role()).map(|(_, kept)| kept.clone());
         let mut ticker = earlier.unwrap_or_else(|| Ticker::starting(self.settings.period, Instant::now()));
         while !session.ending() {
-            let role = caller.role();
             if caller.gives_back() {
                 // From here on, the shared thread takes the GPU's readings: a later thread must not count them as missed.
-                self.tickers.lock().forget(role);
+                self.tickers.lock().retain(|(role, _)| *role != caller.role());
                 break;
             }
             let Some(began) = self.wait(caller, &mut ticker, &state.idle) else { break };
@@ -255,8 +223,7 @@ impl LaneTask for MemoryLane {
 fn copy(from: &GpuMemory, to: &mut GpuMemory) {
     let mut mig = std::mem::take(&mut to.mig);
     mig.clone_from(&from.mig);
-    let GpuMemory { ref gpu, state, at, figures, counted_since, pressure_seconds, increase, decrease, mig: _ } = *from;
-    *to = GpuMemory { gpu: gpu.clone(), state, at, figures, counted_since, pressure_seconds, increase, decrease, mig };
+    *to = GpuMemory { gpu: from.gpu.clone(), mig, ..*from };
 }
 
 #[cfg(test)]

@@ -47,17 +47,17 @@ impl Sampler {
         if accumulator.lock().retry_at.is_some_and(|at| now < at) {
             return Ok(Sampled::Same);
         }
-        let mut sampled = match device.call(|gpu| gpu.memory()) {
+        let mut sampled = match device.call(|gpu| gpu.memory())? {
             Ok(reading) => accumulator.lock().sample(reading, Instant::now(), self.stale_after),
-            Err(error) => self.refused(&device, accumulator, &error.refusal()?),
+            Err(error) => self.refused(&device, accumulator, &error),
         };
         for (index, mig_device) in device.mig_devices().enumerate() {
             if !accumulator.lock().is_mig_due(index, now) {
                 continue;
             }
-            let mig_sampled = match mig_device.call(|device| device.memory()) {
+            let mig_sampled = match mig_device.call(|device| device.memory())? {
                 Ok(reading) => accumulator.lock().sample_mig(index, reading, Instant::now(), self.stale_after),
-                Err(error) => self.mig_refused(&device, accumulator, index, &error.refusal()?),
+                Err(error) => self.mig_refused(&device, accumulator, index, &error),
             };
             sampled = sampled.max(mig_sampled);
         }

@@ -17,16 +17,10 @@ impl Accounting {
     /// Whether accounting is on. The driver is queried until this is known.
     pub(super) fn is_on(&mut self, device: &GuardedDevice<'_>, faults: &Faults) -> Result<bool, Superseded> {
         if self.on.is_none() {
-            match device.call(|gpu| gpu.accounting()) {
+            match device.call(|gpu| gpu.accounting())? {
                 Ok(mode) => self.on = Some(mode),
-                Err(error) => {
-                    let error = error.refusal()?;
-                    if error.severity() == Severity::Absent {
-                        self.on = Some(false);
-                    } else {
-                        device.raise(faults, Source::Process, &error);
-                    }
-                }
+                Err(error) if error.severity() == Severity::Absent => self.on = Some(false),
+                Err(error) => device.raise(faults, Source::Process, &error),
             }
         }
         Ok(self.on == Some(true))
@@ -41,13 +35,12 @@ impl Accounting {
     ) -> Result<Vec<(u32, u64)>, Superseded> {
         let mut peaks = Vec::new();
         for &pid in pids {
-            match device.call(|gpu| gpu.accounted_peak(pid)) {
+            match device.call(|gpu| gpu.accounted_peak(pid))? {
                 Ok(peak) => {
                     self.raised.forget();
                     peaks.extend(peak.map(|peak| (pid, peak)));
                 }
                 Err(error) => {
-                    let error = error.refusal()?;
                     if self.raised.is_new(error.reason()) || error.severity() != Severity::Absent {
                         device.raise(faults, Source::Process, &error);
                     }

@@ -28,7 +28,7 @@ pub(super) struct DriverLimits {
     /// Whether the driver has such limits; `None` until it has answered.
     supported: Option<bool>,
     known: HashMap<Arc<Path>, Known>,
-    current: Arc<CgroupLimits>,
+    pub(super) current: Arc<CgroupLimits>,
     /// After a refusal, nothing is asked before this time.
     ask_at: Option<Instant>,
     raised: RaisedReason,
@@ -42,11 +42,6 @@ struct Known {
 }
 
 impl DriverLimits {
-    /// The limits that are known now.
-    pub(super) fn current(&self) -> Arc<CgroupLimits> {
-        self.current.clone()
-    }
-
     /// Whether the GPU may have such limits. The call does not support MIG devices.
     pub(super) fn is_possible(&self, device: &GuardedDevice<'_>) -> bool {
         let gpu = device.gpu();
@@ -70,21 +65,20 @@ impl DriverLimits {
             if device.session.ending() {
                 break;
             }
-            let bytes = match device.call(|gpu| gpu.memory_limit_of(&path)) {
+            let bytes = match device.call(|gpu| gpu.memory_limit_of(&path))? {
                 Ok(bytes) => {
                     (self.supported, answered) = (Some(true), true);
                     // More than the GPU has limits nothing.
                     bytes.filter(|&bytes| total.is_none_or(|total| bytes <= total))
                 }
-                Err(error) => {
-                    let error = error.refusal()?;
-                    if error.reason() != Reason::NoPermission {
-                        self.refuse(&error, device, faults, now);
-                        break;
-                    }
-                    // The driver cannot open this cgroup: its last process has ended, or the exporter does not see it.
+                // The driver cannot open this cgroup: its last process has ended, or the exporter does not see it.
+                Err(error) if error.reason() == Reason::NoPermission => {
                     closed = Some(error);
                     None
+                }
+                Err(error) => {
+                    self.refuse(&error, device, faults, now);
+                    break;
                 }
             };
             self.known.insert(path, Known { bytes, asked: now });

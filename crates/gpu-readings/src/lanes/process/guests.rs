@@ -22,7 +22,7 @@ const MANAGER: &str = "unit:nvidia-vgpu-mgr.service";
 pub(super) struct Guests {
     /// Whether the GPU hosts vGPUs; `None` until it has answered.
     supported: Option<bool>,
-    known: Vec<GuestUse>,
+    pub(super) known: Vec<GuestUse>,
     raised: RaisedReason,
 }
 
@@ -35,11 +35,6 @@ pub(super) struct GuestUse {
 }
 
 impl Guests {
-    /// The vGPUs as they were last read.
-    pub(super) fn known(&self) -> &[GuestUse] {
-        &self.known
-    }
-
     /// Reads the vGPUs. `total` is the memory of the GPU. After a refusal, the vGPUs stay, but their memory is unknown.
     pub(super) fn refresh(
         &mut self,
@@ -52,7 +47,7 @@ impl Guests {
         if self.supported == Some(false) || gpu.mig_mode == Some(true) || !gpu.mig.is_empty() {
             return Ok(());
         }
-        match device.call(|gpu| gpu.guests()) {
+        match device.call(|gpu| gpu.guests())? {
             Ok(guests) => {
                 self.supported = Some(true);
                 self.raised.forget();
@@ -66,7 +61,6 @@ impl Guests {
                     .collect();
             }
             Err(error) => {
-                let error = error.refusal()?;
                 let is_absent = error.severity() == Severity::Absent;
                 // NVIDIA documents both codes for GPUs that host no vGPUs.
                 if self.supported.is_none() && error.is_unavailable() {

@@ -26,7 +26,7 @@ use crate::lanes::wake::WakeBits;
 use crate::lanes::watch::{Role, Superseded, Watch};
 use crate::lanes::worker::LaneTask;
 use crate::nvml::ProcessBuffer;
-use crate::snapshot::{Gpu, Lane, Snapshot, longest_gap};
+use crate::snapshot::{Gpu, Lane, ProcessPart, Snapshot, longest_gap};
 
 /// The settings of the lane.
 #[derive(Debug, Clone)]
@@ -100,7 +100,7 @@ impl ProcessLane {
             let readings = telemetry.iter().map(|telemetry| telemetry.next(now));
             let deadline = readings.fold(heartbeat.next().min(now + HEARTBEAT), Instant::min);
             if deadline > now {
-                caller.rest();
+                caller.watch.rest();
                 std::thread::sleep(deadline.min(rested).saturating_duration_since(now));
             }
             // While the lane rests, wake-ups from the memory lane stay pending.
@@ -109,17 +109,14 @@ impl ProcessLane {
             if session.ending() {
                 break;
             }
-            caller.begin_round();
+            caller.watch.begin_round();
             let began = Instant::now();
             if caller.role() == Role::Shared {
                 self.snapshot.vitals.beat(Lane::Process, began);
                 self.snapshot.vitals.beat(Lane::Telemetry, began);
             }
             let due = heartbeat.take(began);
-            if let Some(missed) = due.filter(|&missed| missed > 0) {
-                let gpus = caller.served_gpus();
-                gpus.for_each(|gpu| self.snapshot.vitals.add_missed(Lane::Process, gpu.index, missed));
-            }
+            caller.add_missed(&self.snapshot.vitals, Lane::Process, due.unwrap_or(0));
             if due.is_some() || moved != 0 {
                 self.pass(caller, &mut buffer, moved, due.is_some())?;
                 let took = began.elapsed();
@@ -174,7 +171,7 @@ impl ProcessLane {
                 Err(Unavailable::Stalled | Unavailable::NotOpened) => {
                     // The GPU's memory and processes cannot be read, however often the lanes try, so the processes are not
                     // counted.
-                    self.state.lock().set_alive(position, 0);
+                    self.state.lock().alive[position] = 0;
                     continue;
                 }
             };
@@ -228,12 +225,12 @@ impl ProcessLane {
             if let Some(pid) = list.implausible {
                 self.report_implausible(device.gpu(), pid);
             }
-            let limits = LimitSources::load(&self.snapshot, device.gpu(), kept.limits.current());
+            let limits = LimitSources::load(&self.snapshot, device.gpu(), kept.limits.current.clone());
             let mut state = self.state.lock();
-            match state.fold_list(device.position(), device.gpu(), list, layout_holds, &limits, kept.guests.known()) {
+            match state.fold_list(device.position(), device.gpu(), list, layout_holds, &limits, &kept.guests.known) {
                 Folded::Alive(alive) => {
-                    state.set_alive(device.position(), alive);
-                    let shown = state.shown(device.position());
+                    state.alive[device.position()] = alive;
+                    let shown = &state.shown[device.position()];
                     self.snapshot.feed.add_list(shown);
                     observer.iter().for_each(|observer| observer.attributed(shown));
                     return Ok(Some(alive));
@@ -269,7 +266,7 @@ impl ProcessLane {
         let (gpu, total) = (device.gpu(), self.total(device));
         let cgroups = self.state.lock().cgroups(gpu);
         if limits.refresh(&cgroups, total, device, &self.faults)? {
-            let limits = LimitSources::load(&self.snapshot, gpu, limits.current());
+            let limits = LimitSources::load(&self.snapshot, gpu, limits.current.clone());
             self.state.lock().measure(gpu, &limits);
         }
         Ok(())
@@ -289,7 +286,7 @@ impl ProcessLane {
     }
 
     fn publish(&self, state: &ProcessLaneState) {
-        self.snapshot.processes.store(Arc::new(state.part()));
+        self.snapshot.processes.store(Arc::new(ProcessPart { gpus: state.shown.clone() }));
     }
 }
 

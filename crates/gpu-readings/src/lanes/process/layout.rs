@@ -37,20 +37,17 @@ impl LayoutCheck {
             if self.ask_at.is_some_and(|at| Instant::now() < at) {
                 return Ok(false);
             }
-            let same = match device.same_mig_layout() {
-                Ok(same) => same,
-                Err(error) => {
-                    device.raise(faults, Source::Topology, &error.refusal()?);
+            match device.same_mig_layout()? {
+                Ok(true) => self.ask_at = None,
+                answer => {
+                    match answer {
+                        Ok(_) => device.session.request_reopen("the MIG layout changed"),
+                        Err(error) => device.raise(faults, Source::Topology, &error),
+                    }
                     self.ask_at = Some(Instant::now() + RETRY);
                     return Ok(false);
                 }
-            };
-            if !same {
-                device.session.request_reopen("the MIG layout changed");
-                self.ask_at = Some(Instant::now() + RETRY);
-                return Ok(false);
             }
-            self.ask_at = None;
         }
         self.known.clear();
         self.known.extend(on_mig_devices(list));

@@ -148,11 +148,10 @@ impl ListCache {
             if !all && kind != ListKind::Compute && list.is_empty() {
                 continue;
             }
-            let Err(error) = source.read(kind, &mut list.entries, buffer) else {
+            let Err(error) = source.read(kind, &mut list.entries, buffer)? else {
                 list.read();
                 continue;
             };
-            let error = error.refusal()?;
             let out_of_reach = matches!(error.severity(), Severity::Gpu | Severity::Driver);
             if out_of_reach || list.refuse(&error, kind) {
                 source.device.raise(faults, Source::Process, &error);

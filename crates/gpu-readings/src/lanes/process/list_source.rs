@@ -1,8 +1,8 @@
 //! The devices that list the processes of one GPU: the GPU and its MIG devices.
 
-use crate::lanes::guarded::{CallError, GuardedDevice};
+use crate::lanes::guarded::GuardedDevice;
 use crate::lanes::watch::Superseded;
-use crate::nvml::{ListKind, ListedProcess, ProcessBuffer, Severity};
+use crate::nvml::{Error, ListKind, ListedProcess, ProcessBuffer, Severity};
 
 /// A GPU and its MIG devices.
 #[derive(Debug)]
@@ -65,18 +65,16 @@ impl<'d> ListSource<'d> {
         kind: ListKind,
         entries: &mut Vec<ListedProcess>,
         buffer: &mut ProcessBuffer,
-    ) -> Result<(), CallError> {
+    ) -> Result<Result<(), Error>, Superseded> {
         let answer = self.device.call(|gpu| {
             let listed = gpu.processes(kind, buffer)?;
             entries.clear();
             entries.extend(listed);
             Ok(())
-        });
+        })?;
         let refusal = match answer {
-            Err(CallError::Refused(error)) if error.severity() == Severity::Absent && !self.mig_devices.is_empty() => {
-                error
-            }
-            answer => return answer,
+            Err(error) if error.severity() == Severity::Absent && !self.mig_devices.is_empty() => error,
+            answer => return Ok(answer),
         };
         // A driver may refuse the list of a GPU with MIG devices to users without administrator rights, but still
         // return the lists of the MIG devices. Their entries do not identify the device.
@@ -86,22 +84,17 @@ impl<'d> ListSource<'d> {
                 let listed = device.processes(kind, buffer)?;
                 entries.extend(listed.map(|entry| ListedProcess { instance: Some(instance), ..entry }));
                 Ok(())
-            });
-            match answer {
-                Err(CallError::Refused(own)) if own.severity() == Severity::Absent => {
-                    return Err(CallError::Refused(refusal));
-                }
-                // A MIG device's own failure is more informative than the GPU's refusal.
-                answer => answer?,
+            })?;
+            // A MIG device's own failure is more informative than the GPU's refusal.
+            if let Err(own) = answer {
+                return Ok(Err(if own.severity() == Severity::Absent { refusal } else { own }));
             }
         }
-        Ok(())
+        Ok(Ok(()))
     }
 }
 
 fn used(device: &GuardedDevice<'_>) -> Result<Option<Used>, Superseded> {
-    match device.call(|device| device.memory()) {
-        Ok(memory) => Ok(Some(Used { bytes: memory.used, is_exact: memory.reserved.is_some() })),
-        Err(error) => error.refusal().map(|_| None),
-    }
+    let memory = device.call(|device| device.memory())?.ok();
+    Ok(memory.map(|memory| Used { bytes: memory.used, is_exact: memory.reserved.is_some() }))
 }

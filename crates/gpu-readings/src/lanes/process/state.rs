@@ -14,7 +14,7 @@ use super::workloads::Workloads;
 use crate::attribution::Attribution;
 use crate::faults::{Faults, Reason, Source};
 use crate::lanes::telemetry::Work;
-use crate::snapshot::{Gpu, GpuProcesses, MigDevice, ProcessPart};
+use crate::snapshot::{Gpu, GpuProcesses, MigDevice};
 
 /// What the lane remembers. Never locked during a driver call.
 #[derive(Debug)]
@@ -26,9 +26,9 @@ pub(super) struct ProcessLaneState {
     /// Keyed by [`Gpu::key`].
     gpus: HashMap<String, GpuProcessState>,
     /// What is published, by position.
-    shown: Vec<Arc<GpuProcesses>>,
+    pub(super) shown: Vec<Arc<GpuProcesses>>,
     /// The number of processes in the last list of each GPU, by position; at least 1 while the list is refused.
-    alive: Vec<usize>,
+    pub(super) alive: Vec<usize>,
 }
 
 /// What is remembered about one GPU.
@@ -81,11 +81,6 @@ impl ProcessLaneState {
     pub(super) fn resume<'g>(&mut self, gpus: impl Iterator<Item = &'g Arc<Gpu>>) {
         self.shown = gpus.map(|gpu| Arc::new(unread(gpu))).collect();
         self.alive = vec![0; self.shown.len()];
-    }
-
-    /// Sets the number of processes on the GPU at a position.
-    pub(super) fn set_alive(&mut self, position: usize, alive: usize) {
-        self.alive[position] = alive;
     }
 
     /// Records that the list of the GPU at a position was refused: there may be processes.
@@ -206,15 +201,6 @@ impl ProcessLaneState {
         let Self { attribution, gpus, shown, .. } = self;
         let known = |shown: &Arc<GpuProcesses>| gpus.get(&shown.gpu.key());
         attribution.sweep(|pid| shown.iter().filter_map(known).any(|known| known.table.lists(pid)));
-    }
-
-    /// What is published about the GPU at a position.
-    pub(super) fn shown(&self, position: usize) -> &Arc<GpuProcesses> {
-        &self.shown[position]
-    }
-
-    pub(super) fn part(&self) -> ProcessPart {
-        ProcessPart { gpus: self.shown.clone() }
     }
 }
 

@@ -46,7 +46,7 @@ impl Supervisor {
             Phase::Opening(opening) => Some(opening),
             _ => self.reopening.opening.as_ref(),
         };
-        let stuck = self.detached.stuck() + usize::from(opening.is_some_and(Opening::is_slow));
+        let stuck = self.detached.stuck() + usize::from(opening.is_some_and(|opening| opening.is_slow));
         if stuck >= MAX_STUCK_THREADS && self.snapshot.vitals.stuck() < MAX_STUCK_THREADS {
             tracing::error!(stuck, "too many driver calls hang: threads that hang are no longer replaced");
         }

@@ -125,7 +125,7 @@ impl Supervisor {
         let error = io::Error::other("opening the driver hangs at this GPU: the driver is opened without it");
         self.faults.raise(Source::Topology, Reason::Stalled, Some(gpu), &error);
         let (thread, closing) = opening.abandon();
-        self.detached.add_stuck_opening(thread, gpu);
+        self.detached.add_stuck(thread, Some(gpu));
         self.detached.add_closing(closing);
         other
     }
@@ -138,7 +138,7 @@ impl Supervisor {
         let begun = Opening::begin(
             self.settings.library.clone(),
             Discovery::new(self.known.clone(), stalled, skipped),
-            self.control.bell(),
+            &self.control.bell,
         );
         begun.inspect_err(|error| self.faults.raise(Source::Library, Reason::Panicked, None, error)).ok()
     }

@@ -24,7 +24,7 @@ impl Supervisor {
                     Phase::Open { workers, .. } => self.pause(workers),
                     phase => phase.pause(),
                 };
-                self.control.bell().wait(pause);
+                self.control.bell.wait(pause);
             }
         }
         self.shutdown(phase);
@@ -86,7 +86,7 @@ impl Supervisor {
             Phase::Closing { closing, retry_at } if closing.is_slow() => {
                 let problem = self.raise_slow("closing the driver");
                 self.publish_problem(problem);
-                self.detached.add_stuck(closing.into_thread());
+                self.detached.add_stuck(closing.thread, None);
                 Phase::Closed(retry_at)
             }
             Phase::Closing { .. } => phase,

@@ -16,7 +16,7 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(800);
 impl Supervisor {
     pub(super) fn shutdown(&mut self, phase: Phase) {
         let deadline = Instant::now() + SHUTDOWN_TIMEOUT;
-        let bell = self.control.bell().clone();
+        let bell = self.control.bell.clone();
         let in_time = |done: &dyn Fn() -> bool| {
             while !done() && Instant::now() < deadline {
                 bell.wait(FAST_POLL);

@@ -205,9 +205,9 @@ fn a_thread_that_panics_in_a_driver_call_is_not_one_that_hangs() {
 #[test]
 fn a_call_that_holds_a_released_driver_is_reported_until_it_returns() {
     let (mut supervisor, stage) = supervisor(0);
-    DriverLease::new(stage.control.clone()).release(Duration::from_secs(3600));
+    DriverLease(stage.control.clone()).release(Duration::from_secs(3600));
     let (release, wait) = std::sync::mpsc::channel::<()>();
-    supervisor.detached.add_stuck(thread::spawn(move || wait.recv().unwrap()));
+    supervisor.detached.add_stuck(thread::spawn(move || wait.recv().unwrap()), None);
     let held = || stage.snapshot.driver.load().problem.clone().unwrap().contains("still holds it");
     let phase = supervisor.step(Phase::Closed(Instant::now()));
     assert!(held());
@@ -223,7 +223,7 @@ fn a_call_that_holds_a_released_driver_is_reported_until_it_returns() {
 #[test]
 fn an_opening_that_holds_a_released_driver_is_reported() {
     let (mut supervisor, stage) = supervisor(0);
-    DriverLease::new(stage.control.clone()).release(Duration::from_secs(3600));
+    DriverLease(stage.control.clone()).release(Duration::from_secs(3600));
     supervisor.reopening.opening = Some(supervisor.begin_opening(None).unwrap());
     let held = || stage.snapshot.driver.load().problem.clone().unwrap().contains("still holds it");
     let phase = supervisor.step(Phase::Closed(Instant::now()));
@@ -264,13 +264,13 @@ fn no_more_threads_are_abandoned_than_may_hang() {
     session.end("the test opens it again");
     wait_until("the lanes end", || workers.iter().all(Worker::is_finished));
     supervisor.settings.call_timeout = Duration::from_millis(1);
-    (1..MAX_STUCK_THREADS).for_each(|_| supervisor.detached.add_stuck(hang()));
+    (1..MAX_STUCK_THREADS).for_each(|_| supervisor.detached.add_stuck(hang(), None));
     let mut watch_one = || {
         let entered = Arc::new(AtomicBool::new(false));
         let hanging = Arc::new(Hanging(wait.clone(), entered.clone()));
         let lane = (Lane::Memory, Role::Shared);
         let worker =
-            Worker::start(lane, hanging, session.clone(), Duration::from_secs(60), stage.control.bell()).unwrap();
+            Worker::start(lane, hanging, session.clone(), Duration::from_secs(60), &stage.control.bell).unwrap();
         wait_until("the call", || entered.load(Ordering::Relaxed));
         thread::sleep(Duration::from_millis(5));
         let working = supervisor.check_workers(&session, vec![worker]).len();

@@ -59,7 +59,7 @@ impl Supervisor {
         task: &Arc<dyn LaneTask>,
         session: &Arc<Session>,
     ) -> Option<Worker> {
-        let worker = Worker::start((lane, role), task.clone(), session.clone(), self.slow_after(), self.control.bell());
+        let worker = Worker::start((lane, role), task.clone(), session.clone(), self.slow_after(), &self.control.bell);
         worker.inspect_err(|error| self.faults.raise(source(lane), Reason::Panicked, None, error)).ok()
     }
 
@@ -110,7 +110,7 @@ impl Supervisor {
             match worker.outlive(session) {
                 Ok((outlived, thread)) => {
                     self.outlived.push(outlived);
-                    self.detached.add_stuck(thread);
+                    self.detached.add_stuck(thread, None);
                 }
                 // A thread in a usual call ends by itself.
                 Err(worker) => left.push(worker),
@@ -160,7 +160,7 @@ impl Supervisor {
         let limit = self.settings.call_timeout;
         let (hanging, others): (Vec<_>, Vec<_>) = std::mem::take(&mut self.outlived)
             .into_iter()
-            .filter(|call| !call.has_returned())
+            .filter(|call| !call.watch.is_idle())
             .partition(|call| call.hangs_after(limit));
         hanging.iter().for_each(|call| self.report_hanging(call.lane, call.gpu));
         self.outlived = others;
@@ -195,7 +195,7 @@ impl Supervisor {
                 }
                 WorkerStatus::Hung(slot, thread) => {
                     self.report_hanging(lane, session.gpu_of_slot(slot).map(|gpu| gpu.index));
-                    self.detached.add_stuck(thread);
+                    self.detached.add_stuck(thread, None);
                 }
                 WorkerStatus::Finished => {}
                 WorkerStatus::Panicked => {

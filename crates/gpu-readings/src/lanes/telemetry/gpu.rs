@@ -59,11 +59,6 @@ impl GpuReadings {
         self.absent.clear();
     }
 
-    /// Whether nothing ran on the GPU, according to the last reading.
-    pub(super) fn did_nothing(&self) -> bool {
-        self.shown.fast.utilization == Some(0.0)
-    }
-
     /// Takes one reading. Its value becomes unknown if the device is unavailable or refuses the call.
     pub(super) fn read(
         &mut self,
@@ -73,12 +68,12 @@ impl GpuReadings {
     ) -> Result<(), Superseded> {
         let Ok(device) = device else {
             // Without a device no driver call is made, so there is no error to report.
-            let _ = reading.take(None, &mut self.shown);
+            let _ = (reading.take)(None, &mut self.shown);
             return Ok(());
         };
-        match device.call(|gpu| reading.take(Some(gpu), &mut self.shown)) {
+        match device.call(|gpu| (reading.take)(Some(gpu), &mut self.shown))? {
             Ok(()) => self.good = true,
-            Err(error) => self.refused(reading, &device, &error.refusal()?, faults),
+            Err(error) => self.refused(reading, &device, &error, faults),
         }
         Ok(())
     }
@@ -86,15 +81,14 @@ impl GpuReadings {
     /// Reads what the processes have done since the last query.
     pub(super) fn read_work(&mut self, device: GuardedDevice<'_>, faults: &Faults) -> Result<Work, Superseded> {
         let since = self.work_until.since(SystemTime::now());
-        match device.call(|gpu| gpu.process_utilization(since)) {
+        match device.call(|gpu| gpu.process_utilization(since))? {
             Ok(mut samples) => {
                 self.work_until.take(&mut samples, SystemTime::now());
                 Ok(self.work(Some(samples)))
             }
             Err(error) => {
-                let work = self.work(None);
-                self.refused(&WORK, &device, &error.refusal()?, faults);
-                Ok(work)
+                self.refused(&WORK, &device, &error, faults);
+                Ok(self.work(None))
             }
         }
     }

@@ -80,10 +80,7 @@ impl<'s> Telemetry<'s> {
     pub(crate) fn step(&mut self, caller: Caller<'s>) -> Result<Option<Work>, Superseded> {
         let began = Instant::now();
         let missed = self.queue.fill(&mut self.gpus, self.profiler.as_mut(), caller, began);
-        if missed > 0 {
-            let gpus = caller.served_gpus();
-            gpus.for_each(|gpu| self.snapshot.vitals.add_missed(Lane::Telemetry, gpu.index, missed));
-        }
+        caller.add_missed(&self.snapshot.vitals, Lane::Telemetry, missed);
         let Some(step) = self.queue.steps.pop_front() else { return Ok(None) };
         // Another thread may have taken over a GPU, or this one may have given all others up, since the step was queued.
         let is_ours = step.slot(caller.session.driver_slot()).is_none_or(|slot| caller.serves(slot));
@@ -151,7 +148,7 @@ impl<'s> Telemetry<'s> {
             }
             Step::ProfileDone => {
                 self.profiler.iter_mut().for_each(|profiler| profiler.publish(caller));
-                self.queue.profiling_done(Instant::now());
+                self.queue.profiling.iter_mut().for_each(|rounds| rounds.done(Instant::now()));
             }
             Step::GpuCount => self.count_gpus(caller)?,
             Step::Uuid(position) => self.ask_uuid(position, caller)?,
@@ -171,13 +168,13 @@ impl<'s> Telemetry<'s> {
 
     fn count_gpus(&self, caller: Caller<'_>) -> Result<(), Superseded> {
         let Some(guarded) = caller.driver() else { return Ok(()) };
-        match guarded.call(|driver| driver.count()) {
+        match guarded.call(|driver| driver.count())? {
             Ok(count) if count as usize != self.gpus.len() => {
                 let known = self.gpus.len();
                 caller.session.request_reopen(format!("the number of GPUs changed from {known} to {count}"));
             }
             Ok(_) => {}
-            Err(error) => guarded.raise(self.faults, Source::Topology, &error.refusal()?),
+            Err(error) => guarded.raise(self.faults, Source::Topology, &error),
         }
         Ok(())
     }
@@ -185,24 +182,21 @@ impl<'s> Telemetry<'s> {
     /// Reads the UUID that a GPU did not return when the driver was opened.
     fn ask_uuid(&mut self, position: usize, caller: Caller<'_>) -> Result<(), Superseded> {
         let Ok(device) = caller.device(position) else { return Ok(()) };
-        match device.call(|_| caller.session.driver.confirm_uuid(position)) {
+        match device.call(|_| caller.session.driver.confirm_uuid(position))? {
             Ok(true) => self.gpus[position].lacks_uuid = false,
             Ok(false) => caller.session.request_reopen(format!("GPU {} returned its UUID late", device.gpu().index)),
-            Err(error) => device.raise(self.faults, Source::Topology, &error.refusal()?),
+            Err(error) => device.raise(self.faults, Source::Topology, &error),
         }
         Ok(())
     }
 
     fn check_mig_layout(&self, position: usize, caller: Caller<'_>) -> Result<(), Superseded> {
         let Ok(device) = caller.device(position) else { return Ok(()) };
-        match device.same_mig_layout() {
+        match device.same_mig_layout()? {
             Ok(true) => {}
             Ok(false) if device.knows_mig_layout() => caller.session.request_reopen("the MIG layout changed"),
             Ok(false) => caller.session.request_reopen("the MIG layout can be read again"),
-            Err(error) => {
-                let error = error.refusal()?;
-                self.faults.raise(Source::Topology, error.reason(), Some(device.gpu().index), &error);
-            }
+            Err(error) => self.faults.raise(Source::Topology, error.reason(), Some(device.gpu().index), &error),
         }
         Ok(())
     }

@@ -20,14 +20,13 @@ use crate::lanes::session::Session;
 use crate::lanes::watch::Superseded;
 use crate::nvml::{Error, ProfilingComparison, Severity};
 use crate::snapshot::{Gpu, GpuProfiling, MigProfiling, ProfilingFigures, ProfilingPart, Snapshot};
-use interval::Limits;
 use scope::Scope;
 pub(crate) use totals::Totals;
 
 /// The profiling readings of one session, driven by one thread.
 #[derive(Debug)]
 pub(super) struct Profiler<'s> {
-    limits: Limits,
+    interval: Duration,
     faults: &'s Faults,
     snapshot: &'s Snapshot,
     totals: &'s Mutex<Totals>,
@@ -71,7 +70,7 @@ impl<'s> Profiler<'s> {
         let gpus = gpus.collect();
         drop(kept);
         let (comparison, publisher) = (ProfilingComparison::default(), Publisher::default());
-        Self { limits: Limits::of(interval), faults, snapshot, totals, gpus, comparison, publisher }
+        Self { interval, faults, snapshot, totals, gpus, comparison, publisher }
     }
 
     /// Whether the thread serves a GPU that it did not serve in the last round, and that therefore has no earlier sample.
@@ -91,7 +90,7 @@ impl<'s> Profiler<'s> {
         }
         let gpus = self.gpus.iter().enumerate().filter(|(_, gpu)| gpu.is_served && gpu.supported != Some(false));
         gpus.flat_map(|(position, gpu)| {
-            let wanted = gpu.scopes.iter().enumerate().filter(|(_, scope)| !scope.is_given_up());
+            let wanted = gpu.scopes.iter().enumerate().filter(|(_, scope)| !scope.given_up);
             wanted.map(move |(slot, _)| (position, slot))
         })
     }
@@ -106,7 +105,7 @@ impl<'s> Profiler<'s> {
 
     /// Takes one sample and adds the interval that it ends.
     pub(super) fn profile(&mut self, position: usize, slot: usize, caller: Caller<'s>) -> Result<(), Superseded> {
-        let Self { limits, totals, comparison, faults, .. } = self;
+        let Self { interval, totals, comparison, faults, .. } = self;
         let Some(gpu) = self.gpus.get_mut(position) else { return Ok(()) };
         let GpuScopes { supported, scopes, .. } = gpu;
         let Some(scope) = scopes.get_mut(slot) else { return Ok(()) };
@@ -115,23 +114,20 @@ impl<'s> Profiler<'s> {
             return Ok(());
         };
         if supported.is_none() {
-            match device.call(|gpu| gpu.supports_profiling()) {
-                Ok(answer) => *supported = Some(answer),
-                Err(error) => {
-                    let error = error.refusal()?;
-                    *supported = refused(&device, faults, &error).then_some(false);
-                }
-            }
+            *supported = match device.call(|gpu| gpu.supports_profiling())? {
+                Ok(answer) => Some(answer),
+                Err(error) => refused(&device, faults, &error).then_some(false),
+            };
         }
         if *supported != Some(true) {
             scope.interrupt();
             return Ok(());
         }
-        match scope.sample(&device, *limits, comparison) {
-            Ok(true) => totals.lock().keep(scope.key(), &scope.figures),
+        match scope.sample(&device, *interval, comparison)? {
+            Ok(true) => totals.lock().keep(&scope.key, &scope.figures),
             Ok(false) => {}
             Err(error) => {
-                if refused(&device, faults, &error.refusal()?) {
+                if refused(&device, faults, &error) {
                     scope.give_up();
                 }
             }

@@ -63,11 +63,6 @@ impl ProfilingRounds {
         Self { ticker: Ticker::starting(interval, now), interval, has_begun: false }
     }
 
-    /// Lets the next round be the first one, because some GPU has no earlier sample.
-    fn begin_again(&mut self) {
-        self.has_begun = false;
-    }
-
     /// Ends a round: the next one is due an interval after the last sample, but soon after the first.
     pub(super) fn done(&mut self, now: Instant) {
         let is_first = !std::mem::replace(&mut self.has_begun, true);
@@ -82,7 +77,7 @@ pub(super) struct Queue {
     fast: Ticker,
     slow: Ticker,
     /// `None` if the profiling counters are not read.
-    profiling: Option<ProfilingRounds>,
+    pub(super) profiling: Option<ProfilingRounds>,
     fast_round: u32,
     slow_round: u32,
     energy: bool,
@@ -132,15 +127,11 @@ impl Queue {
     /// Queues a round of profiling samples.
     pub(super) fn queue_profiling(&mut self, profiler: &mut Profiler<'_>, caller: Caller<'_>) {
         if profiler.serves_more_than_before(caller) {
-            self.profiling.iter_mut().for_each(ProfilingRounds::begin_again);
+            // The next round is the first one, because some GPU has no earlier sample.
+            self.profiling.iter_mut().for_each(|rounds| rounds.has_begun = false);
         }
         self.steps.extend(profiler.due(caller).map(|(position, slot)| Step::Profile(position, slot)));
         self.steps.push_back(Step::ProfileDone);
-    }
-
-    /// Ends a round of profiling samples.
-    pub(super) fn profiling_done(&mut self, now: Instant) {
-        self.profiling.iter_mut().for_each(|rounds| rounds.done(now));
     }
 
     fn queue_fast(&mut self, gpus: &[GpuReadings], caller: Caller<'_>) {
@@ -148,7 +139,8 @@ impl Queue {
         for (position, gpu) in gpus.iter().enumerate().filter(|&(position, _)| caller.serves(position)) {
             self.steps.extend(gpu.lacks_uuid.then_some(Step::Uuid(position)));
             self.read(position, gpu, FAST);
-            let idle = gpu.did_nothing() && self.fast_round % IDLE_STRIDE != 1;
+            // Nothing ran on the GPU, according to the last reading.
+            let idle = gpu.shown.fast.utilization == Some(0.0) && self.fast_round % IDLE_STRIDE != 1;
             if gpu.gives(&WORK) {
                 self.steps.push_back(if idle { Step::Idle(position) } else { Step::Work(position) });
             }
@@ -202,7 +194,7 @@ mod tests {
                 let due = rounds.ticker.next();
                 assert_eq!(rounds.ticker.take(due), Some(0));
                 if round == begin_again_at {
-                    rounds.begin_again();
+                    rounds.has_begun = false;
                 }
                 rounds.done(due + Duration::from_millis(200));
                 (due - start).as_secs_f64()

@@ -6,20 +6,18 @@ use crate::snapshot::{ClockDomain, GpuTelemetry};
 /// One driver call. Two readings are equal if they are the same entry.
 #[derive(Debug)]
 pub(super) struct Reading {
-    needed: Needed,
+    /// The families that need it: the call is not made if all of them are excluded. [`ALWAYS`]: it is always made.
+    families: &'static [&'static str],
     /// The call, if its answer is one number.
     number: Option<&'static str>,
-    take: fn(Option<Device<'_>>, &mut GpuTelemetry) -> Result<(), Error>,
+    pub(super) take: Take,
 }
 
-/// Who needs a reading.
-#[derive(Debug)]
-enum Needed {
-    /// Also a part of the exporter that is no family, such as the recorder: the call is always made.
-    Always,
-    /// These families alone: the call is not made if all of them are excluded.
-    ByFamilies(&'static [&'static str]),
-}
+/// Queries the device and fills the reading's fields; they become unknown if there is no device or it refuses the call.
+type Take = fn(Option<Device<'_>>, &mut GpuTelemetry) -> Result<(), Error>;
+
+/// A part of the exporter that is no family needs the reading too, such as the recorder.
+const ALWAYS: &[&str] = &[];
 
 impl PartialEq for Reading {
     fn eq(&self, other: &Self) -> bool {
@@ -32,11 +30,7 @@ impl Eq for Reading {}
 /// A reading that fills one field, which is its whole answer.
 macro_rules! plain {
     ($family:literal, $call:ident, $part:ident.$field:ident) => {
-        Reading {
-            needed: Needed::ByFamilies(&[$family]),
-            number: None,
-            take: |device, shown| fill(device, Device::$call, |value| shown.$part.$field = value),
-        }
+        Reading::of(&[$family], |device, shown| fill(device, Device::$call, |value| shown.$part.$field = value))
     };
 }
 
@@ -45,15 +39,14 @@ macro_rules! plain {
 macro_rules! number {
     ($family:literal, $call:literal, $method:ident, $part:ident.$field:ident, $in_unit:expr) => {
         Reading {
-            needed: Needed::ByFamilies(&[$family]),
             number: Some($call),
-            take: |device, shown| {
+            ..Reading::of(&[$family], |device, shown| {
                 fill(
                     device,
                     |gpu| gpu.call($call, |device| device.$method()),
                     |number| shown.$part.$field = number.map($in_unit),
                 )
-            },
+            })
         }
     };
 }
@@ -66,32 +59,24 @@ fn thousandths(number: impl Into<u64>) -> f64 {
 /// The clock of one domain.
 macro_rules! clock {
     ($domain:ident) => {
-        Reading {
-            needed: Needed::ByFamilies(&["gpu_clock_hertz"]),
-            number: None,
-            take: |device, shown| {
-                fill(
-                    device,
-                    |gpu| gpu.clock(ClockDomain::$domain),
-                    |hertz| shown.fast.clocks[ClockDomain::$domain as usize] = hertz,
-                )
-            },
-        }
+        Reading::of(&["gpu_clock_hertz"], |device, shown| {
+            fill(
+                device,
+                |gpu| gpu.clock(ClockDomain::$domain),
+                |hertz| shown.fast.clocks[ClockDomain::$domain as usize] = hertz,
+            )
+        })
     };
 }
 
 /// Cheap calls: the driver answers them from a cache, or within 25 µs.
 pub(super) static FAST: &[Reading] = &[
-    Reading {
-        // Tells whether the processes are asked for their work.
-        needed: Needed::Always,
-        number: None,
-        take: |device, shown| {
-            fill(device, Device::utilization, |shares| {
-                (shown.fast.utilization, shown.fast.memory_bandwidth_utilization) = shares.unzip();
-            })
-        },
-    },
+    // Tells whether the processes are asked for their work.
+    Reading::of(ALWAYS, |device, shown| {
+        fill(device, Device::utilization, |shares| {
+            (shown.fast.utilization, shown.fast.memory_bandwidth_utilization) = shares.unzip();
+        })
+    }),
     plain!("gpu_encoder_utilization_ratio", encoder_utilization, fast.encoder_utilization),
     plain!("gpu_decoder_utilization_ratio", decoder_utilization, fast.decoder_utilization),
     plain!("gpu_temperature_celsius", temperature, fast.temperature),
@@ -111,18 +96,14 @@ pub(super) static FAST: &[Reading] = &[
     plain!("gpu_throttle_active", throttle_reasons, fast.throttle),
     plain!("gpu_ecc_errors_total", corrected_ecc_errors, fast.ecc_corrected),
     plain!("gpu_ecc_errors_total", uncorrected_ecc_errors, fast.ecc_uncorrected),
-    Reading {
-        needed: Needed::ByFamilies(&["gpu_remapped_rows", "gpu_row_remap_pending", "gpu_row_remap_failed"]),
-        number: None,
-        take: |device, shown| {
-            fill(device, Device::remapped_rows, |rows| {
-                shown.fast.remapped_correctable = rows.map(|rows| rows.correctable);
-                shown.fast.remapped_uncorrectable = rows.map(|rows| rows.uncorrectable);
-                shown.fast.remap_pending = rows.map(|rows| rows.pending);
-                shown.fast.remap_failed = rows.map(|rows| rows.failed);
-            })
-        },
-    },
+    Reading::of(&["gpu_remapped_rows", "gpu_row_remap_pending", "gpu_row_remap_failed"], |device, shown| {
+        fill(device, Device::remapped_rows, |rows| {
+            shown.fast.remapped_correctable = rows.map(|rows| rows.correctable);
+            shown.fast.remapped_uncorrectable = rows.map(|rows| rows.uncorrectable);
+            shown.fast.remap_pending = rows.map(|rows| rows.pending);
+            shown.fast.remap_failed = rows.map(|rows| rows.failed);
+        })
+    }),
     plain!("gpu_recovery_action", recovery_action, fast.recovery_action),
     plain!("gpu_pcie_link_generation", pcie_generation, fast.pcie_generation),
     plain!("gpu_pcie_link_width", pcie_width, fast.pcie_width),
@@ -130,15 +111,11 @@ pub(super) static FAST: &[Reading] = &[
 
 /// Calls that hold the driver's lock for a long time, and values that hardly ever change.
 pub(super) static SLOW: &[Reading] = &[
-    Reading {
-        needed: Needed::ByFamilies(&["gpu_bar1_memory_total_bytes", "gpu_bar1_memory_used_bytes"]),
-        number: None,
-        take: |device, shown| {
-            fill(device, Device::bar1, |bar1| {
-                (shown.slow.bar1_total, shown.slow.bar1_used) = bar1.map(|bar1| (bar1.total, bar1.used)).unzip();
-            })
-        },
-    },
+    Reading::of(&["gpu_bar1_memory_total_bytes", "gpu_bar1_memory_used_bytes"], |device, shown| {
+        fill(device, Device::bar1, |bar1| {
+            (shown.slow.bar1_total, shown.slow.bar1_used) = bar1.map(|bar1| (bar1.total, bar1.used)).unzip();
+        })
+    }),
     number!(
         "gpu_pcie_replays_total",
         "nvmlDeviceGetPcieReplayCounter",
@@ -170,7 +147,7 @@ pub(super) static ENERGY: Reading = number!(
 );
 
 /// What each process did. This reading fills no field and has a step of its own.
-pub(super) static WORK: Reading = Reading { needed: Needed::Always, number: None, take: |_, _| Ok(()) };
+pub(super) static WORK: Reading = Reading::of(ALWAYS, |_, _| Ok(()));
 
 /// Every reading that fills a field.
 pub(super) fn all() -> impl Iterator<Item = &'static Reading> {
@@ -184,32 +161,19 @@ pub(crate) type Number = (&'static str, &'static [&'static str]);
 /// those that are made only on request.
 pub fn numbers() -> [Vec<Number>; 3] {
     [FAST, SLOW, std::slice::from_ref(&ENERGY)].map(|readings| {
-        let numbers = readings.iter().filter_map(|reading| Some((reading.number?, reading.families())));
+        let numbers = readings.iter().filter_map(|reading| Some((reading.number?, reading.families)));
         numbers.collect()
     })
 }
 
 impl Reading {
-    /// The families that show it.
-    fn families(&self) -> &'static [&'static str] {
-        match self.needed {
-            Needed::Always => &[],
-            Needed::ByFamilies(families) => families,
-        }
+    const fn of(families: &'static [&'static str], take: Take) -> Self {
+        Self { families, number: None, take }
     }
 
     /// Whether nobody needs it while these families are excluded.
     pub(super) fn is_unseen(&self, excluded: &[&'static str]) -> bool {
-        match self.needed {
-            Needed::Always => false,
-            Needed::ByFamilies(families) => families.iter().all(|family| excluded.contains(family)),
-        }
-    }
-
-    /// Queries the device and fills the reading's fields; they become unknown if there is no device or it refuses the
-    /// call.
-    pub(super) fn take(&self, device: Option<Device<'_>>, shown: &mut GpuTelemetry) -> Result<(), Error> {
-        (self.take)(device, shown)
+        !self.families.is_empty() && self.families.iter().all(|family| excluded.contains(family))
     }
 }
 
@@ -238,7 +202,7 @@ mod tests {
     #[test]
     fn every_family_of_a_reading_is_served() {
         let reference = include_str!("../../../../../docs/metrics.md");
-        for family in all().flat_map(Reading::families) {
+        for family in all().flat_map(|reading| reading.families) {
             assert!(reference.contains(&format!("| `{family}` |")), "{family}");
         }
     }

@@ -9,8 +9,8 @@ use std::ffi::{CStr, c_uint};
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::{nvml_sym, nvml_try};
 use nvml_wrapper_sys::bindings::{
-    NVML_GPM_METRICS_GET_VERSION, NVML_GPM_SUPPORT_VERSION, nvmlGpmMetric_t, nvmlGpmMetricsGet_t, nvmlGpmSample_t,
-    nvmlGpmSupport_t, nvmlReturn_enum_NVML_ERROR_UNKNOWN, nvmlReturn_enum_NVML_SUCCESS,
+    NVML_GPM_METRICS_GET_VERSION, nvmlGpmMetric_t, nvmlGpmMetricsGet_t, nvmlGpmSample_t,
+    nvmlReturn_enum_NVML_ERROR_UNKNOWN, nvmlReturn_enum_NVML_SUCCESS,
 };
 
 use super::{Handle, call};
@@ -149,15 +149,4 @@ impl Comparison {
         }
         Ok(())
     }
-}
-
-/// `nvmlGpmQueryDeviceSupport`.
-pub(in crate::nvml) fn is_supported(nvml: &Nvml, handle: Handle) -> Result<bool, Error> {
-    let mut support = nvmlGpmSupport_t { version: NVML_GPM_SUPPORT_VERSION, isSupportedDevice: 0 };
-    call("nvmlGpmQueryDeviceSupport", || {
-        let sym = nvml_sym(nvml.lib().nvmlGpmQueryDeviceSupport.as_ref())?;
-        // SAFETY: the handle is valid and the struct has the version that it declares.
-        nvml_try(unsafe { sym(handle.0, &mut support) })
-    })?;
-    Ok(support.isSupportedDevice != 0)
 }

@@ -1,4 +1,4 @@
-//! The vGPUs that a GPU hosts. nvml-wrapper's calls for them need the vGPU's type and its own handle; these three do not.
+//! The vGPUs that a GPU hosts. nvml-wrapper's calls for them bound no list, and refuse an id that is not UTF-8.
 
 use std::ffi::{CStr, c_char, c_uint};
 
@@ -58,18 +58,4 @@ pub(in crate::nvml) fn vm_id(nvml: &Nvml, vgpu: nvmlVgpuInstance_t) -> Result<St
     // SAFETY: the last byte of `text` is NUL.
     let id = unsafe { CStr::from_ptr(text.as_ptr()) };
     Ok(id.to_string_lossy().into_owned())
-}
-
-/// `nvmlVgpuInstanceGetFbUsage`: bytes of its frame buffer that the virtual machine uses.
-///
-/// # Errors
-/// `NOT_FOUND` if the vGPU is gone.
-pub(in crate::nvml) fn frame_buffer_used(nvml: &Nvml, vgpu: nvmlVgpuInstance_t) -> Result<u64, Error> {
-    let mut used = 0;
-    call("nvmlVgpuInstanceGetFbUsage", || {
-        let sym = nvml_sym(nvml.lib().nvmlVgpuInstanceGetFbUsage.as_ref())?;
-        // SAFETY: the pointer points to an integer of the right type.
-        nvml_try(unsafe { sym(vgpu, &mut used) })
-    })?;
-    Ok(used)
 }

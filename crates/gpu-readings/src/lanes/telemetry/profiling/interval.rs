@@ -21,18 +21,6 @@ pub(super) struct Moment {
     boot: Duration,
 }
 
-/// The time between two samples.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Interval {
-    pub(super) seconds: f64,
-}
-
-/// Which intervals count as measured.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Limits {
-    longest: Duration,
-}
-
 impl Moment {
     pub(super) fn now() -> Self {
         // Every kernel since 2.6.39 has this clock. If it could not be read, no suspend would be detected.
@@ -46,32 +34,27 @@ impl Moment {
         let half = later.monotonic.saturating_duration_since(self.monotonic) / 2;
         Self { monotonic: self.monotonic + half, boot: self.boot + half }
     }
-}
 
-impl Limits {
-    /// The limits for samples that are due once per `interval`.
-    pub(super) fn of(interval: Duration) -> Self {
-        Self { longest: interval.saturating_mul(LONGEST_INTERVALS) }
+    /// Whether a sample taken at this moment would follow the earlier one too soon.
+    pub(super) fn is_too_early_after(self, earlier: Self) -> bool {
+        self.monotonic.saturating_duration_since(earlier.monotonic) < SHORTEST
     }
 
-    /// Whether a sample taken now would follow the earlier one too soon.
-    pub(super) fn is_too_early(self, earlier: Moment, now: Moment) -> bool {
-        now.monotonic.saturating_duration_since(earlier.monotonic) < SHORTEST
-    }
-
-    /// The interval between two samples. `None` if the samples are too far apart, or if the system was suspended in the
-    /// meantime.
-    pub(super) fn interval(self, earlier: Moment, later: Moment) -> Option<Interval> {
-        let time = later.monotonic.saturating_duration_since(earlier.monotonic);
-        let suspended = later.boot.saturating_sub(earlier.boot).saturating_sub(time);
-        let is_measured = time <= self.longest && suspended <= SUSPENDED;
-        is_measured.then_some(Interval { seconds: time.as_secs_f64() })
+    /// The seconds between two samples that are due once per `interval`. `None` if the samples are too far apart, or if
+    /// the system was suspended in the meantime.
+    pub(super) fn seconds_since(self, earlier: Self, interval: Duration) -> Option<f64> {
+        let time = self.monotonic.saturating_duration_since(earlier.monotonic);
+        let suspended = self.boot.saturating_sub(earlier.boot).saturating_sub(time);
+        let is_measured = time <= interval.saturating_mul(LONGEST_INTERVALS) && suspended <= SUSPENDED;
+        is_measured.then_some(time.as_secs_f64())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const INTERVAL: Duration = Duration::from_secs(1);
 
     fn after(start: Moment, monotonic: f64, boot: f64) -> Moment {
         let (monotonic, boot) = (Duration::from_secs_f64(monotonic), Duration::from_secs_f64(boot));
@@ -80,18 +63,18 @@ mod tests {
 
     #[test]
     fn an_interval_has_its_real_length() {
-        let (limits, start) = (Limits::of(Duration::from_secs(1)), Moment::now());
-        assert_eq!(limits.interval(start, after(start, 1.25, 1.25)), Some(Interval { seconds: 1.25 }));
-        assert!(limits.is_too_early(start, after(start, 0.3, 0.3)));
-        assert!(!limits.is_too_early(start, after(start, 0.5, 0.5)));
+        let start = Moment::now();
+        assert_eq!(after(start, 1.25, 1.25).seconds_since(start, INTERVAL), Some(1.25));
+        assert!(after(start, 0.3, 0.3).is_too_early_after(start));
+        assert!(!after(start, 0.5, 0.5).is_too_early_after(start));
     }
 
     #[test]
     fn a_gap_and_a_suspension_are_no_interval() {
-        let (limits, start) = (Limits::of(Duration::from_secs(1)), Moment::now());
-        assert_eq!(limits.interval(start, after(start, 5.1, 5.1)), None);
-        assert_eq!(limits.interval(start, after(start, 1.0, 30.0)), None);
-        assert!(limits.interval(start, after(start, 1.0, 1.001)).is_some());
+        let start = Moment::now();
+        assert_eq!(after(start, 5.1, 5.1).seconds_since(start, INTERVAL), None);
+        assert_eq!(after(start, 1.0, 30.0).seconds_since(start, INTERVAL), None);
+        assert!(after(start, 1.0, 1.001).seconds_since(start, INTERVAL).is_some());
     }
 
     #[test]

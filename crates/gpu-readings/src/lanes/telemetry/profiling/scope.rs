@@ -1,12 +1,13 @@
 //! What one sample covers: a whole GPU, or one GPU instance under MIG.
 
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
-use super::interval::{Interval, Limits, Moment};
+use super::interval::Moment;
 use super::totals::Totals;
-use crate::lanes::guarded::{CallError, GuardedDevice};
-use crate::nvml::{ProfilingComparison, ProfilingSamples};
+use crate::lanes::guarded::GuardedDevice;
+use crate::lanes::watch::Superseded;
+use crate::nvml::{Error, ProfilingComparison, ProfilingSamples};
 use crate::snapshot::{Gpu, MigDevice, ProfilingFigures, ProfilingMetric, ProfilingValues};
 
 /// After this many intervals in which no metric was filled, no further sample is taken until
@@ -21,13 +22,13 @@ pub(super) struct Scope<'s> {
     pub(super) figures: ProfilingFigures,
     /// The end of the last interval in which the driver filled a metric.
     pub(super) at: Option<Instant>,
-    key: String,
+    pub(super) key: String,
     samples: Option<ProfilingSamples<'s>>,
     /// When the earlier sample was taken; `None` if there is none.
     earlier: Option<Moment>,
     /// The number of intervals without any filled metric since a metric was last filled.
     empty: u32,
-    given_up: bool,
+    pub(super) given_up: bool,
     /// Samples attempted in this session.
     attempts: u32,
 }
@@ -43,10 +44,6 @@ impl<'s> Scope<'s> {
         Self { device, figures, at: None, key, samples: None, earlier: None, empty: 0, given_up: false, attempts: 0 }
     }
 
-    pub(super) fn key(&self) -> &str {
-        &self.key
-    }
-
     /// Continues with these totals, in a new interval.
     pub(super) fn continue_from(&mut self, totals: &Totals) {
         self.earlier = None;
@@ -60,12 +57,12 @@ impl<'s> Scope<'s> {
     pub(super) fn sample(
         &mut self,
         device: &GuardedDevice<'s>,
-        limits: Limits,
+        interval: Duration,
         comparison: &mut ProfilingComparison,
-    ) -> Result<bool, CallError> {
+    ) -> Result<Result<bool, Error>, Superseded> {
         let began = Moment::now();
-        if self.earlier.is_some_and(|earlier| limits.is_too_early(earlier, began)) {
-            return Ok(false);
+        if self.earlier.is_some_and(|earlier| began.is_too_early_after(earlier)) {
+            return Ok(Ok(false));
         }
         self.attempts = self.attempts.saturating_add(1);
         // If the new sample cannot be taken, the next one has no earlier sample.
@@ -75,32 +72,34 @@ impl<'s> Scope<'s> {
             Some(samples) => samples,
             None => {
                 let gpu_instance = self.device.as_ref().map(|device| device.gpu_instance);
-                self.samples.insert(device.call(|gpu| gpu.profiling_samples(gpu_instance))?)
+                match device.call(|gpu| gpu.profiling_samples(gpu_instance))? {
+                    Ok(samples) => self.samples.insert(samples),
+                    Err(error) => return Ok(Err(error)),
+                }
             }
         };
-        device.call(|_| samples.take())?;
-        let now = began.until(Moment::now());
-        let interval = earlier.and_then(|earlier| limits.interval(earlier, now));
-        let totals = &self.figures.totals;
-        let compared = interval.map(|interval| {
-            let filled = |metric| totals.get(metric).is_some();
-            (interval, device.call(|_| samples.compare(comparison, filled)))
-        });
-        // The later sample is valid even if the comparison failed, so it begins the next interval. A thread that was
-        // superseded during the call changes nothing more.
-        if let Some((_, Err(CallError::Superseded(superseded)))) = compared {
-            return Err(CallError::Superseded(superseded));
+        if let Err(error) = device.call(|_| samples.take())? {
+            return Ok(Err(error));
         }
+        let now = began.until(Moment::now());
+        let seconds = earlier.and_then(|earlier| now.seconds_since(earlier, interval));
+        let totals = &self.figures.totals;
+        let filled = |metric| totals.get(metric).is_some();
+        let compared = match seconds {
+            Some(seconds) => Some((seconds, device.call(|_| samples.compare(comparison, filled))?)),
+            None => None,
+        };
+        // The later sample is valid even if the comparison failed, so it begins the next interval.
         samples.advance();
         self.earlier = Some(now);
-        match compared {
-            Some((interval, values)) => Ok(self.add(interval, values?, now)),
+        Ok(match compared {
+            Some((seconds, values)) => values.map(|values| self.add(seconds, values, now)),
             None => Ok(false),
-        }
+        })
     }
 
     /// Adds the means over an interval. Returns whether any metric was filled.
-    fn add(&mut self, interval: Interval, values: ProfilingValues, now: Moment) -> bool {
+    fn add(&mut self, seconds: f64, values: ProfilingValues, now: Moment) -> bool {
         if values.is_empty() {
             self.empty += 1;
             if self.empty >= EMPTY_INTERVALS && self.figures.totals.is_empty() {
@@ -114,7 +113,7 @@ impl<'s> Scope<'s> {
         for metric in ProfilingMetric::ALL {
             if let Some(value) = values.get(metric) {
                 let before = self.figures.totals.get(metric).unwrap_or(0.0);
-                self.figures.totals.set(metric, Some(before + value * interval.seconds));
+                self.figures.totals.set(metric, Some(before + value * seconds));
             }
         }
         true
@@ -131,10 +130,6 @@ impl<'s> Scope<'s> {
     pub(super) fn give_up(&mut self) {
         self.interrupt();
         self.given_up = true;
-    }
-
-    pub(super) fn is_given_up(&self) -> bool {
-        self.given_up
     }
 
     /// Whether at least two samples were attempted in this session, so that an interval could have been measured.
