@@ -25,7 +25,8 @@ fn ecc_errors(on: &On, kind: sys::nvmlMemoryErrorType_t, counter: sys::nvmlEccCo
     }
 }
 
-fn ecc_mode(on: &On) -> Answer<sys::nvmlEnableState_t> {
+/// Whether ECC is on.
+pub(super) fn ecc_mode(on: &On) -> Answer<sys::nvmlEnableState_t> {
     on.whole()?;
     match on.gpu.model.ecc {
         Ecc::On => Ok(sys::nvmlEnableState_enum_NVML_FEATURE_ENABLED),
@@ -34,9 +35,10 @@ fn ecc_mode(on: &On) -> Answer<sys::nvmlEnableState_t> {
     }
 }
 
-fn remaps(on: &On) -> Answer {
+/// Refuses a GPU that does not remap rows.
+pub(super) fn remaps(on: &On) -> Answer {
     on.whole()?;
-    if on.gpu.model.remaps_rows && on.gpu.errors.retired_pages.is_none() { Ok(()) } else { Err(Code::NOT_SUPPORTED) }
+    if on.gpu.model.remap_banks > 0 && on.gpu.errors.retired_pages.is_none() { Ok(()) } else { Err(Code::NOT_SUPPORTED) }
 }
 
 /// The number of pages retired for a given cause.
