@@ -11,29 +11,19 @@ use super::curves::{Curve, Ratio};
 use super::units::{Size, Span};
 
 /// A scenario file.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub(crate) struct Scenario {
-    #[serde(default)]
     pub(crate) seed: u32,
-    #[serde(default)]
     pub(crate) driver: Driver,
     /// Calls that this driver lacks because it is too old.
-    #[serde(default)]
     pub(crate) calls_missing: Vec<String>,
-    #[serde(default)]
     pub(crate) gpu: Vec<Gpu>,
-    #[serde(default)]
     pub(crate) process: Vec<Process>,
-    #[serde(default)]
     pub(crate) container: Vec<Container>,
-    #[serde(default)]
     pub(crate) memory_limit: Vec<MemoryLimit>,
-    #[serde(default)]
     pub(crate) vgpu: Vec<Vgpu>,
-    #[serde(default)]
     pub(crate) xid: Vec<Xid>,
-    #[serde(default)]
     pub(crate) fault: Vec<Fault>,
 }
 
@@ -54,17 +44,12 @@ pub(crate) struct Container {
 
 /// A control file: what happens in addition to the scenario.
 #[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default)]
 pub(crate) struct Control {
-    #[serde(default)]
     pub(crate) process: Vec<Process>,
-    #[serde(default)]
     pub(crate) memory_limit: Vec<MemoryLimit>,
-    #[serde(default)]
     pub(crate) vgpu: Vec<Vgpu>,
-    #[serde(default)]
     pub(crate) xid: Vec<Xid>,
-    #[serde(default)]
     pub(crate) fault: Vec<Fault>,
 }
 
@@ -192,8 +177,8 @@ pub enum ProcessList {
 }
 
 /// One process, or `count` identical ones.
-#[derive(Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, PartialEq, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub(crate) struct Process {
     /// Fixed if present; if absent, each run of the process has a different one.
     pub(crate) pid: Option<u32>,
@@ -216,12 +201,10 @@ pub(crate) struct Process {
     pub(crate) cgroup: Option<Bytes>,
     /// What it allocates in addition to its context.
     pub(crate) memory: Option<Curve<Size>>,
-    #[serde(default)]
     pub(crate) memory_cycle: bool,
     /// The memory that its context takes up.
     pub(crate) context: Option<Size>,
     pub(crate) utilization: Option<Curve<Ratio>>,
-    #[serde(default)]
     pub(crate) utilization_cycle: bool,
     pub(crate) allocator: Option<Allocator>,
 }
