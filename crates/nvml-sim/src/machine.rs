@@ -37,21 +37,18 @@ pub struct Machine {
     pub gpus: Vec<Gpu>,
     pub processes: Vec<Process>,
     pub(crate) containers: Vec<Container>,
-    pub(crate) memory_limits: Vec<limits::MemoryLimit>,
-    pub(crate) vgpus: Vec<vgpus::Vgpu>,
+    pub(crate) memory_limits: Vec<grammar::MemoryLimit>,
+    pub(crate) vgpus: Vec<grammar::Vgpu>,
     pub xids: Vec<Xid>,
     pub(crate) faults: Vec<Fault>,
     /// The simulated users by uid.
     pub(crate) users: BTreeMap<u32, String>,
 }
 
-/// A container in a pod, as a cluster would name it.
+/// A container in a pod.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Container {
-    pub(crate) id: String,
-    pub(crate) namespace: String,
-    pub(crate) pod: String,
-    pub(crate) name: String,
+    pub(crate) written: grammar::Container,
     /// UUIDs of the GPUs or MIG devices that were allocated to it.
     pub(crate) devices: Vec<String>,
 }
@@ -66,19 +63,13 @@ pub struct Gpu {
     /// The PCI bus number; domain and device are 0.
     pub(crate) bus: u32,
     pub(crate) key: u64,
-    pub(crate) memory_unsupported: bool,
+    /// Never on a GPU with MIG devices.
     pub(crate) accounting: bool,
-    pub(crate) vgpu_host: bool,
-    /// Degrees Celsius, if the scenario fixes it.
-    pub(crate) temperature: Option<f64>,
-    /// Watts, if the scenario fixes it.
-    pub(crate) power: Option<f64>,
     pub(crate) unsupported: Vec<&'static str>,
-    pub(crate) link: grammar::Link,
-    pub(crate) addressing_mode: grammar::AddressingMode,
     /// The position on the baseboard; 0 if it is not on one.
     pub(crate) module_id: u32,
-    pub(crate) errors: grammar::Errors,
+    /// What the scenario says about it.
+    pub(crate) written: grammar::Gpu,
     pub(crate) profiler: profiling::Profiler,
     /// `None`: MIG is off. A hole among the MIG devices is a `None` in the list.
     pub mig: Option<Vec<Option<Instance>>>,

@@ -39,13 +39,13 @@ fn recovery_action(on: &On) -> u32 {
         Some(Implausible::Above) => 1_000,
         Some(Implausible::Ones) => u32::MAX,
         Some(Implausible::Zeros) => 0,
-        None => on.gpu.errors.recovery_action,
+        None => on.gpu.written.errors.recovery_action,
     }
 }
 
 fn value(on: &On, field: u32) -> Answer<Value> {
     on.whole()?;
-    let errors = &on.gpu.errors;
+    let errors = &on.gpu.written.errors;
     let ecc = |count: u64| if on.gpu.model.ecc == Ecc::On { Ok(Value::Long(count)) } else { Err(Code::NOT_SUPPORTED) };
     let rows = |count: u32| counters::remaps(on).map(|()| Value::Long(count.into()));
     let pages = |cause| counters::retired(on, cause).map(|pages| Value::Long(pages.into()));

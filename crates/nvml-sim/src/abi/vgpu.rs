@@ -8,7 +8,8 @@ use super::output::{get, put, put_text};
 use super::{Sim, device_calls, pass, system_calls};
 use crate::code::{Answer, Code};
 use crate::fault::Target;
-use crate::machine::vgpus::Vgpu;
+use crate::machine::vgpus;
+use crate::scenario::grammar::Vgpu;
 
 /// The length of a UUID.
 const UUID: usize = 36;
@@ -21,16 +22,16 @@ fn vgpu(sim: &Sim, id: sys::nvmlVgpuInstance_t) -> Answer<&'static Vgpu> {
     if id == 0 {
         return Err(Code::INVALID_ARGUMENT);
     }
-    let (_, vgpu) =
-        sim.machine.vgpus.iter().enumerate().find(|(index, _)| Vgpu::id(*index) == id).ok_or(Code::NOT_FOUND)?;
-    pass(sim.machine, sim.call, Target { gpu: Some(vgpu.gpu), slice: None }, sim.now)?;
+    let mut all = sim.machine.vgpus.iter().enumerate();
+    let (_, vgpu) = all.find(|(index, _)| vgpus::id(*index) == id).ok_or(Code::NOT_FOUND)?;
+    pass(sim.machine, sim.call, Target::gpu(vgpu.gpu), sim.now)?;
     Ok(vgpu)
 }
 
 device_calls! {
     fn nvmlDeviceGetActiveVgpus(count: *mut c_uint, instances: *mut sys::nvmlVgpuInstance_t) |on| {
         on.whole()?;
-        if !on.gpu.vgpu_host {
+        if !on.gpu.written.vgpu_host {
             return Err(Code::NOT_SUPPORTED);
         }
         let room = get(count)?;
@@ -38,7 +39,7 @@ device_calls! {
             return Err(Code::INVALID_ARGUMENT);
         }
         let all = on.machine.vgpus.iter().enumerate().filter(|(_, vgpu)| vgpu.gpu == on.gpu.index);
-        let ids: Vec<_> = all.map(|(index, _)| Vgpu::id(index)).collect();
+        let ids: Vec<_> = all.map(|(index, _)| vgpus::id(index)).collect();
         put(count, ids.len() as c_uint)?;
         if ids.len() > room as usize {
             return Err(Code::INSUFFICIENT_SIZE);
@@ -61,6 +62,6 @@ system_calls! {
         put_text(id, size, vgpu.vm.as_bytes())
     }
     fn nvmlVgpuInstanceGetFbUsage(instance: sys::nvmlVgpuInstance_t, bytes: *mut c_ulonglong) |sim| {
-        put(bytes, vgpu(sim, instance)?.memory)
+        put(bytes, vgpu(sim, instance)?.memory.0)
     }
 }

@@ -39,7 +39,7 @@ impl Machine {
 
     /// Watts.
     pub fn power(&self, gpu: &Gpu, now: Nanos) -> f64 {
-        if let Some(fixed) = gpu.power {
+        if let Some(fixed) = gpu.written.power {
             return fixed;
         }
         let [idle, context, full, _] = gpu.model.power;
@@ -53,7 +53,7 @@ impl Machine {
 
     /// Degrees Celsius: follows the power over the last half minute.
     pub fn temperature(&self, gpu: &Gpu, now: Nanos) -> f64 {
-        if let Some(fixed) = gpu.temperature {
+        if let Some(fixed) = gpu.written.temperature {
             return fixed;
         }
         const LOOKS: i64 = 6;

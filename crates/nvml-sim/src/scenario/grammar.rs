@@ -28,7 +28,7 @@ pub(crate) struct Scenario {
 }
 
 /// A container of a pod, as a cluster would name it. A process runs in it if the process's cgroup contains its id.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Container {
     pub(crate) id: String,
@@ -71,7 +71,7 @@ impl Default for Driver {
 }
 
 /// GPUs of one model.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Gpu {
     pub(crate) model: String,
@@ -219,13 +219,14 @@ pub(crate) struct Allocator {
     pub(crate) allocated: Ratio,
 }
 
-/// The driver's own limit for the processes in a cgroup and below it, on one GPU.
-#[derive(Debug, PartialEq, Deserialize)]
+/// The driver's own limit for the processes in a cgroup and below it, on one GPU. The simulator reports it and does not
+/// enforce it.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct MemoryLimit {
     #[serde(default)]
     pub(crate) gpu: u32,
-    /// The path of the cgroup, without `/sys/fs/cgroup`.
+    /// The path of the cgroup, without `/sys/fs/cgroup`: `/system.slice/train.service`.
     pub(crate) cgroup: Bytes,
     /// Not limited if absent.
     pub(crate) hard: Option<Size>,
@@ -233,8 +234,8 @@ pub(crate) struct MemoryLimit {
     pub(crate) soft: Option<Size>,
 }
 
-/// A vGPU of a virtual machine.
-#[derive(Debug, PartialEq, Deserialize)]
+/// A vGPU of a virtual machine. Its memory is only reported: what the GPU has in use comes from the processes.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Vgpu {
     #[serde(default)]
