@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use crate::clock::Nanos;
 use crate::scenario::grammar::Control;
-use crate::scenario::{Problem, parse_control};
+use crate::scenario::{Problem, parse};
 
 /// The file's content with the times at which its entries appeared.
 #[derive(Debug, Default)]
@@ -61,14 +61,15 @@ impl Watch {
         let Some(_) = stamp else {
             return Ok(self.overlay.take().is_some());
         };
+        let file = self.path.display().to_string();
         let text = match std::fs::read_to_string(&self.path) {
             Ok(text) => text,
             // Removed between the two checks; the next check detects it.
             Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => return Ok(false),
-            Err(cause) => return Err(Problem::Unreadable { file: self.path.display().to_string(), cause }),
+            Err(cause) => return Err(Problem::Unreadable { file, cause }),
         };
-        let control = parse_control(&self.path, &text)?;
-        self.overlay = Some(self.timed(control, now));
+        let control = parse(&file, &text)?;
+        self.overlay = Some(self.timed(file, control, now));
         Ok(true)
     }
 
@@ -76,12 +77,12 @@ impl Watch {
         self.overlay.as_ref()
     }
 
-    fn timed(&self, control: Control, now: Nanos) -> Overlay {
+    fn timed(&self, file: String, control: Control, now: Nanos) -> Overlay {
         let before = self.overlay.as_ref();
         let process_since = since(&control.process, before.map(|o| (&o.control.process, &o.process_since)), now);
         let xid_since = since(&control.xid, before.map(|o| (&o.control.xid, &o.xid_since)), now);
         let fault_since = since(&control.fault, before.map(|o| (&o.control.fault, &o.fault_since)), now);
-        Overlay { file: self.path.display().to_string(), control, process_since, xid_since, fault_since }
+        Overlay { file, control, process_since, xid_since, fault_since }
     }
 }
 
