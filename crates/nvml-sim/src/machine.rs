@@ -27,7 +27,7 @@ use process::{Process, ProcessList};
 pub(crate) const NO_INSTANCE: u32 = u32::MAX;
 
 /// The machine.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Machine {
     pub(crate) driver: String,
     pub(crate) nvml: String,
