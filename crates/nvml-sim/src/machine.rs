@@ -81,6 +81,17 @@ pub struct Gpu {
     pub(crate) growth: AtomicU32,
 }
 
+impl Gpu {
+    /// What is loaded, with the ids of its GPU instance and compute instance: the GPU, each of its MIG devices if it has
+    /// any, or only this one.
+    fn loads<'g>(&'g self, only: Option<&Instance>) -> impl Iterator<Item = (&'g Load, (u32, u32))> {
+        let only = only.map(|only| only.index);
+        let whole = self.mig.is_none().then_some((&self.load, (NO_INSTANCE, NO_INSTANCE)));
+        let instances = self.mig.iter().flatten().flatten().filter(move |i| only.is_none_or(|only| i.index == only));
+        whole.into_iter().chain(instances.map(|i| (&i.load, (i.gpu_instance, i.compute_instance))))
+    }
+}
+
 /// A MIG device: a GPU instance with one compute instance.
 #[derive(Debug)]
 pub struct Instance {
@@ -118,11 +129,7 @@ impl Xid {
 impl Machine {
     /// What the processes of one GPU or MIG device hold now.
     pub fn used(&self, gpu: &Gpu, instance: Option<&Instance>, now: Nanos) -> u64 {
-        match (instance, &gpu.mig) {
-            (Some(instance), _) => instance.load.used(&self.processes, now),
-            (None, None) => gpu.load.used(&self.processes, now),
-            (None, Some(mig)) => mig.iter().flatten().map(|i| i.load.used(&self.processes, now)).sum(),
-        }
+        gpu.loads(instance).map(|(load, _)| load.used(&self.processes, now)).sum()
     }
 
     /// The live processes in a list of one GPU or MIG device, in order, with what NVML reports about them.
@@ -134,20 +141,13 @@ impl Machine {
         now: Nanos,
         mut visit: impl FnMut(&Listed),
     ) {
-        let mut in_scope = |load: &Load, ids: (u32, u32)| {
+        for (load, ids) in gpu.loads(instance) {
             load.each(&self.processes, now, |process, life, held| {
                 if process.lists.contains(list) {
                     let memory = process.memory.is_some().then_some(held);
                     visit(&Listed { pid: process.pid(life.number), memory, ids });
                 }
             });
-        };
-        match (instance, &gpu.mig) {
-            (Some(i), _) => in_scope(&i.load, (i.gpu_instance, i.compute_instance)),
-            (None, None) => in_scope(&gpu.load, (NO_INSTANCE, NO_INSTANCE)),
-            (None, Some(mig)) => {
-                mig.iter().flatten().for_each(|i| in_scope(&i.load, (i.gpu_instance, i.compute_instance)));
-            }
         }
     }
 }
