@@ -26,10 +26,10 @@ use std::collections::BTreeMap;
 
 use clap::ArgMatches;
 use text_and_sizes::sizing::boards;
-use vram_exporter::subcommand::{self, FAILURE};
+use vram_exporter::subcommand::{Ending, print, say};
 
-use self::arguments::{Arguments, PROGRAM};
-pub(crate) use self::arguments::{NAME, command};
+use self::arguments::Arguments;
+pub(crate) use self::arguments::{NAME, PROGRAM, command};
 use self::devices::Devices;
 use self::freed::{Advised, Freed};
 use self::history::{History, Unusable};
@@ -44,25 +44,18 @@ use self::workloads::Enough;
 const CHANGE: u8 = 2;
 
 /// Prints the advice. Returns the exit status.
-pub(crate) fn main(matches: &ArgMatches) -> u8 {
-    let arguments = match arguments::read(matches) {
-        Ok(arguments) => arguments,
-        Err(ending) => return ending.tell(PROGRAM),
-    };
-    let advice = match advice(&arguments) {
-        Ok(advice) => advice,
-        Err(error) => return subcommand::refuse(PROGRAM, &error.to_string(), FAILURE),
-    };
+pub(crate) fn main(matches: &ArgMatches) -> Result<u8, Ending> {
+    let arguments = arguments::read(matches)?;
+    let advice = advice(&arguments).map_err(Ending::failed)?;
     // A file of advice does not show them to the person who runs the command.
     for warning in &advice.warnings {
-        subcommand::say(PROGRAM, warning);
+        say(PROGRAM, warning);
     }
     let is_change = |action| matches!(action, Action::Lower | Action::Raise);
     let status = if advice.workloads.iter().any(|workload| is_change(workload.action)) { CHANGE } else { 0 };
-    match output::text(&advice, arguments.format) {
-        Ok(text) => subcommand::print(PROGRAM, &text, status),
-        Err(error) => subcommand::refuse(PROGRAM, &format!("the advice cannot be written: {error}"), FAILURE),
-    }
+    let unwritten = |error| Ending::failed(format!("the advice cannot be written: {error}"));
+    let text = output::text(&advice, arguments.format).map_err(unwritten)?;
+    Ok(print(PROGRAM, &text, status))
 }
 
 /// Asks the server and judges its answers.
