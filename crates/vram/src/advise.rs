@@ -32,7 +32,7 @@ use self::arguments::Arguments;
 pub(crate) use self::arguments::{NAME, PROGRAM, command};
 use self::devices::Devices;
 use self::freed::{Advised, Freed};
-use self::history::{History, Unusable};
+use self::history::History;
 use self::prometheus::{Error, Prometheus};
 use self::queries::Answers;
 use self::record::{Action, Advice, VERSION};
@@ -69,22 +69,18 @@ fn advice(arguments: &Arguments) -> Result<Advice, Error> {
         return Err(Error::Empty(arguments.url.clone()));
     }
     let mut warnings: Vec<_> = prometheus.warnings().map(|warning| format!("the server says: {warning}")).collect();
-    if prometheus.left_out() > 0 {
-        warnings.push(format!(
-            "{} values of the server are no amounts (NaN, Inf, negative or above 2^53) and are left out",
-            prometheus.left_out()
-        ));
+    let left_out = prometheus.left_out();
+    if left_out > 0 {
+        let what = "values of the server are no amounts (NaN, Inf, negative or above 2^53) and are left out";
+        warnings.push(format!("{left_out} {what}"));
     }
-    let unusable = Unusable::of(&answers.peaks);
-    if unusable.number() == answers.peaks.len() {
-        return Err(Error::Unusable(arguments.url.clone(), unusable.number(), unusable.to_string()));
+    let (unusable, why) = history::unusable(&answers.peaks);
+    let all = answers.peaks.len();
+    if unusable == all {
+        return Err(Error::Unusable(arguments.url.clone(), unusable, why));
     }
-    if unusable.number() > 0 {
-        warnings.push(format!(
-            "{} of {} series of peaks cannot be used: {unusable}",
-            unusable.number(),
-            answers.peaks.len()
-        ));
+    if unusable > 0 {
+        warnings.push(format!("{unusable} of {all} series of peaks cannot be used: {why}"));
     }
     Ok(judged(arguments, span, &answers, prometheus.requests(), warnings))
 }

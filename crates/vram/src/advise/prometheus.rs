@@ -141,10 +141,9 @@ impl Prometheus {
     }
 
     fn too_long(&self) -> Error {
-        if self.left < ANSWER_LIMIT {
-            return Error::TooLong(self.client.server.clone(), ANSWERS_LIMIT, "for all requests");
-        }
-        Error::TooLong(self.client.server.clone(), ANSWER_LIMIT, "for one request")
+        let of_all = self.left < ANSWER_LIMIT;
+        let (limit, of) = if of_all { (ANSWERS_LIMIT, "for all requests") } else { (ANSWER_LIMIT, "for one request") };
+        Error::TooLong(self.client.server.clone(), limit, of)
     }
 
     fn result(&mut self, answer: &Answer) -> Result<Vec<Series>, Error> {
