@@ -5,12 +5,10 @@
 pub(crate) mod activity;
 mod build;
 pub(crate) mod energy;
-pub(crate) mod limits;
 pub(crate) mod memory;
 mod pids;
 pub(crate) mod process;
 pub(crate) mod profiling;
-pub(crate) mod vgpus;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU32;

@@ -5,8 +5,9 @@ use std::ffi::{CStr, c_char, c_ulonglong};
 use super::output::{get, put};
 use super::{On, device_calls};
 use crate::code::{Answer, Code};
-use crate::machine::limits::NONE;
 
+/// NVML's `NVML_DEVICE_MEMORY_LIMIT_MAX`: no hard limit.
+const NONE: u64 = u64::MAX;
 /// Where systems mount the hierarchy of cgroups.
 const MOUNT: &[u8] = b"/sys/fs/cgroup";
 

@@ -7,13 +7,17 @@ mod limits;
 mod processes;
 mod vgpus;
 
-use super::limits::{CALL, SINCE_CUDA};
 use super::memory::Load;
 use super::pids::FreshPids;
 use super::{Gpu, Machine};
 use crate::clock::Nanos;
 use crate::control::Overlay;
 use crate::scenario::{Problem, Source, grammar};
+
+/// The call that reads the driver's own memory limits, and the first version of CUDA, as NVML reports it, whose driver
+/// has the call.
+const LIMITS_CALL: &str = "nvmlDeviceGetMemoryLimits_v1";
+const SINCE_CUDA: u32 = 13_050;
 
 /// A key, and what is wrong with it.
 type Refusal = (String, String);
@@ -87,7 +91,7 @@ impl Machine {
         let mut missing: Vec<_> =
             missing.map(|(i, name)| a_call(format!("calls_missing[{i}]"), name)).collect::<Result<_, _>>()?;
         if driver.cuda < SINCE_CUDA {
-            missing.push(CALL);
+            missing.push(LIMITS_CALL);
         }
         if driver.version.len() > 79 {
             return refuse("driver.version", "is longer than the 80 bytes that NVML allows");

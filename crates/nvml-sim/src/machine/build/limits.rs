@@ -1,8 +1,7 @@
 //! The driver's own memory limits in a scenario or control file.
 
-use super::{Refusal, refuse};
+use super::{Refusal, SINCE_CUDA, refuse};
 use crate::machine::Machine;
-use crate::machine::limits::SINCE_CUDA;
 use crate::scenario::grammar;
 use crate::scenario::units::Size;
 
