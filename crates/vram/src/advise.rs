@@ -82,7 +82,7 @@ fn advice(arguments: &Arguments) -> Result<Advice, Error> {
     if unusable > 0 {
         warnings.push(format!("{unusable} of {all} series of peaks cannot be used: {why}"));
     }
-    Ok(judged(arguments, span, &answers, prometheus.requests(), warnings))
+    Ok(judged(arguments, span, &answers, prometheus.requests, warnings))
 }
 
 fn judged(arguments: &Arguments, span: Span, answers: &Answers, queries: u64, mut warnings: Vec<String>) -> Advice {

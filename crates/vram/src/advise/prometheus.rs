@@ -69,7 +69,8 @@ pub(super) enum Error {
 #[derive(Debug)]
 pub(super) struct Prometheus {
     client: Client,
-    requests: u64,
+    /// The number of requests that were sent.
+    pub(super) requests: u64,
     /// How many more bytes of answers are read.
     left: usize,
     room: answer::Room,
@@ -86,11 +87,6 @@ impl Prometheus {
             room: answer::Room { left: KEPT_LIMIT, left_out: 0 },
             warnings: BTreeSet::new(),
         })
-    }
-
-    /// The number of requests that were sent.
-    pub(super) fn requests(&self) -> u64 {
-        self.requests
     }
 
     /// The number of values in the answers that are no amounts and were left out.
