@@ -25,7 +25,7 @@ pub(crate) struct Overlay {
 pub(crate) struct Watch {
     path: PathBuf,
     seen: Option<Stamp>,
-    overlay: Option<Overlay>,
+    pub(crate) overlay: Option<Overlay>,
 }
 
 /// What changes when a file is written or replaced.
@@ -73,10 +73,6 @@ impl Watch {
         Ok(true)
     }
 
-    pub(crate) fn overlay(&self) -> Option<&Overlay> {
-        self.overlay.as_ref()
-    }
-
     fn timed(&self, file: String, control: Control, now: Nanos) -> Overlay {
         let before = self.overlay.as_ref();
         let process_since = since(&control.process, before.map(|o| (&o.control.process, &o.process_since)), now);
@@ -110,14 +106,14 @@ mod tests {
         assert!(!watch.refresh(3).unwrap());
         std::fs::write(&path, "[[xid]]\ncode = 43\n[[xid]]\ncode = 31\n").unwrap();
         assert!(watch.refresh(4).unwrap());
-        assert_eq!(watch.overlay().unwrap().xid_since, [4, 2]);
+        assert_eq!(watch.overlay.as_ref().unwrap().xid_since, [4, 2]);
         std::fs::write(&path, "[[xid]]\nkode = 31\n").unwrap();
         let problem = watch.refresh(5).unwrap_err().to_string();
         assert!(problem.contains("kode") && problem.contains("control.toml"), "{problem}");
-        assert_eq!(watch.overlay().unwrap().xid_since, [4, 2]);
+        assert_eq!(watch.overlay.as_ref().unwrap().xid_since, [4, 2]);
         assert!(!watch.refresh(6).unwrap());
         std::fs::remove_file(&path).unwrap();
         assert!(watch.refresh(7).unwrap());
-        assert!(watch.overlay().is_none());
+        assert!(watch.overlay.is_none());
     }
 }
