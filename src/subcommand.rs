@@ -2,6 +2,7 @@
 //! and how they end. A `program` is a program or one of its subcommands, such as `vram run`; a message begins with it.
 
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::io::{self, Write};
 
 use clap::error::ErrorKind;
@@ -13,7 +14,7 @@ use crate::text::untrusted;
 /// The longest message about the arguments, in characters.
 pub const MESSAGE: usize = 300;
 /// The exit status when something other than the command line is the reason.
-pub const FAILURE: u8 = 1;
+const FAILURE: u8 = 1;
 
 /// Parses the arguments of a program, which begin with its name.
 ///
@@ -57,13 +58,15 @@ impl<const N: usize> Completions<N> {
     }
 }
 
-/// Why a command ends before its work begins.
+/// Why a command ends without having done its work.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Ending {
     /// `--help` or `--version`: the text for standard output.
     Help(String),
     /// The arguments are wrong.
     Wrong(String),
+    /// Another reason, with the exit status.
+    Failed(String, u8),
 }
 
 impl Ending {
@@ -83,11 +86,17 @@ impl Ending {
         Self::Wrong(format!("{}; see {program} --help", untrusted(why, MESSAGE)))
     }
 
+    /// The command fails because of an error, of which the causes are said too.
+    pub fn failed(error: impl Display) -> Self {
+        Self::Failed(format!("{error:#}"), FAILURE)
+    }
+
     /// Prints the help, or says what is wrong. Returns the exit status.
     pub fn tell(self, program: &str) -> u8 {
         match self {
             Self::Help(text) => print(program, &text, 0),
             Self::Wrong(why) => refuse(program, &why, EXIT_USAGE),
+            Self::Failed(why, status) => refuse(program, &why, status),
         }
     }
 }
@@ -119,7 +128,7 @@ pub fn say(program: &str, text: &str) {
 }
 
 /// Says why the program fails. Returns the exit status.
-pub fn refuse(program: &str, why: &str, status: u8) -> u8 {
+fn refuse(program: &str, why: &str, status: u8) -> u8 {
     say(program, why);
     status
 }

@@ -68,7 +68,7 @@ fn key_flag(key: &'static Key) -> Arg {
     let arg = Arg::new(key.name)
         .long(key.name)
         .visible_aliases(ALIASES.iter().filter(|(_, name)| *name == key.name).map(|(alias, _)| *alias))
-        .value_name(key.kind.value_name())
+        .value_name(key.kind.described().0)
         .help(format!("{}{default}", key.full_help()))
         .action(ArgAction::Append)
         .allow_negative_numbers(true)

@@ -65,7 +65,7 @@ impl Key {
     pub(super) fn full_help(&self) -> String {
         match self.kind {
             Kind::Duration(..) | Kind::Hertz(..) | Kind::Count(..) | Kind::Choice(_) => {
-                format!("{} Value: {}.", self.help, self.kind.allowed())
+                format!("{} Value: {}.", self.help, self.kind.described().1)
             }
             _ => self.help.to_owned(),
         }

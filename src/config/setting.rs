@@ -95,27 +95,6 @@ impl Setting {
 }
 
 impl Kind {
-    /// The name of the value in the help.
-    pub(super) fn value_name(&self) -> &'static str {
-        match self {
-            Self::Addresses(_) => "ADDRESS",
-            Self::Globs(_) | Self::NodeName(_) => "NAME",
-            Self::Hosts(_) => "HOST",
-            Self::UrlPath(_) => "PATH",
-            Self::Path(name, _) => name,
-            Self::Folder(_) => "DIR",
-            Self::Duration(..) => "DURATION",
-            Self::Hertz(..) => "HZ",
-            Self::Count(..) => "COUNT",
-            Self::Switch(_) => "BOOL",
-            Self::Choice(_) => "FORMAT",
-            Self::LogFilter(_) => "LEVEL",
-            Self::ApiServer(_) | Self::OtlpEndpoint(_) => "URL",
-            Self::Mode(_) => "MODE",
-            Self::Group(_) => "GROUP",
-        }
-    }
-
     /// The words from which the value is chosen; none if the value can be something else too.
     pub(super) fn words(&self) -> Vec<&'static str> {
         match self {
@@ -133,32 +112,36 @@ impl Kind {
         }
     }
 
-    /// The allowed values, for use after "must be" and in the documentation.
-    pub(super) fn allowed(&self) -> String {
+    /// The name of the value in the help, and the allowed values, for use after "must be" and in the documentation.
+    pub(super) fn described(&self) -> (&'static str, String) {
         match self {
-            Self::Addresses(_) => "one or more addresses".to_owned(),
-            Self::Globs(_) => "one or more names, which may contain *, ? and [ab]".to_owned(),
-            Self::Hosts(_) => "one or more names or IP addresses without ports".to_owned(),
-            Self::UrlPath(_) => "a path that begins with /".to_owned(),
-            Self::Path(..) | Self::Folder(_) => "a path".to_owned(),
+            Self::Addresses(_) => ("ADDRESS", "one or more addresses".to_owned()),
+            Self::Globs(_) => ("NAME", "one or more names, which may contain *, ? and [ab]".to_owned()),
+            Self::Hosts(_) => ("HOST", "one or more names or IP addresses without ports".to_owned()),
+            Self::UrlPath(_) => ("PATH", "a path that begins with /".to_owned()),
+            Self::Path(name, _) => (name, "a path".to_owned()),
+            Self::Folder(_) => ("DIR", "a path".to_owned()),
             Self::Duration(allowed, _) => {
                 let [least, most] = [allowed.start(), allowed.end()].map(|bound| format_duration(*bound));
-                format!("a duration from {least} to {most}")
+                ("DURATION", format!("a duration from {least} to {most}"))
             }
-            Self::Hertz(allowed, _) => format!("a number from {} to {}", allowed.start(), allowed.end()),
-            Self::Count(allowed, _) => format!("a whole number from {} to {}", allowed.start(), allowed.end()),
-            Self::Switch(_) | Self::Choice(_) => self.words().join(" or "),
-            Self::LogFilter(_) => "a log level or levels by target".to_owned(),
-            Self::NodeName(_) => "a node's name".to_owned(),
-            Self::ApiServer(_) => "\"in-cluster\" or a URL".to_owned(),
-            Self::OtlpEndpoint(_) => "a URL".to_owned(),
-            Self::Mode(_) => "permissions in octal, \"0000\" to \"0777\"".to_owned(),
-            Self::Group(_) => "a group's name or number".to_owned(),
+            Self::Hertz(allowed, _) => ("HZ", format!("a number from {} to {}", allowed.start(), allowed.end())),
+            Self::Count(allowed, _) => {
+                ("COUNT", format!("a whole number from {} to {}", allowed.start(), allowed.end()))
+            }
+            Self::Switch(_) => ("BOOL", self.words().join(" or ")),
+            Self::Choice(_) => ("FORMAT", self.words().join(" or ")),
+            Self::LogFilter(_) => ("LEVEL", "a log level or levels by target".to_owned()),
+            Self::NodeName(_) => ("NAME", "a node's name".to_owned()),
+            Self::ApiServer(_) => ("URL", "\"in-cluster\" or a URL".to_owned()),
+            Self::OtlpEndpoint(_) => ("URL", "a URL".to_owned()),
+            Self::Mode(_) => ("MODE", "permissions in octal, \"0000\" to \"0777\"".to_owned()),
+            Self::Group(_) => ("GROUP", "a group's name or number".to_owned()),
         }
     }
 
     fn refusal(&self) -> String {
-        format!("must be {}", self.allowed())
+        format!("must be {}", self.described().1)
     }
 
     /// Reads the text of a flag or an environment variable; the error names the allowed values.
@@ -199,35 +182,25 @@ impl Kind {
     /// Reads a value from a file. Its type must match: a number is not read from a string, nor a duration from a
     /// number.
     pub(super) fn read_value(&self, value: &ValueKind) -> Result<Setting, String> {
-        let read = match (self, value) {
+        match (self, value) {
             (Self::Hertz(..) | Self::Count(..) | Self::Switch(_), ValueKind::String(_)) => {
-                return Err(format!("{}, written without quotes", self.refusal()));
+                Err(format!("{}, written without quotes", self.refusal()))
             }
-            (_, ValueKind::String(text)) => return self.read_text(text),
+            (_, ValueKind::String(text)) => self.read_text(text),
             (_, ValueKind::Array(list)) => match (texts(list), self.example()) {
-                (Some(texts), _) => return self.read_list(&texts),
-                (None, Some(example)) => return Err(format!("must be a list of strings such as \"{example}\"")),
-                (None, None) => None,
+                (Some(texts), _) => self.read_list(&texts),
+                (None, Some(example)) => Err(format!("must be a list of strings such as \"{example}\"")),
+                (None, None) => Err(self.refusal()),
             },
-            (Self::Hertz(allowed, field), ValueKind::Float(number)) => Setting::within(allowed, field, Some(*number)),
-            // Precision is lost only far beyond every range.
-            (Self::Hertz(allowed, field), ValueKind::I64(number)) => {
-                Setting::within(allowed, field, Some(*number as f64))
-            }
-            (Self::Count(allowed, field), ValueKind::I64(count)) => {
-                Setting::within(allowed, field, usize::try_from(*count).ok())
-            }
-            (Self::Count(allowed, field), ValueKind::U64(count)) => {
-                Setting::within(allowed, field, usize::try_from(*count).ok())
-            }
-            (Self::Switch(field), ValueKind::Boolean(on)) => Some(Setting::new(field, *on, on.to_string())),
+            (Self::Hertz(..), ValueKind::Float(_) | ValueKind::I64(_))
+            | (Self::Count(..), ValueKind::I64(_) | ValueKind::U64(_))
+            | (Self::Switch(_), ValueKind::Boolean(_)) => self.read_text(&value.to_string()),
             (Self::Duration(allowed, _), ValueKind::I64(_) | ValueKind::Float(_)) => {
                 let meant = with_unit(&value.to_string(), allowed).unwrap_or_else(|| "5s".to_owned());
-                return Err(format!("{}, written as text with its unit, such as \"{meant}\"", self.refusal()));
+                Err(format!("{}, written as text with its unit, such as \"{meant}\"", self.refusal()))
             }
-            _ => None,
-        };
-        read.ok_or_else(|| self.refusal())
+            _ => Err(self.refusal()),
+        }
     }
 
     /// Reads the texts of a flag that is given several times, which is allowed for a list only.

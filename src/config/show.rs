@@ -65,7 +65,7 @@ pub fn reference() -> String {
         out.push_str("| key | default | value | meaning |\n|---|---|---|---|\n");
         for key in keys().filter(|key| key.parts().0 == *section) {
             let default = key.default.map_or("not set".to_owned(), |text| format!("`{text}`"));
-            let (allowed, help) = (key.kind.allowed(), key.help);
+            let (allowed, help) = (key.kind.described().1, key.help);
             let names = format!("`{}`<br>`{}`", key.name, key.variable());
             let _ = writeln!(out, "| {names} | {default} | {allowed} | {help} |");
         }

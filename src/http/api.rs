@@ -7,10 +7,13 @@
 mod listed;
 mod parameters;
 
+use std::collections::BTreeMap;
 use std::io::{self, Write as _};
 use std::sync::Arc;
 
-use axum::extract::{Path, RawQuery, State};
+use axum::extract::rejection::ExtensionRejection;
+use axum::extract::{FromRequestParts, Path};
+use axum::http::request::Parts as Head;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -63,11 +66,7 @@ pub(super) struct Problem(StatusCode, String);
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        #[derive(Serialize)]
-        struct Body {
-            error: String,
-        }
-        json(self.0, &Body { error: self.1 })
+        json(self.0, &BTreeMap::from([("error", self.1)]))
     }
 }
 
@@ -90,82 +89,91 @@ fn sent(status: StatusCode, content_type: &'static str, body: impl IntoResponse)
     (status, [(header::CONTENT_TYPE, content_type)], body).into_response()
 }
 
-/// A response that `write` writes while it is being sent. `held`: the bytes that `write` keeps in use.
-async fn long(
-    allowance: &Allowance,
-    held: usize,
-    content_type: &'static str,
-    write: impl FnOnce(&mut Chunks) -> io::Result<()> + Send + 'static,
-) -> Answer {
-    let Some(writer) = allowance.writer(held).await else { return Ok(overloaded()) };
-    Ok(sent(StatusCode::OK, content_type, long::body(writer, write)))
+/// What is asked, and what may be held for the answer.
+struct Asked {
+    state: Arc<HttpState>,
+    allowance: Allowance,
+    query: Option<String>,
 }
 
-/// The value that `make` returns, as JSON. `most`: the bytes that the value uses at most. A long value is made only when the
-/// response has its share.
-async fn long_json<T: Serialize>(
-    allowance: &Allowance,
-    most: usize,
-    make: impl FnOnce() -> T + Send + 'static,
-) -> Answer {
-    if most <= SHORT {
-        return Ok(json(StatusCode::OK, &make()));
+impl FromRequestParts<Arc<HttpState>> for Asked {
+    type Rejection = ExtensionRejection;
+
+    async fn from_request_parts(parts: &mut Head, state: &Arc<HttpState>) -> Result<Self, ExtensionRejection> {
+        let Extension(allowance) = Extension::from_request_parts(parts, state).await?;
+        Ok(Self { state: state.clone(), allowance, query: parts.uri.query().map(str::to_owned) })
     }
-    long(allowance, most, JSON, move |out| Ok(serde_json::to_writer(out, &make())?)).await
 }
 
-fn recorder(state: &HttpState) -> Result<&Arc<Recorder>, Problem> {
-    let off = "the recorder is switched off: recorder.max-memory-mib is 0";
-    state.recorder.as_ref().ok_or_else(|| Problem(StatusCode::NOT_FOUND, off.to_owned()))
+impl Asked {
+    /// A response that `write` writes while it is being sent. `held`: the bytes that `write` keeps in use.
+    async fn long(
+        &self,
+        held: usize,
+        content_type: &'static str,
+        write: impl FnOnce(&mut Chunks) -> io::Result<()> + Send + 'static,
+    ) -> Answer {
+        let Some(writer) = self.allowance.writer(held).await else { return Ok(overloaded()) };
+        Ok(sent(StatusCode::OK, content_type, long::body(writer, write)))
+    }
+
+    /// The value that `make` returns, as JSON. `most`: the bytes that the value uses at most. A long value is made only when
+    /// the response has its share.
+    async fn long_json<T: Serialize>(&self, most: usize, make: impl FnOnce() -> T + Send + 'static) -> Answer {
+        if most <= SHORT {
+            return Ok(json(StatusCode::OK, &make()));
+        }
+        self.long(most, JSON, move |out| Ok(serde_json::to_writer(out, &make())?)).await
+    }
+
+    fn parameters(&self) -> Result<Parameters, Problem> {
+        Parameters::read(self.query.as_deref())
+    }
+
+    /// The parameter `limit`, the only one that is accepted.
+    fn limit(&self) -> Result<usize, Problem> {
+        let mut given = self.parameters()?;
+        let limit = given.limit(MAX_ENTRIES, MAX_ENTRIES)?;
+        given.end(&["limit"])?;
+        Ok(limit)
+    }
+
+    fn recorder(&self) -> Result<&Arc<Recorder>, Problem> {
+        let off = "the recorder is switched off: recorder.max-memory-mib is 0";
+        self.state.recorder.as_ref().ok_or_else(|| Problem(StatusCode::NOT_FOUND, off.to_owned()))
+    }
 }
 
-async fn gpus(State(state): State<Arc<HttpState>>, RawQuery(query): RawQuery) -> Answer {
-    Parameters::read(query.as_deref())?.end(&[])?;
+async fn gpus(asked: Asked) -> Answer {
+    asked.parameters()?.end(&[])?;
+    let state = asked.state;
     Ok(json(StatusCode::OK, &machine::gpus(&Parts::load(&state.snapshot), state.metrics.settings())))
 }
 
-async fn processes(
-    State(state): State<Arc<HttpState>>,
-    Extension(allowance): Extension<Allowance>,
-    RawQuery(query): RawQuery,
-) -> Answer {
-    let most = limit(query.as_deref())?;
+async fn processes(asked: Asked) -> Answer {
+    let most = asked.limit()?;
+    let state = asked.state.clone();
     let parts = Parts::load(&state.snapshot);
     let listed: usize = state.snapshot.processes.load().gpus.iter().map(|gpu| gpu.processes.len()).sum();
     let found = move || {
         let visits = state.recorder.as_ref().map(|recorder| recorder.visits()).unwrap_or_default();
         machine::processes(&parts, state.metrics.settings(), &visits, most)
     };
-    long_json(&allowance, listed.min(most) * ENTRY, found).await
+    asked.long_json(listed.min(most) * ENTRY, found).await
 }
 
-async fn workloads(
-    State(state): State<Arc<HttpState>>,
-    Extension(allowance): Extension<Allowance>,
-    RawQuery(query): RawQuery,
-) -> Answer {
-    let most = limit(query.as_deref())?;
+async fn workloads(asked: Asked) -> Answer {
+    let most = asked.limit()?;
+    let state = asked.state.clone();
     let parts = Parts::load(&state.snapshot);
     let listed: usize = state.snapshot.processes.load().gpus.iter().map(|gpu| gpu.workloads.len()).sum();
     let found = move || machine::workloads(&parts, state.metrics.settings(), most);
-    long_json(&allowance, listed.min(most) * ENTRY, found).await
+    asked.long_json(listed.min(most) * ENTRY, found).await
 }
 
-/// The parameter `limit`, the only one that is accepted.
-fn limit(query: Option<&str>) -> Result<usize, Problem> {
-    let mut given = Parameters::read(query)?;
-    let limit = given.number("limit", 1.0, MAX_ENTRIES as f64)?;
-    given.end(&["limit"])?;
-    Ok(limit.map_or(MAX_ENTRIES, |limit| limit as usize))
-}
-
-async fn history(
-    State(state): State<Arc<HttpState>>,
-    Extension(allowance): Extension<Allowance>,
-    RawQuery(query): RawQuery,
-) -> Answer {
-    let recorder = recorder(&state)?;
-    let mut given = Parameters::read(query.as_deref())?;
+async fn history(asked: Asked) -> Answer {
+    let recorder = asked.recorder()?;
+    let mut given = asked.parameters()?;
     let of: &[SeriesKind] = match given.text("of").as_deref() {
         None | Some("gpus") => &[SeriesKind::Gpus],
         Some("processes") => &[SeriesKind::Processes],
@@ -180,7 +188,7 @@ async fn history(
         return Err(Problem::bad_request("from: must be before to"));
     }
     let history = recorder.history(&HistoryQuery { from, to, step, uuid, of });
-    long(&allowance, history.bytes(), JSON, move |out| write_history(history, out)).await
+    asked.long(history.bytes(), JSON, move |out| write_history(history, out)).await
 }
 
 /// The history as one object. Each series is read from the recorder when the client has room for it.
@@ -198,73 +206,52 @@ fn write_history(mut history: History, out: &mut Chunks) -> io::Result<()> {
     write!(out, "],\"more_series\":{},\"more_workloads\":{}}}", history.plan.more_series, history.plan.more_workloads)
 }
 
-async fn events(
-    State(state): State<Arc<HttpState>>,
-    Extension(allowance): Extension<Allowance>,
-    RawQuery(query): RawQuery,
-) -> Answer {
-    #[derive(Serialize)]
-    struct Events {
-        events: Vec<recorder::Event>,
-    }
-    let recorder = recorder(&state)?.clone();
-    let mut given = Parameters::read(query.as_deref())?;
+async fn events(asked: Asked) -> Answer {
+    let recorder = asked.recorder()?.clone();
+    let mut given = asked.parameters()?;
     let (from, to) = (given.time("from")?, given.time("to")?);
-    let limit = given.number("limit", 1.0, MAX_EVENTS as f64)?.map_or(DEFAULT_EVENTS, |limit| limit as usize);
+    let limit = given.limit(MAX_EVENTS, DEFAULT_EVENTS)?;
     given.end(&["from", "to", "limit"])?;
-    long_json(&allowance, limit * ENTRY, move || Events { events: recorder.events(from, to, limit) }).await
+    asked.long_json(limit * ENTRY, move || BTreeMap::from([("events", recorder.events(from, to, limit))])).await
 }
 
-async fn incidents(State(state): State<Arc<HttpState>>) -> Answer {
-    #[derive(Serialize)]
-    struct Incidents<'i> {
-        incidents: Vec<Listed<'i>>,
-    }
-    let kept = recorder(&state)?.incidents();
-    let incidents = kept.iter().rev().map(|incident| Listed::of(incident)).collect();
-    Ok(json(StatusCode::OK, &Incidents { incidents }))
+async fn incidents(asked: Asked) -> Answer {
+    let kept = asked.recorder()?.incidents();
+    let incidents: Vec<_> = kept.iter().rev().map(|incident| Listed::of(incident)).collect();
+    Ok(json(StatusCode::OK, &BTreeMap::from([("incidents", incidents)])))
 }
 
 /// One incident, in the format that the parameter `format` selects: `json`, `text`, or `trace` for Perfetto.
-async fn incident(
-    State(state): State<Arc<HttpState>>,
-    Extension(allowance): Extension<Allowance>,
-    Path(id): Path<String>,
-    RawQuery(query): RawQuery,
-) -> Answer {
-    let recorder = recorder(&state)?;
-    let mut given = Parameters::read(query.as_deref())?;
+async fn incident(Path(id): Path<String>, asked: Asked) -> Answer {
+    let recorder = asked.recorder()?;
+    let mut given = asked.parameters()?;
     let format = given.text("format");
     given.end(&["format"])?;
     let unknown = || Problem(StatusCode::NOT_FOUND, format!("no such incident; {INCIDENTS} lists those that are kept"));
     let incident = recorder.incident(&id).ok_or_else(unknown)?;
     match format.as_deref() {
         None | Some("json") => {
-            long(&allowance, incident.bytes(), JSON, move |out| Ok(serde_json::to_writer(out, &*incident)?)).await
+            asked.long(incident.bytes(), JSON, move |out| Ok(serde_json::to_writer(out, &*incident)?)).await
         }
         Some("text") => Ok(sent(StatusCode::OK, TEXT, recorder::text(&incident))),
         Some("trace") => {
-            long(&allowance, incident.bytes(), JSON, move |out| recorder::write_chrome_trace(&incident, out)).await
+            asked.long(incident.bytes(), JSON, move |out| recorder::write_chrome_trace(&incident, out)).await
         }
         Some(_) => Err(Problem::bad_request("format: must be json, text or trace")),
     }
 }
 
 /// The reports about workloads, in the format that the parameter `format` selects: `json`, `lines` (JSON Lines), or `text`.
-async fn reports(
-    State(state): State<Arc<HttpState>>,
-    Extension(allowance): Extension<Allowance>,
-    RawQuery(query): RawQuery,
-) -> Answer {
-    let recorder = recorder(&state)?;
-    let mut given = Parameters::read(query.as_deref())?;
+async fn reports(asked: Asked) -> Answer {
+    let recorder = asked.recorder()?;
+    let mut given = asked.parameters()?;
     let (job, workload, format) = (given.text("job"), given.text("workload"), given.text("format"));
-    let limit = given.number("limit", 1.0, MAX_REPORTS as f64)?.map_or(DEFAULT_REPORTS, |limit| limit as usize);
+    let limit = given.limit(MAX_REPORTS, DEFAULT_REPORTS)?;
     given.end(&["job", "workload", "format", "limit"])?;
     let reports = recorder.reports(job.as_deref(), workload.as_deref(), limit);
     let held = reports.iter().map(|report| report.bytes()).sum();
     match format.as_deref() {
-        None | Some("json") => long(&allowance, held, JSON, move |out| write_reports(&reports, out)).await,
+        None | Some("json") => asked.long(held, JSON, move |out| write_reports(&reports, out)).await,
         Some("lines") => {
             let write = move |out: &mut Chunks| {
                 reports.iter().try_for_each(|report| {
@@ -272,7 +259,7 @@ async fn reports(
                     out.write_all(b"\n")
                 })
             };
-            long(&allowance, held, "application/x-ndjson", write).await
+            asked.long(held, "application/x-ndjson", write).await
         }
         Some("text") => {
             let write = move |out: &mut Chunks| {
@@ -281,29 +268,22 @@ async fn reports(
                     out.write_all(recorder::report_text(report).as_bytes())
                 })
             };
-            long(&allowance, held, TEXT, write).await
+            asked.long(held, TEXT, write).await
         }
         Some(_) => Err(Problem::bad_request("format: must be json, lines or text")),
     }
 }
 
 fn write_reports(reports: &[Arc<JobReport>], out: &mut Chunks) -> io::Result<()> {
-    #[derive(Serialize)]
-    struct Reports<'r> {
-        reports: Vec<&'r JobReport>,
-    }
-    Ok(serde_json::to_writer(out, &Reports { reports: reports.iter().map(|report| &**report).collect() })?)
+    let reports: Vec<_> = reports.iter().map(|report| &**report).collect();
+    Ok(serde_json::to_writer(out, &BTreeMap::from([("reports", reports)]))?)
 }
 
 /// Records an incident. Only for clients that had to authenticate, because each request takes memory away from earlier
 /// incidents.
-async fn request_incident(
-    State(state): State<Arc<HttpState>>,
-    Extension(allowance): Extension<Allowance>,
-    headers: HeaderMap,
-) -> Answer {
-    let recorder = recorder(&state)?;
-    if allowance.admission == Admission::Open {
+async fn request_incident(asked: Asked, headers: HeaderMap) -> Answer {
+    let recorder = asked.recorder()?;
+    if asked.allowance.admission == Admission::Open {
         let why = "only a client that has to authenticate can request an incident: configure users or client certificates \
                    in web.config-file";
         return Err(Problem(StatusCode::FORBIDDEN, why.to_owned()));

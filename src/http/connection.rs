@@ -28,7 +28,7 @@ pub(super) enum Stage {
 /// A connection, shared by its task, its stream and the pool.
 #[derive(Debug)]
 pub(super) struct Connection {
-    origin: Origin,
+    pub(super) origin: Origin,
     progress: Mutex<Progress>,
     close: Notify,
 }
@@ -64,10 +64,6 @@ impl Connection {
             shares: Vec::new(),
         };
         Arc::new(Self { origin, progress: Mutex::new(progress), close: Notify::new() })
-    }
-
-    pub(super) fn origin(&self) -> Origin {
-        self.origin
     }
 
     /// Requests the end of the connection, whatever it is doing. The connection stays in the pool until its task

@@ -115,9 +115,9 @@ fn write_gpu(out: &mut String, view: &GpuView<'_>, now: Instant) -> fmt::Result 
     write!(out, "<tr><td class=\"n\">{}</td><td class=\"w\">{}</td>", view.gpu.index, Escaped(name))?;
     match view.memory.and_then(|memory| memory.figures.as_ref()) {
         Some(figures) => {
-            write!(out, "<td>{} of {}", Bytes(figures.used), Bytes(figures.total))?;
+            write!(out, "<td>{} of {}", bytes(figures.used), bytes(figures.total))?;
             write_bar(out, figures)?;
-            let (window, ever) = (Bytes(figures.window_peak), Bytes(figures.peak));
+            let (window, ever) = (bytes(figures.window_peak), bytes(figures.peak));
             write!(out, "</td><td class=\"n\">{window}</td><td class=\"n\">{ever}</td>")?;
         }
         None => out.push_str("<td class=\"soft\">unknown</td><td></td><td></td>"),
@@ -125,16 +125,16 @@ fn write_gpu(out: &mut String, view: &GpuView<'_>, now: Instant) -> fmt::Result 
     out.push_str("<td><ul>");
     let processes = view.processes.map_or(&[][..], |part| &part.processes);
     for process in largest(processes, |process| process.alive, |process| process.used) {
-        write!(out, "<li>{} ", Known(process.used))?;
+        write!(out, "<li>{} ", known(process.used))?;
         write_process(out, process)?;
         out.push_str("</li>");
     }
     for process in largest(processes, |process| !process.alive, |process| process.peak) {
-        write!(out, "<li class=\"soft\">peak {} ", Known(process.peak))?;
+        write!(out, "<li class=\"soft\">peak {} ", known(process.peak))?;
         write_process(out, process)?;
         if let Some(ended) = process.ended {
-            let age = |moment| now.saturating_duration_since(moment);
-            write!(out, ", ended {}", AgeBetween(age(ended.by), age(ended.after)))?;
+            let since = |moment| now.saturating_duration_since(moment);
+            write!(out, ", ended {}", age_between(since(ended.by), since(ended.after)))?;
         }
         out.push_str("</li>");
     }
@@ -184,50 +184,32 @@ fn state(view: &GpuView<'_>) -> &'static str {
     }
 }
 
-/// Displays a number of bytes in MiB, or in GiB from 1 GiB up.
-struct Bytes(u64);
-
-impl fmt::Display for Bytes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const MIB: f64 = 1_048_576.0;
-        let mib = self.0 as f64 / MIB;
-        if mib >= 1024.0 { write!(f, "{:.1} GiB", mib / 1024.0) } else { write!(f, "{mib:.0} MiB") }
-    }
+/// A number of bytes in MiB, or in GiB from 1 GiB up.
+fn bytes(number: u64) -> String {
+    const MIB: f64 = 1_048_576.0;
+    let mib = number as f64 / MIB;
+    if mib >= 1024.0 { format!("{:.1} GiB", mib / 1024.0) } else { format!("{mib:.0} MiB") }
 }
 
-/// Displays a number of bytes that may be unknown.
-struct Known(Option<u64>);
-
-impl fmt::Display for Known {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Some(bytes) => Bytes(bytes).fmt(f),
-            None => f.write_str("unknown"),
-        }
-    }
+/// A number of bytes that may be unknown.
+fn known(number: Option<u64>) -> String {
+    number.map_or_else(|| "unknown".to_owned(), bytes)
 }
 
-/// Displays the age of an event that happened between two moments: one age if they are less than two
-/// seconds apart, otherwise both.
-struct AgeBetween(Duration, Duration);
-
-impl fmt::Display for AgeBetween {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(least, most) = *self;
-        write_age(f, least)?;
-        if most.saturating_sub(least) >= Duration::from_secs(2) {
-            f.write_str(" to ")?;
-            write_age(f, most)?;
-        }
-        f.write_str(" ago")
+/// The age of an event that happened between two moments: one age if they are less than two seconds apart, otherwise
+/// both.
+fn age_between(least: Duration, most: Duration) -> String {
+    if most.saturating_sub(least) < Duration::from_secs(2) {
+        return format!("{} ago", age(least));
     }
+    format!("{} to {} ago", age(least), age(most))
 }
 
-fn write_age(f: &mut fmt::Formatter<'_>, age: Duration) -> fmt::Result {
-    match age.as_secs() {
-        seconds @ 0..120 => write!(f, "{seconds} s"),
-        seconds @ 120..7200 => write!(f, "{} min", seconds / 60),
-        seconds => write!(f, "{} h", seconds / 3600),
+fn age(since: Duration) -> String {
+    match since.as_secs() {
+        seconds @ 0..120 => format!("{seconds} s"),
+        seconds @ 120..7200 => format!("{} min", seconds / 60),
+        seconds => format!("{} h", seconds / 3600),
     }
 }
 
@@ -237,20 +219,19 @@ mod tests {
 
     #[test]
     fn ages_are_as_exact_as_they_are_known() {
-        let between =
-            |least: u64, most: u64| AgeBetween(Duration::from_millis(least), Duration::from_millis(most)).to_string();
+        let between = |least: u64, most: u64| age_between(Duration::from_millis(least), Duration::from_millis(most));
         assert_eq!(between(12_900, 14_899), "12 s ago");
         assert_eq!(between(400, 2_400), "0 s to 2 s ago");
         assert_eq!(between(60_000, 600_000), "60 s to 10 min ago");
         assert_eq!(between(7_199_000, 7_200_000), "119 min ago");
         assert_eq!(between(7_200_000, 7_200_000), "2 h ago");
-        assert_eq!(Known(None).to_string(), "unknown");
+        assert_eq!(known(None), "unknown");
     }
 
     #[test]
     fn bytes_are_shown_in_mib_and_gib() {
-        assert_eq!(Bytes(0).to_string(), "0 MiB");
-        assert_eq!(Bytes(528 << 20).to_string(), "528 MiB");
-        assert_eq!(Bytes(10 << 30).to_string(), "10.0 GiB");
+        assert_eq!(bytes(0), "0 MiB");
+        assert_eq!(bytes(528 << 20), "528 MiB");
+        assert_eq!(bytes(10 << 30), "10.0 GiB");
     }
 }

@@ -7,13 +7,7 @@ const NETWORK: u128 = !0 << 64;
 
 /// The IPv4 address or the IPv6 network (/64) of a client; `None` for all clients of Unix sockets together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub(super) struct Origin(Option<IpAddr>);
-
-impl Origin {
-    pub(super) fn address(self) -> Option<IpAddr> {
-        self.0
-    }
-}
+pub(super) struct Origin(pub(super) Option<IpAddr>);
 
 impl From<SocketAddr> for Origin {
     fn from(address: SocketAddr) -> Self {

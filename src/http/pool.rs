@@ -57,14 +57,8 @@ struct Connections {
 #[derive(Debug)]
 pub(super) struct ConnectionGuard {
     id: u64,
-    connection: Arc<Connection>,
+    pub(super) connection: Arc<Connection>,
     pool: Arc<ConnectionPool>,
-}
-
-impl ConnectionGuard {
-    pub(super) fn connection(&self) -> &Arc<Connection> {
-        &self.connection
-    }
 }
 
 impl Drop for ConnectionGuard {
@@ -133,9 +127,9 @@ impl ConnectionPool {
             return;
         }
         let own = self.shares.responses_of(origin) + wanted;
-        let others = holding().filter(|connection| connection.origin() != origin && !connection.is_closing());
+        let others = holding().filter(|connection| connection.origin != origin && !connection.is_closing());
         let candidates = others.filter_map(|connection| {
-            let (lasts, has) = (connection.stage(now).1, self.shares.responses_of(connection.origin()));
+            let (lasts, has) = (connection.stage(now).1, self.shares.responses_of(connection.origin));
             let can_go = (lasts >= SLOW_LIMIT && has >= own) || (lasts >= GRACE && has > own);
             can_go.then_some((has, lasts, connection))
         });
@@ -217,13 +211,13 @@ mod tests {
         let due = pool.close_overdue(start, || panic!("no connection is overdue")).unwrap();
         assert_eq!(due, start + LIMITS.read_timeout);
         // A response may take longer, but the next request has its own, shorter time limit.
-        admitted.connection().begin_response();
-        let end = admitted.connection().deadline(&LIMITS);
+        admitted.connection.begin_response();
+        let end = admitted.connection.deadline(&LIMITS);
         let later = end - Duration::from_secs(1);
         let due = pool.close_overdue(later, || panic!("no connection is overdue")).unwrap();
         assert_eq!(due, end);
         let reported = std::cell::Cell::new(0);
         assert_eq!(pool.close_overdue(due, || reported.set(reported.get() + 1)), None);
-        assert!(admitted.connection().is_closing() && reported.get() == 1);
+        assert!(admitted.connection.is_closing() && reported.get() == 1);
     }
 }

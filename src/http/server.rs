@@ -140,7 +140,7 @@ impl Server {
             return self.raise(Reason::Overloaded, why);
         };
         let ending = ending.clone();
-        connections.spawn(async move { self.serve_connection(stream, admitted.connection(), ending).await });
+        connections.spawn(async move { self.serve_connection(stream, &admitted.connection, ending).await });
     }
 
     /// Serves a connection until either side ends it, or the pool closes it.
@@ -189,7 +189,7 @@ impl Server {
     pub async fn serve_stream(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
         let admitted = self.pool.admit(Origin::default()).expect("a test opens no more connections than the limit");
         let (_runs, ending) = watch::channel(false);
-        self.serve_connection(Box::new(stream), admitted.connection(), ending).await;
+        self.serve_connection(Box::new(stream), &admitted.connection, ending).await;
     }
 
     /// Speaks HTTP until either side ends the connection. A shutdown ends it after the response in progress.
@@ -271,8 +271,8 @@ impl Server {
                 "web.allowed-hosts does not contain the Host of this request",
             );
         }
-        let origin = connection.origin();
-        if let Err(refusal) = self.guard.admit_from(request.headers(), origin.address()).await {
+        let origin = connection.origin;
+        if let Err(refusal) = self.guard.admit_from(request.headers(), origin.0).await {
             self.raise_refusal(refusal, request.headers());
             return refused(refusal);
         }

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
 
 use super::origin::Origin;
@@ -110,9 +110,7 @@ impl Drop for Place {
         let mut state = self.shares.state.lock();
         state.waiting.retain(|waiting| waiting.ticket != self.ticket);
         // The others may have waited for this one.
-        let unwanted = self.shares.grant(&mut state);
-        drop(state);
-        drop(unwanted);
+        self.shares.grant(state);
     }
 }
 
@@ -138,9 +136,7 @@ impl Shares {
         let ticket = state.next_ticket;
         state.next_ticket += 1;
         state.waiting.push(Waiting { ticket, origin, load, turn });
-        let unwanted = self.grant(&mut state);
-        drop(state);
-        drop(unwanted);
+        self.grant(state);
         Some(Place { ticket, turn: receiver, shares: self.clone() })
     }
 
@@ -170,24 +166,24 @@ impl Shares {
                 state.by_origin.remove(&origin);
             }
         }
-        let unwanted = self.grant(&mut state);
-        drop(state);
-        drop(unwanted);
+        self.grant(state);
     }
 
     /// Gives the next ones their shares, for as long as there is room. A large share is waited for, so that small ones
-    /// cannot delay it forever. Returns the shares of those that no longer wait, to be dropped without the lock.
-    fn grant(self: &Arc<Self>, state: &mut State) -> Vec<Share> {
+    /// cannot delay it forever.
+    fn grant(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
+        // The shares of those that no longer wait. Dropping one needs the lock.
         let mut unwanted = Vec::new();
-        while let Some(next) = self.next(state) {
+        while let Some(next) = self.next(&state) {
             if !state.held.plus(state.waiting[next].load).fits(self.limit) {
                 break;
             }
             let Waiting { origin, load, turn, .. } = state.waiting.remove(next);
-            let share = self.take(state, origin, load);
+            let share = self.take(&mut state, origin, load);
             unwanted.extend(turn.send(share).err());
         }
-        unwanted
+        drop(state);
+        drop(unwanted);
     }
 
     fn next(&self, state: &State) -> Option<usize> {

@@ -65,29 +65,28 @@ impl On {
 /// A function of the library: its name and its address.
 pub(crate) type Symbol = (&'static str, *const ());
 
-/// Defines calls that take no device. `|sim| { … }` receives the machine and the time. After an equals sign: another call
-/// with the same answer.
-macro_rules! system_calls {
-    ($($(#[$doc:meta])* fn $name:ident $arguments:tt $(= $other:ident)* |$sim:ident| $body:block)*) => {
-        pub(super) const SYSTEM: &[crate::abi::Symbol] =
+/// Defines calls and the table of their symbols. After an equals sign: another call with the same answer. `$run` is
+/// passed to [`call`].
+macro_rules! calls {
+    ($table:ident $run:tt
+     $($(#[$doc:meta])* fn $name:ident $arguments:tt $(= $other:ident)* |$on:ident| $body:block)*) => {
+        pub(super) const $table: &[crate::abi::Symbol] =
             &[$((stringify!($name), $name as *const ()) $(, (stringify!($other), $other as *const ()))*),*];
         $(
-            crate::abi::call! { [system()] $name $arguments |$sim| $body }
-            $(crate::abi::call! { [system()] $other $arguments |$sim| $body })*
+            crate::abi::call! { $run $name $arguments |$on| $body }
+            $(crate::abi::call! { $run $other $arguments |$on| $body })*
         )*
     };
 }
 
-/// Defines calls on a device, as [`system_calls`] does. `|on| { … }` receives the device, the machine and the time.
+/// Defines calls that take no device. `|sim| { … }` receives the machine and the time.
+macro_rules! system_calls {
+    ($($calls:tt)*) => { crate::abi::calls! { SYSTEM [system()] $($calls)* } };
+}
+
+/// Defines calls on a device. `|on| { … }` receives the device, the machine and the time.
 macro_rules! device_calls {
-    ($($(#[$doc:meta])* fn $name:ident $arguments:tt $(= $other:ident)* |$on:ident| $body:block)*) => {
-        pub(super) const DEVICE: &[crate::abi::Symbol] =
-            &[$((stringify!($name), $name as *const ()) $(, (stringify!($other), $other as *const ()))*),*];
-        $(
-            crate::abi::call! { [device(device)] $name $arguments |$on| $body }
-            $(crate::abi::call! { [device(device)] $other $arguments |$on| $body })*
-        )*
-    };
+    ($($calls:tt)*) => { crate::abi::calls! { DEVICE [device(device)] $($calls)* } };
 }
 
 /// Defines a call whose body runs in a function of this module. In parentheses after the function: what the call receives
@@ -106,19 +105,19 @@ macro_rules! call {
         }
     };
 }
-pub(crate) use {call, device_calls, system_calls};
+pub(crate) use {call, calls, device_calls, system_calls};
 
 /// The names of all simulated calls.
 pub(crate) fn names() -> Vec<&'static str> {
-    calls().into_iter().map(|(name, _)| name).collect()
+    all().into_iter().map(|(name, _)| name).collect()
 }
 
 /// All functions that the library exports.
 pub(crate) fn symbols() -> Vec<Symbol> {
-    [&calls(), configure::OWN].concat()
+    [&all(), configure::OWN].concat()
 }
 
-fn calls() -> Vec<Symbol> {
+fn all() -> Vec<Symbol> {
     [
         system::OPENING,
         system::SYSTEM,

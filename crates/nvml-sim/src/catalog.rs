@@ -62,10 +62,8 @@ pub(crate) struct Model {
     pub(crate) power: [f64; 4],
     /// Degrees Celsius: idle, at full power.
     pub(crate) temperature: [f64; 2],
-    /// Degrees Celsius: shutdown, slowdown, memory, GPU maximum.
+    /// Degrees Celsius: shutdown, slowdown, memory, GPU maximum; 0 for memory without a temperature sensor.
     pub(crate) thresholds: [u32; 4],
-    /// Whether the memory has a temperature sensor.
-    pub(crate) memory_sensor: bool,
     /// PCIe generation and width; `None` if the GPU has no PCIe link of its own.
     pub(crate) pcie: Option<(u32, u32)>,
     pub(crate) pci_device: u32,
@@ -74,7 +72,6 @@ pub(crate) struct Model {
     pub(crate) part: &'static str,
     pub(crate) fans: u32,
     pub(crate) ecc: Ecc,
-    pub(crate) remaps_rows: bool,
     /// Memory banks that have spare rows; 0 if the GPU does not remap rows. The L4's number is half of that of boards
     /// with a memory bus of 384 bits.
     pub(crate) remap_banks: u32,
@@ -105,7 +102,6 @@ const SERVER: Model = Model {
     power: [70.0, 115.0, 700.0, 200.0],
     temperature: [30.0, 56.0],
     thresholds: [95, 89, 95, 87],
-    memory_sensor: true,
     pcie: Some((5, 16)),
     pci_device: 0,
     pci_subsystem: 0,
@@ -113,7 +109,6 @@ const SERVER: Model = Model {
     part: "",
     fans: 0,
     ecc: Ecc::On,
-    remaps_rows: true,
     remap_banks: 0,
     on_baseboard: true,
     addressing_mode: AddressingMode::None,
@@ -141,10 +136,8 @@ const AMPERE: Model = Model {
 const GEFORCE: Model = Model {
     brand: sys::nvmlBrandType_enum_NVML_BRAND_GEFORCE,
     bar1: 32 * GIB,
-    memory_sensor: false,
     fans: 2,
     ecc: Ecc::Off,
-    remaps_rows: false,
     on_baseboard: false,
     drops_state: true,
     ..SERVER
@@ -224,7 +217,6 @@ pub(crate) const MODELS: &[Model] = &[
         power: [16.0, 28.0, 72.0, 40.0],
         temperature: [38.0, 74.0],
         thresholds: [101, 96, 0, 85],
-        memory_sensor: false,
         pcie: Some((4, 16)),
         pci_device: 0x27B8_10DE,
         pci_subsystem: 0x16CA_10DE,
@@ -313,12 +305,10 @@ pub(crate) const MODELS: &[Model] = &[
         power: [4.5, 11.0, 140.0, 5.0],
         temperature: [39.0, 78.0],
         thresholds: [0, 0, 0, 0],
-        memory_sensor: false,
         pcie: None,
         pci_device: 0x2E12_10DE,
         vbios: "9A.0B.1F.00.00",
         ecc: Ecc::Absent,
-        remaps_rows: false,
         on_baseboard: false,
         addressing_mode: AddressingMode::Ats,
         drops_state: true,
@@ -336,6 +326,11 @@ impl Model {
     /// Bytes that processes can allocate.
     pub(crate) fn allocatable(&self) -> u64 {
         self.total - self.reserved
+    }
+
+    /// Whether the memory has a temperature sensor.
+    pub(crate) fn has_memory_sensor(&self) -> bool {
+        self.thresholds[2] > 0
     }
 }
 

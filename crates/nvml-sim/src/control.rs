@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use crate::clock::Nanos;
 use crate::scenario::grammar::Control;
-use crate::scenario::{Problem, parse_control};
+use crate::scenario::{Problem, parse};
 
 /// The file's content with the times at which its entries appeared.
 #[derive(Debug, Default)]
@@ -25,7 +25,7 @@ pub(crate) struct Overlay {
 pub(crate) struct Watch {
     path: PathBuf,
     seen: Option<Stamp>,
-    overlay: Option<Overlay>,
+    pub(crate) overlay: Option<Overlay>,
 }
 
 /// What changes when a file is written or replaced.
@@ -61,27 +61,24 @@ impl Watch {
         let Some(_) = stamp else {
             return Ok(self.overlay.take().is_some());
         };
+        let file = self.path.display().to_string();
         let text = match std::fs::read_to_string(&self.path) {
             Ok(text) => text,
             // Removed between the two checks; the next check detects it.
             Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => return Ok(false),
-            Err(cause) => return Err(Problem::Unreadable { file: self.path.display().to_string(), cause }),
+            Err(cause) => return Err(Problem::Unreadable { file, cause }),
         };
-        let control = parse_control(&self.path, &text)?;
-        self.overlay = Some(self.timed(control, now));
+        let control = parse(&file, &text)?;
+        self.overlay = Some(self.timed(file, control, now));
         Ok(true)
     }
 
-    pub(crate) fn overlay(&self) -> Option<&Overlay> {
-        self.overlay.as_ref()
-    }
-
-    fn timed(&self, control: Control, now: Nanos) -> Overlay {
+    fn timed(&self, file: String, control: Control, now: Nanos) -> Overlay {
         let before = self.overlay.as_ref();
         let process_since = since(&control.process, before.map(|o| (&o.control.process, &o.process_since)), now);
         let xid_since = since(&control.xid, before.map(|o| (&o.control.xid, &o.xid_since)), now);
         let fault_since = since(&control.fault, before.map(|o| (&o.control.fault, &o.fault_since)), now);
-        Overlay { file: self.path.display().to_string(), control, process_since, xid_since, fault_since }
+        Overlay { file, control, process_since, xid_since, fault_since }
     }
 }
 
@@ -109,14 +106,14 @@ mod tests {
         assert!(!watch.refresh(3).unwrap());
         std::fs::write(&path, "[[xid]]\ncode = 43\n[[xid]]\ncode = 31\n").unwrap();
         assert!(watch.refresh(4).unwrap());
-        assert_eq!(watch.overlay().unwrap().xid_since, [4, 2]);
+        assert_eq!(watch.overlay.as_ref().unwrap().xid_since, [4, 2]);
         std::fs::write(&path, "[[xid]]\nkode = 31\n").unwrap();
         let problem = watch.refresh(5).unwrap_err().to_string();
         assert!(problem.contains("kode") && problem.contains("control.toml"), "{problem}");
-        assert_eq!(watch.overlay().unwrap().xid_since, [4, 2]);
+        assert_eq!(watch.overlay.as_ref().unwrap().xid_since, [4, 2]);
         assert!(!watch.refresh(6).unwrap());
         std::fs::remove_file(&path).unwrap();
         assert!(watch.refresh(7).unwrap());
-        assert!(watch.overlay().is_none());
+        assert!(watch.overlay.is_none());
     }
 }

@@ -148,7 +148,7 @@ pub(crate) fn update_processes() {
         return;
     };
     if let Err(error) = tree.update(machine, now) {
-        complain(&format_args!("{}: {error}", tree.root().display()));
+        complain(&format_args!("{}: {error}", tree.root.display()));
     }
     let next = machine.processes.iter().filter_map(|process| process.next_change(now)).min();
     NEXT_CHANGE.store(next.unwrap_or(Nanos::MAX), Ordering::Release);
@@ -163,7 +163,7 @@ fn look(inner: &mut Inner, now: Nanos) {
     NEXT_LOOK.store(now + CONTROL_INTERVAL, Ordering::Relaxed);
     let rebuilt = watch
         .refresh(now)
-        .and_then(|changed| if changed { Machine::build(source, watch.overlay()).map(Some) } else { Ok(None) });
+        .and_then(|changed| if changed { Machine::build(source, watch.overlay.as_ref()).map(Some) } else { Ok(None) });
     match rebuilt {
         Ok(Some(machine)) => replace(machine),
         Ok(None) => {}
@@ -182,7 +182,7 @@ impl Inner {
         let of = self.given.clone().or_environment();
         if self.loaded.as_ref().is_some_and(|loaded| loaded.of == of) {
             if let Some(tree) = &self.tree
-                && !tree.root().exists()
+                && !tree.root.exists()
             {
                 self.tree = None;
             }

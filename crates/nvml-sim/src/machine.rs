@@ -5,12 +5,10 @@
 pub(crate) mod activity;
 mod build;
 pub(crate) mod energy;
-pub(crate) mod limits;
 pub(crate) mod memory;
 mod pids;
 pub(crate) mod process;
 pub(crate) mod profiling;
-pub(crate) mod vgpus;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU32;
@@ -27,7 +25,7 @@ use process::{Process, ProcessList};
 pub(crate) const NO_INSTANCE: u32 = u32::MAX;
 
 /// The machine.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Machine {
     pub(crate) driver: String,
     pub(crate) nvml: String,
@@ -37,21 +35,18 @@ pub struct Machine {
     pub gpus: Vec<Gpu>,
     pub processes: Vec<Process>,
     pub(crate) containers: Vec<Container>,
-    pub(crate) memory_limits: Vec<limits::MemoryLimit>,
-    pub(crate) vgpus: Vec<vgpus::Vgpu>,
+    pub(crate) memory_limits: Vec<grammar::MemoryLimit>,
+    pub(crate) vgpus: Vec<grammar::Vgpu>,
     pub xids: Vec<Xid>,
     pub(crate) faults: Vec<Fault>,
     /// The simulated users by uid.
     pub(crate) users: BTreeMap<u32, String>,
 }
 
-/// A container in a pod, as a cluster would name it.
+/// A container in a pod.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Container {
-    pub(crate) id: String,
-    pub(crate) namespace: String,
-    pub(crate) pod: String,
-    pub(crate) name: String,
+    pub(crate) written: grammar::Container,
     /// UUIDs of the GPUs or MIG devices that were allocated to it.
     pub(crate) devices: Vec<String>,
 }
@@ -66,19 +61,13 @@ pub struct Gpu {
     /// The PCI bus number; domain and device are 0.
     pub(crate) bus: u32,
     pub(crate) key: u64,
-    pub(crate) memory_unsupported: bool,
+    /// Never on a GPU with MIG devices.
     pub(crate) accounting: bool,
-    pub(crate) vgpu_host: bool,
-    /// Degrees Celsius, if the scenario fixes it.
-    pub(crate) temperature: Option<f64>,
-    /// Watts, if the scenario fixes it.
-    pub(crate) power: Option<f64>,
     pub(crate) unsupported: Vec<&'static str>,
-    pub(crate) link: grammar::Link,
-    pub(crate) addressing_mode: grammar::AddressingMode,
     /// The position on the baseboard; 0 if it is not on one.
     pub(crate) module_id: u32,
-    pub(crate) errors: grammar::Errors,
+    /// What the scenario says about it.
+    pub(crate) written: grammar::Gpu,
     pub(crate) profiler: profiling::Profiler,
     /// `None`: MIG is off. A hole among the MIG devices is a `None` in the list.
     pub mig: Option<Vec<Option<Instance>>>,
@@ -88,6 +77,17 @@ pub struct Gpu {
     pub load: Load,
     /// For a list that the "grow" fault lengthens: how many calls have failed since the last successful one.
     pub(crate) growth: AtomicU32,
+}
+
+impl Gpu {
+    /// What is loaded, with the ids of its GPU instance and compute instance: the GPU, each of its MIG devices if it has
+    /// any, or only this one.
+    fn loads<'g>(&'g self, only: Option<&Instance>) -> impl Iterator<Item = (&'g Load, (u32, u32))> {
+        let only = only.map(|only| only.index);
+        let whole = self.mig.is_none().then_some((&self.load, (NO_INSTANCE, NO_INSTANCE)));
+        let instances = self.mig.iter().flatten().flatten().filter(move |i| only.is_none_or(|only| i.index == only));
+        whole.into_iter().chain(instances.map(|i| (&i.load, (i.gpu_instance, i.compute_instance))))
+    }
 }
 
 /// A MIG device: a GPU instance with one compute instance.
@@ -127,11 +127,7 @@ impl Xid {
 impl Machine {
     /// What the processes of one GPU or MIG device hold now.
     pub fn used(&self, gpu: &Gpu, instance: Option<&Instance>, now: Nanos) -> u64 {
-        match (instance, &gpu.mig) {
-            (Some(instance), _) => instance.load.used(&self.processes, now),
-            (None, None) => gpu.load.used(&self.processes, now),
-            (None, Some(mig)) => mig.iter().flatten().map(|i| i.load.used(&self.processes, now)).sum(),
-        }
+        gpu.loads(instance).map(|(load, _)| load.used(&self.processes, now)).sum()
     }
 
     /// The live processes in a list of one GPU or MIG device, in order, with what NVML reports about them.
@@ -143,20 +139,13 @@ impl Machine {
         now: Nanos,
         mut visit: impl FnMut(&Listed),
     ) {
-        let mut in_scope = |load: &Load, ids: (u32, u32)| {
+        for (load, ids) in gpu.loads(instance) {
             load.each(&self.processes, now, |process, life, held| {
                 if process.lists.contains(list) {
                     let memory = process.memory.is_some().then_some(held);
                     visit(&Listed { pid: process.pid(life.number), memory, ids });
                 }
             });
-        };
-        match (instance, &gpu.mig) {
-            (Some(i), _) => in_scope(&i.load, (i.gpu_instance, i.compute_instance)),
-            (None, None) => in_scope(&gpu.load, (NO_INSTANCE, NO_INSTANCE)),
-            (None, Some(mig)) => {
-                mig.iter().flatten().for_each(|i| in_scope(&i.load, (i.gpu_instance, i.compute_instance)));
-            }
         }
     }
 }

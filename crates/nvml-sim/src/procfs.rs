@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::clock::{self, Nanos};
 use crate::machine::process::Process;
@@ -23,7 +23,7 @@ const UPTIME: Nanos = 11 * 86_400 * clock::SECOND;
 /// The folder and what it holds.
 #[derive(Debug)]
 pub(crate) struct Tree {
-    root: PathBuf,
+    pub(crate) root: PathBuf,
     /// Start times by pid.
     held: BTreeMap<u32, Nanos>,
     users: Option<BTreeMap<u32, String>>,
@@ -119,10 +119,6 @@ impl Tree {
         let aside = self.root.join(format!(".{name}-{}", std::process::id()));
         std::fs::write(&aside, content)?;
         std::fs::rename(aside, self.root.join(name))
-    }
-
-    pub(crate) fn root(&self) -> &Path {
-        &self.root
     }
 }
 

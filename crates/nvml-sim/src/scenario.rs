@@ -10,7 +10,9 @@ pub(crate) mod units;
 
 use std::path::Path;
 
-use grammar::{Control, Scenario};
+use serde::de::DeserializeOwned;
+
+use grammar::Scenario;
 
 /// The largest scenario that is read.
 const MAX_BYTES: u64 = 1024 * 1024;
@@ -50,14 +52,9 @@ pub(crate) fn load(name: &str) -> Result<Source, Problem> {
     Ok(Source { file, scenario })
 }
 
-/// Parses a scenario.
-pub(crate) fn parse(file: &str, text: &str) -> Result<Scenario, Problem> {
+/// Parses a scenario or a control file.
+pub(crate) fn parse<T: DeserializeOwned>(file: &str, text: &str) -> Result<T, Problem> {
     toml::from_str(text).map_err(|cause| Problem::Grammar { file: file.to_owned(), cause: Box::new(cause) })
-}
-
-/// Parses a control file.
-pub(crate) fn parse_control(file: &Path, text: &str) -> Result<Control, Problem> {
-    toml::from_str(text).map_err(|cause| Problem::Grammar { file: file.display().to_string(), cause: Box::new(cause) })
 }
 
 /// Checks the file before opening it, because opening a FIFO would wait for a writer, and reading a device may never

@@ -26,13 +26,13 @@ use std::collections::BTreeMap;
 
 use clap::ArgMatches;
 use text_and_sizes::sizing::boards;
-use vram_exporter::subcommand::{self, FAILURE};
+use vram_exporter::subcommand::{Ending, print, say};
 
-use self::arguments::{Arguments, PROGRAM};
-pub(crate) use self::arguments::{NAME, command};
+use self::arguments::Arguments;
+pub(crate) use self::arguments::{NAME, PROGRAM, command};
 use self::devices::Devices;
 use self::freed::{Advised, Freed};
-use self::history::{History, Unusable};
+use self::history::History;
 use self::prometheus::{Error, Prometheus};
 use self::queries::Answers;
 use self::record::{Action, Advice, VERSION};
@@ -44,25 +44,18 @@ use self::workloads::Enough;
 const CHANGE: u8 = 2;
 
 /// Prints the advice. Returns the exit status.
-pub(crate) fn main(matches: &ArgMatches) -> u8 {
-    let arguments = match arguments::read(matches) {
-        Ok(arguments) => arguments,
-        Err(ending) => return ending.tell(PROGRAM),
-    };
-    let advice = match advice(&arguments) {
-        Ok(advice) => advice,
-        Err(error) => return subcommand::refuse(PROGRAM, &error.to_string(), FAILURE),
-    };
+pub(crate) fn main(matches: &ArgMatches) -> Result<u8, Ending> {
+    let arguments = arguments::read(matches)?;
+    let advice = advice(&arguments).map_err(Ending::failed)?;
     // A file of advice does not show them to the person who runs the command.
     for warning in &advice.warnings {
-        subcommand::say(PROGRAM, warning);
+        say(PROGRAM, warning);
     }
     let is_change = |action| matches!(action, Action::Lower | Action::Raise);
     let status = if advice.workloads.iter().any(|workload| is_change(workload.action)) { CHANGE } else { 0 };
-    match output::text(&advice, arguments.format) {
-        Ok(text) => subcommand::print(PROGRAM, &text, status),
-        Err(error) => subcommand::refuse(PROGRAM, &format!("the advice cannot be written: {error}"), FAILURE),
-    }
+    let unwritten = |error| Ending::failed(format!("the advice cannot be written: {error}"));
+    let text = output::text(&advice, arguments.format).map_err(unwritten)?;
+    Ok(print(PROGRAM, &text, status))
 }
 
 /// Asks the server and judges its answers.
@@ -76,24 +69,20 @@ fn advice(arguments: &Arguments) -> Result<Advice, Error> {
         return Err(Error::Empty(arguments.url.clone()));
     }
     let mut warnings: Vec<_> = prometheus.warnings().map(|warning| format!("the server says: {warning}")).collect();
-    if prometheus.left_out() > 0 {
-        warnings.push(format!(
-            "{} values of the server are no amounts (NaN, Inf, negative or above 2^53) and are left out",
-            prometheus.left_out()
-        ));
+    let left_out = prometheus.left_out();
+    if left_out > 0 {
+        let what = "values of the server are no amounts (NaN, Inf, negative or above 2^53) and are left out";
+        warnings.push(format!("{left_out} {what}"));
     }
-    let unusable = Unusable::of(&answers.peaks);
-    if unusable.number() == answers.peaks.len() {
-        return Err(Error::Unusable(arguments.url.clone(), unusable.number(), unusable.to_string()));
+    let (unusable, why) = history::unusable(&answers.peaks);
+    let all = answers.peaks.len();
+    if unusable == all {
+        return Err(Error::Unusable(arguments.url.clone(), unusable, why));
     }
-    if unusable.number() > 0 {
-        warnings.push(format!(
-            "{} of {} series of peaks cannot be used: {unusable}",
-            unusable.number(),
-            answers.peaks.len()
-        ));
+    if unusable > 0 {
+        warnings.push(format!("{unusable} of {all} series of peaks cannot be used: {why}"));
     }
-    Ok(judged(arguments, span, &answers, prometheus.requests(), warnings))
+    Ok(judged(arguments, span, &answers, prometheus.requests, warnings))
 }
 
 fn judged(arguments: &Arguments, span: Span, answers: &Answers, queries: u64, mut warnings: Vec<String>) -> Advice {

@@ -37,13 +37,14 @@ pub fn main(args: impl IntoIterator<Item = OsString>, env: impl IntoIterator<Ite
         Ok(matches) => matches,
         Err(status) => return status,
     };
-    match matches.subcommand() {
-        Some((run::NAME, given)) => run::main(given, env),
-        Some((report::NAME, given)) => report::main(given),
-        Some((advise::NAME, given)) => advise::main(given),
-        Some((_, given)) => print(PROGRAM, COMPLETIONS.script(given), 0),
-        None => machine::main(&matches, env),
-    }
+    let (program, ended) = match matches.subcommand() {
+        Some((run::NAME, given)) => (run::PROGRAM, run::main(given, env)),
+        Some((report::NAME, given)) => (report::PROGRAM, report::main(given)),
+        Some((advise::NAME, given)) => (advise::PROGRAM, advise::main(given)),
+        Some((_, given)) => (PROGRAM, Ok(print(PROGRAM, COMPLETIONS.script(given), 0))),
+        None => (PROGRAM, machine::main(&matches, env)),
+    };
+    ended.unwrap_or_else(|ending| ending.tell(program))
 }
 
 /// The description of the command line: what is parsed, and what the completion scripts and the manual pages describe.

@@ -6,8 +6,7 @@ use std::ffi::OsString;
 
 use clap::{Arg, ArgMatches};
 use vram_exporter::app;
-use vram_exporter::config::EXIT_USAGE;
-use vram_exporter::subcommand::{FAILURE, print, refuse};
+use vram_exporter::subcommand::{Ending, print};
 
 use crate::{PROGRAM, configuration, flag};
 
@@ -21,23 +20,13 @@ pub(crate) fn flags() -> impl Iterator<Item = Arg> {
 }
 
 /// Reads everything once and prints it. `env` are those of [`std::env::vars_os`]. Returns the exit status.
-pub(crate) fn main(matches: &ArgMatches, env: impl IntoIterator<Item = (OsString, OsString)>) -> u8 {
-    let config = match configuration::read(matches, env) {
-        Ok(config) => config,
-        Err(ending) => return ending.tell(PROGRAM),
+pub(crate) fn main(matches: &ArgMatches, env: impl IntoIterator<Item = (OsString, OsString)>) -> Result<u8, Ending> {
+    let config = configuration::read(matches, env)?;
+    app::check(&config).map_err(|error| Ending::Wrong(error.to_string()))?;
+    let machine = app::machine(config).map_err(Ending::failed)?;
+    let text = match matches.get_one::<String>("format").map(String::as_str) {
+        Some("json") => serde_json::to_string_pretty(&machine).map_err(Ending::failed)? + "\n",
+        _ => table::of(&machine, table::Style::of_standard_output()),
     };
-    if let Err(error) = app::check(&config) {
-        return refuse(PROGRAM, &error.to_string(), EXIT_USAGE);
-    }
-    let written = app::machine(config).and_then(|machine| {
-        let text = match matches.get_one::<String>("format").map(String::as_str) {
-            Some("json") => serde_json::to_string_pretty(&machine)? + "\n",
-            _ => table::of(&machine, table::Style::of_standard_output()),
-        };
-        Ok((text, machine.driver.up))
-    });
-    match written {
-        Ok((text, up)) => print(PROGRAM, &text, if up { 0 } else { NO_DRIVER }),
-        Err(error) => refuse(PROGRAM, &format!("{error:#}"), FAILURE),
-    }
+    Ok(print(PROGRAM, &text, if machine.driver.up { 0 } else { NO_DRIVER }))
 }

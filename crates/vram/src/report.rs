@@ -8,40 +8,29 @@ mod client;
 
 use clap::ArgMatches;
 use text_and_sizes::text::is_plain;
-use vram_exporter::subcommand::{self, FAILURE};
+use vram_exporter::subcommand::{Ending, print};
 
-use self::arguments::{Format, PROGRAM};
-pub(crate) use self::arguments::{NAME, command};
+use self::arguments::Format;
+pub(crate) use self::arguments::{NAME, PROGRAM, command};
 
 /// The exit status when the exporter has no report about the job or workload.
 const NO_REPORT: u8 = 2;
 
 /// Prints the reports. Returns the exit status.
-pub(crate) fn main(matches: &ArgMatches) -> u8 {
-    let arguments = match arguments::read(matches) {
-        Ok(arguments) => arguments,
-        Err(ending) => return ending.tell(PROGRAM),
-    };
-    let answer = match client::ask(&arguments) {
-        Ok(answer) => answer,
-        Err(error) => return subcommand::refuse(PROGRAM, &error.to_string(), FAILURE),
-    };
+pub(crate) fn main(matches: &ArgMatches) -> Result<u8, Ending> {
+    let arguments = arguments::read(matches)?;
+    let answer = client::ask(&arguments).map_err(Ending::failed)?;
     if answer.trim().is_empty() {
         let why = format!(
             "{} has no report about {}: it has not used a GPU of that machine, or its report is too old to be kept",
             arguments.url,
             arguments.subject()
         );
-        return subcommand::refuse(PROGRAM, &why, NO_REPORT);
+        return Err(Ending::Failed(why, NO_REPORT));
     }
-    match shown(&answer, arguments.format) {
-        Ok(text) => subcommand::print(PROGRAM, &text, 0),
-        Err(error) => subcommand::refuse(
-            PROGRAM,
-            &format!("{} returned a report that is not JSON: {error}", arguments.url),
-            FAILURE,
-        ),
-    }
+    let not_json = |error| Ending::failed(format!("{} returned a report that is not JSON: {error}", arguments.url));
+    let text = shown(&answer, arguments.format).map_err(not_json)?;
+    Ok(print(PROGRAM, &text, 0))
 }
 
 /// The reports as they are printed.

@@ -31,5 +31,5 @@ mod socket;
 mod text;
 mod tree;
 
-pub(crate) use arguments::{NAME, command};
+pub(crate) use arguments::{NAME, PROGRAM, command};
 pub(crate) use measure::main;

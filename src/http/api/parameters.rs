@@ -44,6 +44,11 @@ impl Parameters {
         number.ok_or_else(wrong).map(Some)
     }
 
+    /// Takes the parameter `limit`, a number from 1 to `most`; `usual` if it is not given.
+    pub(super) fn limit(&mut self, most: usize, usual: usize) -> Result<usize, Problem> {
+        Ok(self.number("limit", 1.0, most as f64)?.map_or(usual, |limit| limit as usize))
+    }
+
     /// Takes a parameter that is a Unix time in seconds.
     pub(super) fn time(&mut self, name: &str) -> Result<Option<f64>, Problem> {
         self.number(name, 0.0, 1e11)

@@ -162,7 +162,7 @@ impl Follower {
         let followed = self.followed.take().map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
         let until = now + self.pauses.next(&error, followed);
         let row = match &error {
-            Error::Gone => self.pauses.gone_in_a_row(),
+            Error::Gone => self.pauses.gone.failures(),
             Error::Brief { row, .. } => *row,
             _ => u32::MAX,
         };

@@ -20,7 +20,8 @@ const SHORT: Duration = Duration::from_secs(5);
 /// is counted separately, because the failures of an outage must not delay the list that a later 410 requires.
 #[derive(Debug)]
 pub(super) struct Pauses {
-    gone: Backoff,
+    /// After watches that began with a 410.
+    pub(super) gone: Backoff,
     unreachable: Backoff,
     refused: Backoff,
 }
@@ -48,11 +49,6 @@ impl Pauses {
             Error::Brief { after, .. } => *after,
             _ => jitter(self.refused.next_pause()),
         }
-    }
-
-    /// How many watches in a row began with a 410.
-    pub(super) fn gone_in_a_row(&self) -> u32 {
-        self.gone.failures()
     }
 }
 
@@ -117,9 +113,9 @@ mod tests {
         for expected in [1, 2, 4, 8, 16, 32, 60, 60] {
             assert_pause(pauses.next(&Error::Gone, Duration::ZERO), expected);
         }
-        assert_eq!(pauses.gone_in_a_row(), 8);
+        assert_eq!(pauses.gone.failures(), 8);
         assert_pause(pauses.next(&Error::Gone, CALM), 1);
-        assert_eq!(pauses.gone_in_a_row(), 1);
+        assert_eq!(pauses.gone.failures(), 1);
     }
 
     #[test]

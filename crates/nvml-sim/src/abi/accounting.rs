@@ -16,8 +16,7 @@ const MILLISECOND: Nanos = 1_000_000;
 /// The runs that accounting reports: for each process the current one, or the last one if the process has ended.
 fn accounted(on: &On) -> impl Iterator<Item = (&'static Process, Life, Option<Nanos>)> {
     let (machine, now) = (on.machine, on.now);
-    // Accounting is off on a GPU with MIG devices.
-    let members = if on.gpu.accounting && on.gpu.mig.is_none() { &on.gpu.members[..] } else { &[] };
+    let members = if on.gpu.accounting { &on.gpu.members[..] } else { &[] };
     members.iter().filter_map(move |&member| {
         let process = &machine.processes[member as usize];
         if process.is_orphaned() {

@@ -13,7 +13,8 @@ device_calls! {
     fn nvmlDeviceGetAddressingMode(mode: *mut sys::nvmlDeviceAddressingMode_t) |on| {
         check_version(mode, 1)?;
         let version = struct_version::<sys::nvmlDeviceAddressingMode_t>(1);
-        let value = on.implausible().map_or(on.gpu.addressing_mode as c_uint, |_| c_uint::MAX);
+        let plausible = on.gpu.written.addressing_mode.unwrap_or(on.gpu.model.addressing_mode);
+        let value = on.implausible().map_or(plausible as c_uint, |_| c_uint::MAX);
         put(mode, sys::nvmlDeviceAddressingMode_t { version, value })
     }
     fn nvmlDeviceGetDriverModel(current: *mut c_uint, pending: *mut c_uint) = nvmlDeviceGetDriverModel_v2 |on| {

@@ -19,13 +19,14 @@ fn ecc_errors(on: &On, kind: sys::nvmlMemoryErrorType_t, counter: sys::nvmlEccCo
         return Err(Code::INVALID_ARGUMENT);
     }
     match kind {
-        sys::nvmlMemoryErrorType_enum_NVML_MEMORY_ERROR_TYPE_CORRECTED => Ok(on.gpu.errors.ecc_corrected),
-        sys::nvmlMemoryErrorType_enum_NVML_MEMORY_ERROR_TYPE_UNCORRECTED => Ok(on.gpu.errors.ecc_uncorrected),
+        sys::nvmlMemoryErrorType_enum_NVML_MEMORY_ERROR_TYPE_CORRECTED => Ok(on.gpu.written.errors.ecc_corrected),
+        sys::nvmlMemoryErrorType_enum_NVML_MEMORY_ERROR_TYPE_UNCORRECTED => Ok(on.gpu.written.errors.ecc_uncorrected),
         _ => Err(Code::INVALID_ARGUMENT),
     }
 }
 
-fn ecc_mode(on: &On) -> Answer<sys::nvmlEnableState_t> {
+/// Whether ECC is on.
+pub(super) fn ecc_mode(on: &On) -> Answer<sys::nvmlEnableState_t> {
     on.whole()?;
     match on.gpu.model.ecc {
         Ecc::On => Ok(sys::nvmlEnableState_enum_NVML_FEATURE_ENABLED),
@@ -34,15 +35,17 @@ fn ecc_mode(on: &On) -> Answer<sys::nvmlEnableState_t> {
     }
 }
 
-fn remaps(on: &On) -> Answer {
+/// Refuses a GPU that does not remap rows.
+pub(super) fn remaps(on: &On) -> Answer {
     on.whole()?;
-    if on.gpu.model.remaps_rows && on.gpu.errors.retired_pages.is_none() { Ok(()) } else { Err(Code::NOT_SUPPORTED) }
+    let has_rows = on.gpu.model.remap_banks > 0 && on.gpu.written.errors.retired_pages.is_none();
+    if has_rows { Ok(()) } else { Err(Code::NOT_SUPPORTED) }
 }
 
 /// The number of pages retired for a given cause.
 pub(super) fn retired(on: &On, cause: sys::nvmlPageRetirementCause_t) -> Answer<c_uint> {
     on.whole()?;
-    let pages = on.gpu.errors.retired_pages.ok_or(Code::NOT_SUPPORTED)?;
+    let pages = on.gpu.written.errors.retired_pages.ok_or(Code::NOT_SUPPORTED)?;
     pages.get(cause as usize).copied().ok_or(Code::INVALID_ARGUMENT)
 }
 
@@ -115,7 +118,7 @@ device_calls! {
         failed: *mut c_uint,
     ) |on| {
         remaps(on)?;
-        let errors = &on.gpu.errors;
+        let errors = &on.gpu.written.errors;
         put(correctable, errors.remapped_correctable)?;
         put(uncorrectable, errors.remapped_uncorrectable)?;
         put(pending, c_uint::from(errors.remap_pending))?;
@@ -123,7 +126,8 @@ device_calls! {
     }
     fn nvmlDeviceGetRowRemapperHistogram(values: *mut sys::nvmlRowRemapperHistogramValues_t) |on| {
         remaps(on)?;
-        let [max, high, partial, low, none] = on.gpu.errors.remap_banks.unwrap_or([on.gpu.model.remap_banks, 0, 0, 0, 0]);
+        let banks = on.gpu.written.errors.remap_banks;
+        let [max, high, partial, low, none] = banks.unwrap_or([on.gpu.model.remap_banks, 0, 0, 0, 0]);
         put(values, sys::nvmlRowRemapperHistogramValues_t { max, high, partial, low, none })
     }
     fn nvmlDeviceGetRetiredPages(

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use nvml_wrapper_sys::bindings as sys;
 use sys::field_id as id;
 
-use super::{On, device_calls};
+use super::{On, counters, device_calls};
 use crate::catalog::Ecc;
 use crate::clock;
 use crate::code::{Answer, Code};
@@ -39,37 +39,27 @@ fn recovery_action(on: &On) -> u32 {
         Some(Implausible::Above) => 1_000,
         Some(Implausible::Ones) => u32::MAX,
         Some(Implausible::Zeros) => 0,
-        None => on.gpu.errors.recovery_action,
+        None => on.gpu.written.errors.recovery_action,
     }
 }
 
 fn value(on: &On, field: u32) -> Answer<Value> {
     on.whole()?;
-    let errors = &on.gpu.errors;
+    let errors = &on.gpu.written.errors;
     let ecc = |count: u64| if on.gpu.model.ecc == Ecc::On { Ok(Value::Long(count)) } else { Err(Code::NOT_SUPPORTED) };
-    let rows = |count: u32| {
-        if on.gpu.model.remaps_rows && errors.retired_pages.is_none() {
-            Ok(Value::Long(count.into()))
-        } else {
-            Err(Code::NOT_SUPPORTED)
-        }
-    };
-    let pages =
-        |cause: usize| errors.retired_pages.map(|pages| Value::Long(pages[cause].into())).ok_or(Code::NOT_SUPPORTED);
+    let rows = |count: u32| counters::remaps(on).map(|()| Value::Long(count.into()));
+    let pages = |cause| counters::retired(on, cause).map(|pages| Value::Long(pages.into()));
     let link = |count: u32| if on.gpu.model.pcie.is_some() { Ok(Value::Int(count)) } else { Err(Code::NOT_SUPPORTED) };
     let milliwatts = |watts: f64| Ok(Value::Int((watts * 1e3) as u32));
     match field {
-        id::NVML_FI_DEV_ECC_CURRENT => match on.gpu.model.ecc {
-            Ecc::Absent => Err(Code::NOT_SUPPORTED),
-            ecc => Ok(Value::Long((ecc == Ecc::On).into())),
-        },
+        id::NVML_FI_DEV_ECC_CURRENT => counters::ecc_mode(on).map(|mode| Value::Long(mode.into())),
         id::NVML_FI_DEV_ECC_SBE_VOL_TOTAL | id::NVML_FI_DEV_ECC_SBE_AGG_TOTAL => ecc(errors.ecc_corrected),
         id::NVML_FI_DEV_ECC_DBE_VOL_TOTAL | id::NVML_FI_DEV_ECC_DBE_AGG_TOTAL => ecc(errors.ecc_uncorrected),
         id::NVML_FI_DEV_RETIRED_SBE => pages(0),
         id::NVML_FI_DEV_RETIRED_DBE => pages(1),
         id::NVML_FI_DEV_RETIRED_PENDING => pages(0).map(|_| Value::Long(0)),
         // Recorded: the memory was at 35 °C with the chip at 33 °C, and at 41 °C with the chip at 49 °C.
-        id::NVML_FI_DEV_MEMORY_TEMP if on.gpu.model.memory_sensor => {
+        id::NVML_FI_DEV_MEMORY_TEMP if on.gpu.model.has_memory_sensor() => {
             Ok(Value::Int((19.0 + on.machine.temperature(on.gpu, on.now) * 0.46) as u32))
         }
         id::NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION => Ok(Value::Long(on.machine.energy(on.gpu, on.now))),
@@ -85,9 +75,9 @@ fn value(on: &On, field: u32) -> Answer<Value> {
         // A driver does not know the numbers of later fields.
         id::NVML_FI_DEV_GET_GPU_RECOVERY_ACTION => Err(Code::INVALID_ARGUMENT),
         // Shutdown and slowdown as distances from the target temperature (recorded).
-        193 if on.gpu.model.memory_sensor => Ok(Value::Signed(-8)),
-        194 if on.gpu.model.memory_sensor => Ok(Value::Signed(-2)),
-        195 | 196 if on.gpu.model.memory_sensor => Ok(Value::Signed(0)),
+        193 if on.gpu.model.has_memory_sensor() => Ok(Value::Signed(-8)),
+        194 if on.gpu.model.has_memory_sensor() => Ok(Value::Signed(-2)),
+        195 | 196 if on.gpu.model.has_memory_sensor() => Ok(Value::Signed(0)),
         field if field == 0 || field > LAST_FIELD => Err(Code::INVALID_ARGUMENT),
         _ => Err(Code::NOT_SUPPORTED),
     }

@@ -142,19 +142,15 @@ fn metric(id: u32, value: Option<f64>, implausible: Option<Implausible>) -> sys:
 
 system_calls! {
     fn nvmlGpmSampleAlloc(sample: *mut sys::nvmlGpmSample_t) |sim| {
-        let number = {
-            let mut samples = samples();
-            let free = samples.iter().position(|slot| slot.0.is_none());
-            let number = free.unwrap_or(samples.len());
-            if number == MOST {
-                return Err(Code::MEMORY);
-            }
-            if number == samples.len() {
-                samples.push(Slot(None));
-            }
-            samples[number] = Slot(Some(None));
-            number
-        };
+        let mut samples = samples();
+        let number = samples.iter().position(|slot| slot.0.is_none()).unwrap_or(samples.len());
+        if number == MOST {
+            return Err(Code::MEMORY);
+        }
+        if number == samples.len() {
+            samples.push(Slot(None));
+        }
+        samples[number] = Slot(Some(None));
         put(sample, std::ptr::without_provenance_mut(MARK + 1 + number))
     }
     fn nvmlGpmSampleFree(sample: sys::nvmlGpmSample_t) |sim| {

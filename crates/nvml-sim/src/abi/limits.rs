@@ -5,8 +5,9 @@ use std::ffi::{CStr, c_char, c_ulonglong};
 use super::output::{get, put};
 use super::{On, device_calls};
 use crate::code::{Answer, Code};
-use crate::machine::limits::NONE;
 
+/// NVML's `NVML_DEVICE_MEMORY_LIMIT_MAX`: no hard limit.
+const NONE: u64 = u64::MAX;
 /// Where systems mount the hierarchy of cgroups.
 const MOUNT: &[u8] = b"/sys/fs/cgroup";
 
@@ -35,11 +36,11 @@ fn limits(on: &On, path: &[u8]) -> Answer<(u64, u64, u64)> {
     if !machine.processes.iter().any(|process| process.is_in(cgroup) && process.life(now).is_some()) {
         return Err(Code::OPERATING_SYSTEM);
     }
-    let set = machine.memory_limits.iter().find(|limit| limit.gpu == on.gpu.index && limit.cgroup == cgroup);
+    let set = machine.memory_limits.iter().find(|limit| limit.gpu == on.gpu.index && limit.cgroup.0 == cgroup);
     let set = set.ok_or(Code::NOT_FOUND)?;
     let mut used = 0;
     on.gpu.load.each(&machine.processes, now, |process, _, held| used += if process.is_in(cgroup) { held } else { 0 });
-    Ok((set.soft.unwrap_or(0), set.hard.unwrap_or(NONE), used))
+    Ok((set.soft.map_or(0, |size| size.0), set.hard.map_or(NONE, |size| size.0), used))
 }
 
 device_calls! {

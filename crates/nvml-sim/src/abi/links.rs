@@ -17,15 +17,17 @@ pub(super) fn of_gpu(on: &On) -> Answer<(u32, u32)> {
 /// The generation and width that the GPU and the machine allow.
 pub(super) fn most(on: &On) -> Answer<(u32, u32)> {
     let (generation, width) = of_gpu(on)?;
-    Ok((on.gpu.link.max_generation.unwrap_or(generation), on.gpu.link.max_width.unwrap_or(width)))
+    let link = on.gpu.written.link;
+    Ok((link.max_generation.unwrap_or(generation), link.max_width.unwrap_or(width)))
 }
 
 /// Generation and width now. A board that lowers its performance state when it is idle lowers the generation, too.
 pub(super) fn link(on: &On) -> Answer<(u32, u32)> {
     let (generation, width) = most(on)?;
     let idle = on.machine.activity(on.gpu, None, on.now).processes == 0;
-    let generation = if idle && on.gpu.model.drops_state { 1 } else { on.gpu.link.generation.unwrap_or(generation) };
-    Ok((generation, on.gpu.link.width.unwrap_or(width)))
+    let link = on.gpu.written.link;
+    let generation = if idle && on.gpu.model.drops_state { 1 } else { link.generation.unwrap_or(generation) };
+    Ok((generation, link.width.unwrap_or(width)))
 }
 
 device_calls! {

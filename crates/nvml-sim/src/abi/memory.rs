@@ -16,7 +16,7 @@ struct Memory {
 
 /// A MIG device has the memory of its profile, and all of it can be allocated.
 fn memory(on: &On) -> Answer<Memory> {
-    if on.gpu.memory_unsupported {
+    if on.gpu.written.memory_unsupported || on.gpu.model.unified {
         return Err(Code::NOT_SUPPORTED);
     }
     let (total, reserved) = match on.instance {

@@ -57,9 +57,9 @@ numbers! {
     nvmlDeviceGetSupportedClocksThrottleReasons: c_ulonglong = |on| of_whole(on, REASONS);
     nvmlDeviceGetSupportedClocksEventReasons: c_ulonglong = |on| of_whole(on, REASONS);
     nvmlDeviceGetSupportedEventTypes: c_ulonglong = |on| of_whole(on, events::SUPPORTED);
-    nvmlDeviceGetAccountingMode: c_uint = |on| of_whole(on, c_uint::from(on.gpu.accounting && on.gpu.mig.is_none()));
+    nvmlDeviceGetAccountingMode: c_uint = |on| of_whole(on, on.gpu.accounting.into());
     nvmlDeviceGetAccountingBufferSize: c_uint = |on| of_whole(on, ACCOUNTING_BUFFER);
-    nvmlDeviceGetPcieReplayCounter: c_uint = |on| links::link(on).map(|_| on.gpu.errors.pcie_replays);
+    nvmlDeviceGetPcieReplayCounter: c_uint = |on| links::link(on).map(|_| on.gpu.written.errors.pcie_replays);
     nvmlDeviceGetCurrPcieLinkGeneration: c_uint = |on| links::link(on).map(|link| link.0);
     nvmlDeviceGetCurrPcieLinkWidth: c_uint = |on| links::link(on).map(|link| link.1);
     nvmlDeviceGetMaxPcieLinkGeneration: c_uint = |on| links::most(on).map(|link| link.0);

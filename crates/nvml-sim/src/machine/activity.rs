@@ -21,25 +21,16 @@ impl Machine {
     pub fn activity(&self, gpu: &Gpu, instance: Option<&Instance>, now: Nanos) -> Activity {
         let look = now - now % LOOK;
         let (mut processes, mut busy) = (0, 0.0);
-        let mut add = |load: &super::Load| {
-            for (process, life) in load.living(&self.processes, look) {
-                processes += usize::from(!process.is_orphaned());
-                busy += process.busy(life, look);
-            }
-        };
-        match (instance, &gpu.mig) {
-            (Some(instance), _) => add(&instance.load),
-            (None, None) => add(&gpu.load),
-            (None, Some(mig)) => mig.iter().flatten().for_each(|instance| {
-                add(&instance.load);
-            }),
+        for (process, life) in gpu.loads(instance).flat_map(|(load, _)| load.living(&self.processes, look)) {
+            processes += usize::from(!process.is_orphaned());
+            busy += process.busy(life, look);
         }
         Activity { processes, busy: busy.min(1.0) }
     }
 
     /// Watts.
     pub fn power(&self, gpu: &Gpu, now: Nanos) -> f64 {
-        if let Some(fixed) = gpu.power {
+        if let Some(fixed) = gpu.written.power {
             return fixed;
         }
         let [idle, context, full, _] = gpu.model.power;
@@ -53,7 +44,7 @@ impl Machine {
 
     /// Degrees Celsius: follows the power over the last half minute.
     pub fn temperature(&self, gpu: &Gpu, now: Nanos) -> f64 {
-        if let Some(fixed) = gpu.temperature {
+        if let Some(fixed) = gpu.written.temperature {
             return fixed;
         }
         const LOOKS: i64 = 6;

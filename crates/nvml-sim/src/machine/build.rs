@@ -7,15 +7,17 @@ mod limits;
 mod processes;
 mod vgpus;
 
-use std::collections::BTreeMap;
-
-use super::limits::{CALL, SINCE_CUDA};
 use super::memory::Load;
 use super::pids::FreshPids;
 use super::{Gpu, Machine};
 use crate::clock::Nanos;
 use crate::control::Overlay;
 use crate::scenario::{Problem, Source, grammar};
+
+/// The call that reads the driver's own memory limits, and the first version of CUDA, as NVML reports it, whose driver
+/// has the call.
+const LIMITS_CALL: &str = "nvmlDeviceGetMemoryLimits_v1";
+const SINCE_CUDA: u32 = 13_050;
 
 /// A key, and what is wrong with it.
 type Refusal = (String, String);
@@ -43,8 +45,8 @@ impl Machine {
     /// Builds a scenario's machine, with the additions from a control file.
     pub(crate) fn build(source: &Source, overlay: Option<&Overlay>) -> Result<Self, Problem> {
         let of = |file: &str, (key, what): Refusal| Problem::Impossible { file: file.to_owned(), key, what };
-        let scenario = &source.scenario;
-        let mut machine = Self::bare(scenario).map_err(|refusal| of(&source.file, refusal))?;
+        let (scenario, own) = (&source.scenario, |refusal| of(&source.file, refusal));
+        let mut machine = Self::bare(scenario).map_err(own)?;
 
         let mut pids = FreshPids::around(scenario.process.iter().flat_map(processes::fixed_pids).collect());
         let mut users = processes::Users::default();
@@ -64,23 +66,18 @@ impl Machine {
             }
         }
         machine.users = users.named();
-        machine.containers =
-            containers::all(&machine, &scenario.container).map_err(|refusal| of(&source.file, refusal))?;
-        processes::no_pid_twice(&machine).map_err(|refusal| of(&source.file, refusal))?;
+        machine.containers = containers::all(&machine, &scenario.container).map_err(own)?;
+        processes::no_pid_twice(&machine).map_err(own)?;
 
-        limits::add(&mut machine, &scenario.memory_limit).map_err(|refusal| of(&source.file, refusal))?;
-        vgpus::add(&mut machine, &scenario.vgpu).map_err(|refusal| of(&source.file, refusal))?;
-
-        let since = |_: usize| 0;
-        faults::add(&mut machine, &scenario.xid, &scenario.fault, since, since)
-            .map_err(|refusal| of(&source.file, refusal))?;
+        limits::add(&mut machine, &scenario.memory_limit).map_err(own)?;
+        vgpus::add(&mut machine, &scenario.vgpu).map_err(own)?;
+        faults::add(&mut machine, &scenario.xid, &scenario.fault, |_| 0, |_| 0).map_err(own)?;
         if let Some(overlay) = overlay {
-            let control = &overlay.control;
-            limits::add(&mut machine, &control.memory_limit).map_err(|refusal| of(&overlay.file, refusal))?;
-            vgpus::add(&mut machine, &control.vgpu).map_err(|refusal| of(&overlay.file, refusal))?;
+            let (control, added) = (&overlay.control, |refusal| of(&overlay.file, refusal));
+            limits::add(&mut machine, &control.memory_limit).map_err(added)?;
+            vgpus::add(&mut machine, &control.vgpu).map_err(added)?;
             let (xids, faults) = (|i: usize| overlay.xid_since[i], |i: usize| overlay.fault_since[i]);
-            faults::add(&mut machine, &control.xid, &control.fault, xids, faults)
-                .map_err(|refusal| of(&overlay.file, refusal))?;
+            faults::add(&mut machine, &control.xid, &control.fault, xids, faults).map_err(added)?;
         }
         machine.weigh();
         Ok(machine)
@@ -94,7 +91,7 @@ impl Machine {
         let mut missing: Vec<_> =
             missing.map(|(i, name)| a_call(format!("calls_missing[{i}]"), name)).collect::<Result<_, _>>()?;
         if driver.cuda < SINCE_CUDA {
-            missing.push(CALL);
+            missing.push(LIMITS_CALL);
         }
         if driver.version.len() > 79 {
             return refuse("driver.version", "is longer than the 80 bytes that NVML allows");
@@ -105,13 +102,7 @@ impl Machine {
             cuda: driver.cuda,
             missing,
             gpus: gpus::all(scenario)?,
-            processes: Vec::new(),
-            containers: Vec::new(),
-            memory_limits: Vec::new(),
-            vgpus: Vec::new(),
-            xids: Vec::new(),
-            faults: Vec::new(),
-            users: BTreeMap::new(),
+            ..Self::default()
         })
     }
 

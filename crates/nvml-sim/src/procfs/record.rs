@@ -85,7 +85,7 @@ pub(super) fn passwd(users: &BTreeMap<u32, String>) -> Vec<u8> {
 /// The containers, one per line: id, namespace, pod, name and the allocated UUIDs, separated by tabs.
 pub(super) fn containers(containers: &[Container]) -> Vec<u8> {
     let line = |c: &Container| {
-        let fields = [&c.id, &c.namespace, &c.pod, &c.name].map(String::as_str);
+        let fields = [&c.written.id, &c.written.namespace, &c.written.pod, &c.written.name].map(String::as_str);
         let devices = c.devices.iter().map(String::as_str);
         fields.into_iter().chain(devices).collect::<Vec<_>>().join("\t") + "\n"
     };

@@ -12,22 +12,19 @@ pub(crate) struct Bytes(pub(crate) Vec<u8>);
 
 impl From<String> for Bytes {
     fn from(text: String) -> Self {
-        let mut bytes = Vec::with_capacity(text.len());
-        let mut rest = text.as_bytes();
-        while let Some((&first, after)) = rest.split_first() {
-            match escaped(rest) {
-                Some(byte) => {
-                    bytes.push(byte);
-                    rest = &rest[4..];
-                }
-                None => {
-                    bytes.push(first);
-                    rest = after;
-                }
-            }
-        }
-        Self(bytes)
+        Self(replaced(text.as_bytes(), |rest| Some((vec![escaped(rest)?], 4))))
     }
+}
+
+/// The bytes with some parts replaced. `part` returns what replaces a part at the beginning, and the part's length.
+fn replaced(mut text: &[u8], part: impl Fn(&[u8]) -> Option<(Vec<u8>, usize)>) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(text.len());
+    while let Some(first) = text.first() {
+        let (instead, length) = part(text).unwrap_or_else(|| (vec![*first], 1));
+        bytes.extend(instead);
+        text = &text[length..];
+    }
+    bytes
 }
 
 fn escaped(text: &[u8]) -> Option<u8> {
@@ -40,21 +37,8 @@ impl Bytes {
     /// The bytes with `{n}` replaced by a number, which distinguishes the processes of one entry.
     pub(crate) fn numbered(&self, number: u32) -> Vec<u8> {
         const PLACE: &[u8] = b"{n}";
-        let mut bytes = Vec::with_capacity(self.0.len());
-        let mut rest = &self.0[..];
-        while !rest.is_empty() {
-            match rest.strip_prefix(PLACE) {
-                Some(after) => {
-                    bytes.extend_from_slice(number.to_string().as_bytes());
-                    rest = after;
-                }
-                None => {
-                    bytes.push(rest[0]);
-                    rest = &rest[1..];
-                }
-            }
-        }
-        bytes
+        let instead = |rest: &[u8]| rest.starts_with(PLACE).then(|| (number.to_string().into_bytes(), PLACE.len()));
+        replaced(&self.0, instead)
     }
 }
 

@@ -11,34 +11,24 @@ use super::curves::{Curve, Ratio};
 use super::units::{Size, Span};
 
 /// A scenario file.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub(crate) struct Scenario {
-    #[serde(default)]
     pub(crate) seed: u32,
-    #[serde(default)]
     pub(crate) driver: Driver,
     /// Calls that this driver lacks because it is too old.
-    #[serde(default)]
     pub(crate) calls_missing: Vec<String>,
-    #[serde(default)]
     pub(crate) gpu: Vec<Gpu>,
-    #[serde(default)]
     pub(crate) process: Vec<Process>,
-    #[serde(default)]
     pub(crate) container: Vec<Container>,
-    #[serde(default)]
     pub(crate) memory_limit: Vec<MemoryLimit>,
-    #[serde(default)]
     pub(crate) vgpu: Vec<Vgpu>,
-    #[serde(default)]
     pub(crate) xid: Vec<Xid>,
-    #[serde(default)]
     pub(crate) fault: Vec<Fault>,
 }
 
 /// A container of a pod, as a cluster would name it. A process runs in it if the process's cgroup contains its id.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Container {
     pub(crate) id: String,
@@ -54,17 +44,12 @@ pub(crate) struct Container {
 
 /// A control file: what happens in addition to the scenario.
 #[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default)]
 pub(crate) struct Control {
-    #[serde(default)]
     pub(crate) process: Vec<Process>,
-    #[serde(default)]
     pub(crate) memory_limit: Vec<MemoryLimit>,
-    #[serde(default)]
     pub(crate) vgpu: Vec<Vgpu>,
-    #[serde(default)]
     pub(crate) xid: Vec<Xid>,
-    #[serde(default)]
     pub(crate) fault: Vec<Fault>,
 }
 
@@ -86,7 +71,7 @@ impl Default for Driver {
 }
 
 /// GPUs of one model.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Gpu {
     pub(crate) model: String,
@@ -192,8 +177,8 @@ pub enum ProcessList {
 }
 
 /// One process, or `count` identical ones.
-#[derive(Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, PartialEq, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub(crate) struct Process {
     /// Fixed if present; if absent, each run of the process has a different one.
     pub(crate) pid: Option<u32>,
@@ -216,12 +201,10 @@ pub(crate) struct Process {
     pub(crate) cgroup: Option<Bytes>,
     /// What it allocates in addition to its context.
     pub(crate) memory: Option<Curve<Size>>,
-    #[serde(default)]
     pub(crate) memory_cycle: bool,
     /// The memory that its context takes up.
     pub(crate) context: Option<Size>,
     pub(crate) utilization: Option<Curve<Ratio>>,
-    #[serde(default)]
     pub(crate) utilization_cycle: bool,
     pub(crate) allocator: Option<Allocator>,
 }
@@ -236,13 +219,14 @@ pub(crate) struct Allocator {
     pub(crate) allocated: Ratio,
 }
 
-/// The driver's own limit for the processes in a cgroup and below it, on one GPU.
-#[derive(Debug, PartialEq, Deserialize)]
+/// The driver's own limit for the processes in a cgroup and below it, on one GPU. The simulator reports it and does not
+/// enforce it.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct MemoryLimit {
     #[serde(default)]
     pub(crate) gpu: u32,
-    /// The path of the cgroup, without `/sys/fs/cgroup`.
+    /// The path of the cgroup, without `/sys/fs/cgroup`: `/system.slice/train.service`.
     pub(crate) cgroup: Bytes,
     /// Not limited if absent.
     pub(crate) hard: Option<Size>,
@@ -250,8 +234,8 @@ pub(crate) struct MemoryLimit {
     pub(crate) soft: Option<Size>,
 }
 
-/// A vGPU of a virtual machine.
-#[derive(Debug, PartialEq, Deserialize)]
+/// A vGPU of a virtual machine. Its memory is only reported: what the GPU has in use comes from the processes.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Vgpu {
     #[serde(default)]

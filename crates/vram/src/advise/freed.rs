@@ -11,25 +11,19 @@ use super::record::Action;
 use super::run_key::RunKey;
 
 /// What was advised for a run, in all the groups that it belongs to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Advised {
     /// The highest advice in bytes; `None` without any.
     pub(super) bytes: Option<u64>,
-    /// Whether every group of the run can be given less.
-    pub(super) is_lower: bool,
-}
-
-impl Default for Advised {
-    fn default() -> Self {
-        Self { bytes: None, is_lower: true }
-    }
+    /// Whether a group of the run cannot be given less.
+    pub(super) stays: bool,
 }
 
 impl Advised {
     /// With what was advised for one more group.
     pub(super) fn add(&mut self, bytes: Option<u64>, action: Action) {
         self.bytes = bytes.max(self.bytes);
-        self.is_lower &= action == Action::Lower;
+        self.stays |= action != Action::Lower;
     }
 }
 
@@ -77,7 +71,7 @@ impl<'a> Freed<'a> {
         // By device: what is promised too much by budgets, and whether a run may use the whole device.
         let mut given: BTreeMap<DeviceKey<'_>, (u64, bool)> = BTreeMap::new();
         for (key, run) in runs.filter(|(_, run)| run.is_now) {
-            let Some(Advised { bytes: Some(advice), is_lower: true }) = self.advised.get(key) else { continue };
+            let Some(Advised { bytes: Some(advice), stays: false }) = self.advised.get(key) else { continue };
             let (promised, whole) = given.entry(device(key)).or_default();
             match &run.budget {
                 Some((budget, _)) => *promised = promised.saturating_add(budget.saturating_sub(*advice)),

@@ -3,7 +3,6 @@
 //! Invariant: a value that no sample shows is absent. Copies of a series, such as those of a replica, change nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
 use super::clients;
 use super::prometheus::Series;
@@ -14,22 +13,14 @@ use super::span::Span;
 /// The workload that all series without a kind are summed into.
 const OTHER: &str = "other";
 
-/// How many series of peaks belong to no run, by what is wrong with them.
-#[derive(Debug, Default)]
-pub(super) struct Unusable(BTreeMap<&'static str, usize>);
-
-impl Unusable {
-    pub(super) fn of(peaks: &[Series]) -> Self {
-        let mut found = Self::default();
-        for why in peaks.iter().filter_map(what_is_wrong) {
-            *found.0.entry(why).or_default() += 1;
-        }
-        found
+/// How many series of peaks belong to no run, and what is wrong with them.
+pub(super) fn unusable(peaks: &[Series]) -> (usize, String) {
+    let mut found: BTreeMap<_, usize> = BTreeMap::new();
+    for why in peaks.iter().filter_map(what_is_wrong) {
+        *found.entry(why).or_default() += 1;
     }
-
-    pub(super) fn number(&self) -> usize {
-        self.0.values().sum()
-    }
+    let reasons: Vec<_> = found.iter().map(|(what, number)| format!("{number} {what}")).collect();
+    (found.values().sum(), reasons.join(", "))
 }
 
 fn what_is_wrong(series: &Series) -> Option<&'static str> {
@@ -41,13 +32,6 @@ fn what_is_wrong(series: &Series) -> Option<&'static str> {
     }
     let has_workload = series.label("workload").is_some() && series.label("kind").is_some();
     Some(if has_workload { "without the label uuid" } else { "without the labels workload and kind" })
-}
-
-impl fmt::Display for Unusable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let reasons: Vec<_> = self.0.iter().map(|(what, number)| format!("{number} {what}")).collect();
-        f.write_str(&reasons.join(", "))
-    }
 }
 
 /// What happened in an interval in which the run held memory.

@@ -69,7 +69,8 @@ pub(super) enum Error {
 #[derive(Debug)]
 pub(super) struct Prometheus {
     client: Client,
-    requests: u64,
+    /// The number of requests that were sent.
+    pub(super) requests: u64,
     /// How many more bytes of answers are read.
     left: usize,
     room: answer::Room,
@@ -86,11 +87,6 @@ impl Prometheus {
             room: answer::Room { left: KEPT_LIMIT, left_out: 0 },
             warnings: BTreeSet::new(),
         })
-    }
-
-    /// The number of requests that were sent.
-    pub(super) fn requests(&self) -> u64 {
-        self.requests
     }
 
     /// The number of values in the answers that are no amounts and were left out.
@@ -141,10 +137,9 @@ impl Prometheus {
     }
 
     fn too_long(&self) -> Error {
-        if self.left < ANSWER_LIMIT {
-            return Error::TooLong(self.client.server.clone(), ANSWERS_LIMIT, "for all requests");
-        }
-        Error::TooLong(self.client.server.clone(), ANSWER_LIMIT, "for one request")
+        let of_all = self.left < ANSWER_LIMIT;
+        let (limit, of) = if of_all { (ANSWERS_LIMIT, "for all requests") } else { (ANSWER_LIMIT, "for one request") };
+        Error::TooLong(self.client.server.clone(), limit, of)
     }
 
     fn result(&mut self, answer: &Answer) -> Result<Vec<Series>, Error> {

@@ -106,6 +106,7 @@ pub(super) fn judge(key: &GroupKey, members: &Members<'_>, devices: &Devices, sp
     if action == Action::Lower && !can_shrink(latest, latest_memory, &current, &units) {
         action = Action::Keep;
     }
+    let frameworks: BTreeSet<_> = clients().flat_map(|clients| &clients.frameworks).collect();
     Workload {
         cluster: key.cluster.clone(),
         workload: key.workload.clone(),
@@ -125,12 +126,7 @@ pub(super) fn judge(key: &GroupKey, members: &Members<'_>, devices: &Devices, sp
         basis: if by_clients { Basis::Allocator } else { Basis::Driver },
         peak_bytes: peak,
         allocated_peak_bytes: clients().map(|clients| clients.allocated_peak).max(),
-        frameworks: clients()
-            .flat_map(|clients| &clients.frameworks)
-            .collect::<BTreeSet<_>>()
-            .into_iter()
-            .cloned()
-            .collect(),
+        frameworks: frameworks.into_iter().cloned().collect(),
         out_of_memory,
         last_shortage,
         preallocates,

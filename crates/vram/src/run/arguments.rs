@@ -8,12 +8,12 @@ use clap::{Arg, ArgMatches, value_parser};
 use vram_exporter::config::Config;
 use vram_exporter::subcommand::Ending;
 
-use crate::configuration;
+use crate::{configuration, flag};
 
 /// The name of the subcommand.
 pub(crate) const NAME: &str = "run";
 /// What its messages begin with.
-pub(super) const PROGRAM: &str = "vram run";
+pub(crate) const PROGRAM: &str = "vram run";
 const DEFAULT_RATE: &str = "1000";
 
 /// How the report is written.
@@ -57,9 +57,6 @@ pub(super) fn read(
 
 /// The description of the command line of `run`.
 pub(crate) fn command() -> clap::Command {
-    let flag = |name: &'static str, value: &'static str, help: &'static str| {
-        Arg::new(name).long(name).value_name(value).help(help)
-    };
     clap::Command::new(NAME)
         .about("Runs a command and reports how much GPU memory its processes held: together, each, and on each GPU.")
         .override_usage("vram run [FLAGS] -- COMMAND [ARGUMENTS]")

@@ -9,12 +9,11 @@ use gpu_readings::attribution;
 use gpu_readings::nvml::Library;
 use nix::sys::signal::Signal;
 use tokio::time::timeout;
-use vram_exporter::config::EXIT_USAGE;
 use vram_exporter::demo::SimulatedMachine;
-use vram_exporter::subcommand::{FAILURE, refuse, say};
+use vram_exporter::subcommand::{Ending, say};
 
 use super::arguments::{self, Arguments, Format, PROGRAM};
-use super::child::{Child, Ended};
+use super::child::{Child, Ended, NotStarted};
 use super::facts::{Facts, Followed};
 use super::names::Names;
 use super::output::Output;
@@ -31,27 +30,16 @@ const LOOK: Duration = Duration::from_millis(5);
 const NAMING: Duration = Duration::from_millis(500);
 
 /// Runs the command and reports. `env` are those of [`std::env::vars_os`]. Returns the exit status.
-pub(crate) fn main(matches: &ArgMatches, env: impl IntoIterator<Item = (OsString, OsString)>) -> u8 {
-    let arguments = match arguments::read(matches, env) {
-        Ok(arguments) => arguments,
-        Err(ending) => return ending.tell(PROGRAM),
-    };
-    let prepared = Output::open(arguments.output.as_deref()).and_then(|output| {
-        let simulated = arguments.config.demo.as_deref().map(SimulatedMachine::prepare).transpose()?;
-        Ok((output, simulated))
-    });
-    let (output, simulated) = match prepared {
-        Ok(prepared) => prepared,
-        Err(error) => return refuse(PROGRAM, &format!("{error:#}"), EXIT_USAGE),
-    };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    match runtime {
-        Ok(runtime) => runtime.block_on(run(arguments, output, simulated.as_ref())),
-        Err(error) => refuse(PROGRAM, &error.to_string(), FAILURE),
-    }
+pub(crate) fn main(matches: &ArgMatches, env: impl IntoIterator<Item = (OsString, OsString)>) -> Result<u8, Ending> {
+    let arguments = arguments::read(matches, env)?;
+    let wrong = |error| Ending::Wrong(format!("{error:#}"));
+    let output = Output::open(arguments.output.as_deref()).map_err(wrong)?;
+    let simulated = arguments.config.demo.as_deref().map(SimulatedMachine::prepare).transpose().map_err(wrong)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Ending::failed)?;
+    runtime.block_on(run(arguments, output, simulated.as_ref()))
 }
 
-async fn run(mut arguments: Arguments, output: Output, simulated: Option<&SimulatedMachine>) -> u8 {
+async fn run(mut arguments: Arguments, output: Output, simulated: Option<&SimulatedMachine>) -> Result<u8, Ending> {
     let library = match (simulated, arguments.config.nvml.library.clone()) {
         (Some(machine), _) => machine.library(),
         (None, Some(path)) => Library::At(path),
@@ -60,16 +48,12 @@ async fn run(mut arguments: Arguments, output: Output, simulated: Option<&Simula
     if let Some(machine) = simulated {
         arguments.config = machine.adapt(arguments.config);
     }
-    let mut signals = match Signals::install() {
-        Ok(signals) => signals,
-        Err(error) => return refuse(PROGRAM, &format!("signals cannot be handled: {error}"), FAILURE),
-    };
+    let failed = |what: &str, error| Ending::failed(format!("{what}: {error}"));
+    let mut signals = Signals::install().map_err(|error| failed("signals cannot be handled", error))?;
     let names = Names::start(&arguments.config);
     // The command does not wait for the driver, which may hang. A process can allocate only after it has opened the driver too.
-    let readings = match Readings::start(library, &arguments.config, arguments.period, names.clone()) {
-        Ok(readings) => readings,
-        Err(error) => return refuse(PROGRAM, &format!("no thread could be started: {error}"), FAILURE),
-    };
+    let readings = Readings::start(library, &arguments.config, arguments.period, names.clone());
+    let readings = readings.map_err(|error| failed("no thread could be started", error))?;
     // Without the socket, everything else is measured all the same.
     let socket = Socket::open(names.clone()).await;
     let variables = socket.as_ref().map_or_else(|_| Vec::new(), Socket::variables);
@@ -77,15 +61,11 @@ async fn run(mut arguments: Arguments, output: Output, simulated: Option<&Simula
     readings.begin(start);
     let child = match Child::start(&arguments.command, variables) {
         Ok(child) => child,
-        Err(not_started) => {
+        Err(NotStarted { error, status }) => {
             // The lanes must not use the files of a simulated machine after they have been removed.
             readings.stop();
             let program = arguments.command.first().map(|program| program.to_string_lossy()).unwrap_or_default();
-            return refuse(
-                PROGRAM,
-                &format!("{program:?} cannot be started: {}", not_started.error),
-                not_started.status,
-            );
+            return Err(Ending::Failed(format!("{program:?} cannot be started: {error}"), status));
         }
     };
     let ended = command_end(&child, &mut signals).await;
@@ -111,7 +91,7 @@ async fn run(mut arguments: Arguments, output: Output, simulated: Option<&Simula
     if let Err(error) = written.and_then(|report| output.write(&report)) {
         say(PROGRAM, &format!("{error:#}"));
     }
-    ended.status()
+    Ok(ended.status())
 }
 
 /// Forwards signals until the command ends.

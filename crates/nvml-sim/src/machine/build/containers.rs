@@ -8,13 +8,13 @@ use crate::scenario::grammar;
 const DIGITS: usize = 64;
 
 pub(super) fn all(machine: &Machine, entries: &[grammar::Container]) -> Result<Vec<Container>, Refusal> {
-    let mut containers: Vec<Container> = Vec::with_capacity(entries.len());
+    let mut containers = Vec::with_capacity(entries.len());
     for (index, entry) in entries.iter().enumerate() {
         let key = |leaf: &str| format!("container[{index}].{leaf}");
         if entry.id.len() != DIGITS || !entry.id.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b)) {
             return refuse(key("id"), format!("`{}` is not {DIGITS} hexadecimal digits", entry.id));
         }
-        if containers.iter().any(|other| other.id == entry.id) {
+        if entries[..index].iter().any(|other| other.id == entry.id) {
             return refuse(key("id"), "is given twice");
         }
         for (leaf, name) in [("namespace", &entry.namespace), ("pod", &entry.pod), ("name", &entry.name)] {
@@ -30,13 +30,8 @@ pub(super) fn all(machine: &Machine, entries: &[grammar::Container]) -> Result<V
             let found = gpu.mig.iter().flatten().flatten().find(|instance| instance.index == mig);
             found.map_or_else(|| refuse(key("mig"), format!("no MIG device {mig}")), |found| Ok(found.uuid.clone()))
         };
-        containers.push(Container {
-            id: entry.id.clone(),
-            namespace: entry.namespace.clone(),
-            pod: entry.pod.clone(),
-            name: entry.name.clone(),
-            devices: entry.gpus.iter().map(device).collect::<Result<_, _>>()?,
-        });
+        let devices = entry.gpus.iter().map(device).collect::<Result<_, _>>()?;
+        containers.push(Container { written: entry.clone(), devices });
     }
     Ok(containers)
 }

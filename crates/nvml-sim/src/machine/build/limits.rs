@@ -1,9 +1,9 @@
 //! The driver's own memory limits in a scenario or control file.
 
-use super::{Refusal, refuse};
+use super::{Refusal, SINCE_CUDA, refuse};
 use crate::machine::Machine;
-use crate::machine::limits::{MemoryLimit, SINCE_CUDA};
 use crate::scenario::grammar;
+use crate::scenario::units::Size;
 
 /// Adds the limits. Those of a control file replace the ones that the scenario sets for the same GPU and cgroup.
 pub(super) fn add(machine: &mut Machine, entries: &[grammar::MemoryLimit]) -> Result<(), Refusal> {
@@ -16,25 +16,23 @@ pub(super) fn add(machine: &mut Machine, entries: &[grammar::MemoryLimit]) -> Re
             );
         }
         let gpu = machine.gpu_at(entry.gpu).map_err(|what| (key("gpu"), what))?;
-        let (hard, soft) = (entry.hard.map(|size| size.0), entry.soft.map(|size| size.0));
-        for (leaf, bytes) in [("hard", hard), ("soft", soft)] {
-            if bytes.is_some_and(|bytes| bytes > gpu.model.total) {
+        for (leaf, size) in [("hard", entry.hard), ("soft", entry.soft)] {
+            if size.is_some_and(|Size(bytes)| bytes > gpu.model.total) {
                 return refuse(key(leaf), format!("is more than the {} bytes of the GPU", gpu.model.total));
             }
         }
-        if soft.zip(hard).is_some_and(|(soft, hard)| soft > hard) {
+        if entry.soft.zip(entry.hard).is_some_and(|(Size(soft), Size(hard))| soft > hard) {
             return refuse(key("soft"), "is above the hard limit");
         }
-        let cgroup = entry.cgroup.0.clone();
+        let cgroup = &entry.cgroup.0;
         if !cgroup.starts_with(b"/") || cgroup.contains(&0) {
             return refuse(key("cgroup"), "must be a path that begins with `/`");
         }
         if entries[..index].iter().any(|other| other.gpu == entry.gpu && other.cgroup == entry.cgroup) {
             return refuse(key("cgroup"), "is given twice");
         }
-        let limit = MemoryLimit { gpu: entry.gpu, cgroup, hard, soft };
-        machine.memory_limits.retain(|other| (other.gpu, &other.cgroup) != (limit.gpu, &limit.cgroup));
-        machine.memory_limits.push(limit);
+        machine.memory_limits.retain(|other| (other.gpu, &other.cgroup) != (entry.gpu, &entry.cgroup));
+        machine.memory_limits.push(entry.clone());
     }
     Ok(())
 }

@@ -2,7 +2,6 @@
 
 use super::{Refusal, refuse};
 use crate::machine::Machine;
-use crate::machine::vgpus::Vgpu;
 use crate::scenario::grammar;
 
 /// The longest id of a virtual machine: NVML allows 80 bytes with the terminating NUL.
@@ -15,7 +14,7 @@ pub(super) fn add(machine: &mut Machine, entries: &[grammar::Vgpu]) -> Result<()
     for (index, entry) in entries.iter().enumerate() {
         let key = |leaf: &str| format!("vgpu[{index}].{leaf}");
         let gpu = machine.gpu_at(entry.gpu).map_err(|what| (key("gpu"), what))?;
-        if !gpu.vgpu_host {
+        if !gpu.written.vgpu_host {
             return refuse(key("gpu"), "the GPU hosts no vGPUs: set its key vgpu_host");
         }
         if entry.memory.0 > gpu.model.total {
@@ -27,7 +26,7 @@ pub(super) fn add(machine: &mut Machine, entries: &[grammar::Vgpu]) -> Result<()
         if machine.vgpus.len() == MOST {
             return refuse(key("gpu"), format!("more than {MOST} vGPUs"));
         }
-        machine.vgpus.push(Vgpu { gpu: entry.gpu, vm: entry.vm.clone(), memory: entry.memory.0 });
+        machine.vgpus.push(entry.clone());
     }
     Ok(())
 }
