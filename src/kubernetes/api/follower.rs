@@ -120,7 +120,7 @@ impl Follower {
     ) -> Result<(), Error> {
         throttle.check(Instant::now())?;
         let mut watch = self.during(Watch::open(client, selector, version)).await?;
-        throttle.begin(Instant::now());
+        throttle.began = Some(Instant::now());
         if self.followed.is_none() {
             self.followed = Some(Instant::now());
             self.publish();

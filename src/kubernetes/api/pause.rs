@@ -56,7 +56,8 @@ impl Pauses {
 /// end soon after they begin, for example behind a proxy that cuts off long requests.
 #[derive(Debug)]
 pub(super) struct WatchThrottle {
-    began: Option<Instant>,
+    /// When the last watch began; `None` if the next one need not wait for it.
+    pub(super) began: Option<Instant>,
     short: Backoff,
 }
 
@@ -67,11 +68,6 @@ impl Default for WatchThrottle {
 }
 
 impl WatchThrottle {
-    /// Records that a watch began.
-    pub(super) fn begin(&mut self, now: Instant) {
-        self.began = Some(now);
-    }
-
     /// Whether the next watch may begin now. If not, [`Error::Brief`] holds the pause after which it may begin.
     pub(super) fn check(&mut self, now: Instant) -> Result<(), Error> {
         let Some(began) = self.began.take() else { return Ok(()) };
@@ -145,7 +141,7 @@ mod tests {
         assert_eq!(pause(throttle.check(now)).0, 0);
         let mut last = Duration::ZERO;
         for expected in 1..=10 {
-            throttle.begin(now);
+            throttle.began = Some(now);
             let (row, after) = pause(throttle.check(now + Duration::from_millis(1)));
             assert!(row == expected && after >= FIRST / 2 && after <= LONGEST);
             assert_eq!(pause(throttle.check(now)).0, 0, "the pause has passed");
@@ -153,9 +149,9 @@ mod tests {
             now += last;
         }
         assert!(last >= LONGEST / 2);
-        throttle.begin(now);
+        throttle.began = Some(now);
         assert_eq!(pause(throttle.check(now + SHORT)).0, 0);
-        throttle.begin(now);
+        throttle.began = Some(now);
         let (row, after) = pause(throttle.check(now));
         assert!(row == 1 && after <= FIRST);
     }
