@@ -14,7 +14,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use gpu_metrics::{Metrics, Settings};
+use gpu_metrics::{Format, Metrics, Settings};
 use gpu_readings::faults::Faults;
 use gpu_readings::snapshot::{
     CgroupLocation, Driver, Gpu, GpuMemory, GpuProcesses, GpuState, MemoryFigures, MemoryPart, Owner, Process,
@@ -121,11 +121,11 @@ fn main() {
     };
     for (gpus, each) in sizes {
         let metrics = metrics(gpus, each);
-        let text = metrics.encode().unwrap();
+        let text = metrics.encode(Format::Text).unwrap();
         let series = text.split(|&byte| byte == b'\n').filter(|line| line.first().is_some_and(|&b| b != b'#')).count();
         let (mut written, mut copied) = (Vec::new(), Vec::new());
         for _ in 0..rounds {
-            written.push(timed(|| black_box(metrics.encode().unwrap())).0);
+            written.push(timed(|| black_box(metrics.encode(Format::Text).unwrap())).0);
             copied.push(timed(|| black_box(text.clone())).0);
         }
         let (write, copy) = (median(written), median(copied));

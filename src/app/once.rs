@@ -11,7 +11,7 @@ use crate::config::Config;
 use crate::faults::Faults;
 use crate::machine::{self, Document, Gpus};
 use crate::snapshot::{GpuMemory, GpuState, Lane, Snapshot};
-use gpu_metrics::Parts;
+use gpu_metrics::{Format, Parts};
 
 /// The longest wait for a first reading of everything.
 const ONCE: Duration = Duration::from_secs(10);
@@ -30,7 +30,8 @@ const LEVELS: (&str, &str) = ("info", "error");
 /// # Errors
 /// When the exposition cannot be built, or the simulator of the demo cannot be opened.
 pub fn once(config: Config) -> Result<Vec<u8>> {
-    let scrape = |exporter: &Exporter| exporter.metrics.encode().context("the exposition could not be built");
+    let scrape =
+        |exporter: &Exporter| exporter.metrics.encode(Format::Text).context("the exposition could not be built");
     runtime::run(&config.log.clone(), read_once(config, scrape))
 }
 

@@ -718,7 +718,7 @@ fn a_scrape_changes_nothing_but_its_own_count() {
     };
     let first = read(metrics.scrape(Format::Text).unwrap().whole());
     let second = read(metrics.scrape(Format::Text).unwrap().whole());
-    let third = read(metrics.encode().unwrap());
+    let third = read(metrics.encode(Format::Text).unwrap());
     assert_eq!((first.0.as_str(), second.0.as_str(), third.0.as_str()), ("1", "2", "2"));
     assert!(first.1.len() > 200);
     for (one, other) in [(&first.1, &second.1), (&second.1, &third.1)] {

@@ -136,17 +136,12 @@ pub(super) fn head<'h>(
         (_, Unit::Info) => "info",
         _ => kind.word(),
     };
-    for part in ["# TYPE ", stem, " ", word, "\n"] {
-        text.extend_from_slice(part.as_bytes());
-    }
+    let mut write = |parts: &[&str]| parts.iter().for_each(|part| text.extend_from_slice(part.as_bytes()));
+    write(&["# TYPE ", stem, " ", word, "\n"]);
     if !matches!(unit, Unit::Info | Unit::Number) {
-        for part in ["# UNIT ", stem, " ", &unit.suffix()[1..], "\n"] {
-            text.extend_from_slice(part.as_bytes());
-        }
+        write(&["# UNIT ", stem, " ", &unit.suffix()[1..], "\n"]);
     }
-    for part in ["# HELP ", stem, " "] {
-        text.extend_from_slice(part.as_bytes());
-    }
+    write(&["# HELP ", stem, " "]);
     help.into_iter().for_each(|part| escape_help(text, part, true));
     text.push(b'\n');
 }

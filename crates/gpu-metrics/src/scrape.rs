@@ -78,19 +78,11 @@ impl Metrics {
         Ok(Scrape::new(self.clone(), format, self.registry_text(format)?))
     }
 
-    /// Renders all metrics in [`Format::Text`] without counting a scrape.
-    ///
-    /// # Errors
-    /// When a family of the registry cannot be encoded.
-    pub fn encode(&self) -> Result<Vec<u8>, Error> {
-        self.encode_as(Format::Text)
-    }
-
     /// Renders all metrics in a format without counting a scrape.
     ///
     /// # Errors
     /// When a family of the registry cannot be encoded.
-    pub fn encode_as(&self, format: Format) -> Result<Vec<u8>, Error> {
+    pub fn encode(&self, format: Format) -> Result<Vec<u8>, Error> {
         Ok(scraped::whole(self, format, &self.registry_text(format)?))
     }
 

@@ -97,28 +97,19 @@ impl Parts {
 
     /// Loads the current parts without waiting.
     pub fn load(snapshot: &Snapshot) -> Self {
-        let driver = snapshot.driver.load_full();
-        let memory = snapshot.memory.load_full();
-        let processes = snapshot.processes.load_full();
-        let allocator = snapshot.allocator.load_full();
-        let telemetry = snapshot.telemetry.load_full();
-        let profiling = snapshot.profiling.load_full();
-        let xids = snapshot.xids.load_full();
-        let pods = snapshot.pods.load_full();
-        let allocations = snapshot.allocations.load_full();
-        let jobs = snapshot.jobs.load_full();
         Self {
+            driver: snapshot.driver.load_full(),
+            memory: snapshot.memory.load_full(),
+            processes: snapshot.processes.load_full(),
+            allocator: snapshot.allocator.load_full(),
+            telemetry: snapshot.telemetry.load_full(),
+            profiling: snapshot.profiling.load_full(),
+            xids: snapshot.xids.load_full(),
+            pods: snapshot.pods.load_full(),
+            allocations: snapshot.allocations.load_full(),
+            jobs: snapshot.jobs.load_full(),
+            // Last, so that no part is newer.
             now: Instant::now(),
-            driver,
-            memory,
-            processes,
-            allocator,
-            telemetry,
-            profiling,
-            xids,
-            pods,
-            allocations,
-            jobs,
         }
     }
 

@@ -270,12 +270,12 @@ impl Machine {
     }
 
     pub(crate) fn text(self) -> String {
-        String::from_utf8(self.metrics().encode().unwrap()).unwrap()
+        String::from_utf8(self.metrics().encode(Format::Text).unwrap()).unwrap()
     }
 
     pub(crate) fn open_metrics(mut self, created: bool) -> String {
         self.settings.created_samples = created;
-        String::from_utf8(self.metrics().encode_as(Format::OpenMetrics).unwrap()).unwrap()
+        String::from_utf8(self.metrics().encode(Format::OpenMetrics).unwrap()).unwrap()
     }
 
     pub(crate) fn scrape(self) -> Scrape {

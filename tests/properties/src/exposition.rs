@@ -30,12 +30,12 @@ pub fn exposition(data: &[u8]) -> bool {
     let machine = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
     let (snapshot, metrics) = &*machine;
     publish(&mut Names::of(data), snapshot);
-    let text = metrics.encode().expect("any name can be written");
+    let text = metrics.encode(Format::Text).expect("any name can be written");
     let utf8 = |text| String::from_utf8(text).expect("the text is UTF-8");
     let shown = read(&utf8(text));
     assert_fits_the_table(&shown);
     // Both formats have the same samples, except for creation times and for values that change between two expositions.
-    let open = utf8(metrics.encode_as(Format::OpenMetrics).expect("any name can be written"));
+    let open = utf8(metrics.encode(Format::OpenMetrics).expect("any name can be written"));
     open_metrics::assert_same(&shown, &open_metrics::read(&open), varies);
     if !snapshot.driver.load().up {
         return false;

@@ -177,12 +177,12 @@ impl Workplace {
 
     /// One scrape, as the web server produces it before compression.
     pub fn scrape(&self) -> Vec<u8> {
-        self.metrics.encode().unwrap()
+        self.metrics.encode(Format::Text).unwrap()
     }
 
     /// The same scrape in OpenMetrics, without creation times, as with the default configuration.
     pub fn scrape_open_metrics(&self) -> Vec<u8> {
-        self.metrics.encode_as(Format::OpenMetrics).unwrap()
+        self.metrics.encode(Format::OpenMetrics).unwrap()
     }
 
     /// Closes the driver and opens it again.
