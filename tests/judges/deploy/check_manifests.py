@@ -26,10 +26,12 @@ CUSTOM = {"PodMonitor", "ServiceMonitor", "PrometheusRule"}
 
 # The ports of additional listeners.
 PORTS = {"dcgm": 9400}
-OTLP_CA = "VRAM_EXPORTER_OTLP_CA_FILE"
-OTLP_HEADERS = "VRAM_EXPORTER_OTLP_HEADERS_FILE"
-COLLECTORS = "VRAM_EXPORTER_DCGM_COLLECTORS_FILE"
-WEB_CONFIG = "VRAM_EXPORTER_WEB_CONFIG_FILE"
+# Files of this repository that stand for those that a cluster mounts, by their variables.
+MOUNTED = {
+    "VRAM_EXPORTER_OTLP_HEADERS_FILE": "deploy/otlp-headers",
+    "VRAM_EXPORTER_DCGM_COLLECTORS_FILE": "dcgm/counters.csv",
+    "VRAM_EXPORTER_WEB_CONFIG_FILE": "deploy/web-config.yml",
+}
 
 
 def newest_versions(count):
@@ -286,18 +288,10 @@ def configuration_problems(scenario, exporter):
                 "KUBERNETES_SERVICE_PORT": "443",
                 "PATH": os.environ["PATH"],
             }
-            if scenario.secret:
-                # The cluster determines the secret's content.
-                environment = environment | {WEB_CONFIG: str(scenarios.ROOT / "tests/judges/deploy/web-config.yml")}
-            if scenario.config_map:
-                environment = environment | {COLLECTORS: str(scenarios.ROOT / "tests/judges/dcgm/counters.csv")}
-            if OTLP_HEADERS in environment:
-                environment = environment | {OTLP_HEADERS: str(scenarios.ROOT / "tests/judges/deploy/otlp-headers")}
             # The system's certificates stand for those that the cluster has.
-            environment = {name: text for name, text in environment.items() if name != OTLP_CA}
-            done = subprocess.run(
-                [exporter, "--check-config"], env=cluster | environment, capture_output=True, text=True, timeout=30
-            )
+            cluster |= {name: text for name, text in environment.items() if name != "VRAM_EXPORTER_OTLP_CA_FILE"}
+            cluster |= {name: str(scenarios.ROOT / "tests/judges" / file) for name, file in MOUNTED.items() if name in environment}
+            done = subprocess.run([exporter, "--check-config"], env=cluster, capture_output=True, text=True, timeout=30)
             if done.returncode != 0:
                 yield f"--check-config: {(done.stdout + done.stderr).strip()}"
 
