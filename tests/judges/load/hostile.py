@@ -68,13 +68,6 @@ class Client:
         except OSError:
             return 0  # the buffer is full, or the connection is closed: the next turn shows which
 
-    def drain(self):
-        try:
-            while self.socket.recv(1 << 18):
-                pass
-        except OSError:
-            pass
-
     def close(self):
         if self.socket is not None:
             self.socket.close()
