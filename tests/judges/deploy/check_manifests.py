@@ -71,14 +71,10 @@ def pod_problems(scenario, pod):
     paths = {volume["hostPath"]["path"] for volume in pod.get("volumes", []) if "hostPath" in volume}
     if paths != scenario.host_paths:
         yield f"host paths {sorted(paths)}, chosen {sorted(scenario.host_paths)}"
-    # TLS keys and passwords come from a Secret, the list of fields from a ConfigMap, and headers and certificates for a push from one of each,
-    # if these were chosen; no other volume is mounted.
+    # No other volume than the chosen ones is mounted.
     others = [{key: volume[key] for key in volume if key != "name"} for volume in pod.get("volumes", []) if "hostPath" not in volume]
-    chosen = [{"secret": {"secretName": scenario.secret}}] if scenario.secret else []
-    chosen += [{"configMap": {"name": scenario.config_map}}] if scenario.config_map else []
-    chosen += scenario.otlp
-    if others != chosen:
-        yield f"volumes {others}, chosen {chosen}"
+    if others != scenario.volumes:
+        yield f"volumes {others}, chosen {scenario.volumes}"
     if pod.get("automountServiceAccountToken") is not scenario.api:
         yield f"the token is mounted: {pod.get('automountServiceAccountToken')}, API access: {scenario.api}"
     user = 0 if scenario.root else 65534
