@@ -1,6 +1,7 @@
 """Hostile clients on loopback: silent ones, and those that hardly read. Each one takes a turn a few times a second. If the server has closed its
 connection, the client reconnects after a second. The clients stop on request. lab/load/rude.py has more kinds."""
 
+import contextlib
 import errno
 import random
 import socket
@@ -95,10 +96,8 @@ class Trickle(Deaf):
 
     def act(self, now):
         super().act(now)
-        try:
+        with contextlib.suppress(OSError):
             self.socket.recv(64)
-        except OSError:
-            pass
 
 
 def take_turns(clients, over):
