@@ -23,6 +23,7 @@ import generate
 
 ROOT = generate.ROOT
 TESTS = ROOT / "tests/judges/rules"
+PAGE_OF_RULES = (ROOT / "docs/rules.md").read_text()
 SEVERITIES = {"critical", "warning", "info"}
 # In the tests of each alert, the machine whose data ends before the alert would fire. An alert on the absence of every
 # target has no such machine.
@@ -85,7 +86,7 @@ def facts_problems():
 
 def threshold_problems():
     """The table in docs/rules.md contains every comparison and duration of each alert, and nothing else."""
-    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (.+?) \| [^|]+ \|$", (ROOT / "docs/rules.md").read_text(), re.M)
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (.+?) \| [^|]+ \|$", PAGE_OF_RULES, re.M)
     table = {name: (severity, set(re.findall(r"`([^`]+)`", text))) for name, severity, text in rows}
     if set(table) != set(alerts()):
         yield f"the table of thresholds and the alerts differ: {sorted(set(table) ^ set(alerts()))}"
@@ -129,8 +130,7 @@ def runbook_command_problems():
 
 def limit_problems():
     """docs/rules.md lists what the alerts cannot see as the judge of histories does, with its reasons."""
-    text = (ROOT / "docs/rules.md").read_text()
-    table = text.partition("| row | what happens | why |\n|---|---|---|\n")[2].partition("\n\n")[0]
+    table = PAGE_OF_RULES.partition("| row | what happens | why |\n|---|---|---|\n")[2].partition("\n\n")[0]
     rows = {row.split(" | ")[0].strip("| "): row.split(" | ")[2].strip("| ") for row in table.splitlines()}
     if rows != histories.LIMITS:
         yield f"docs/rules.md and the judge of histories differ: {sorted(set(rows.items()) ^ set(histories.LIMITS.items()))}"
@@ -173,8 +173,7 @@ def parity_problems():
     missing = {name for name, its in alike.items() if its not in recorded}
     yield from (f"{name} is not recorded for MIG devices as {alike[name]}" for name in sorted(missing - NOT_FOR_MIG.keys()))
     yield from (f"{name} is recorded for MIG devices, or not at all: no reason is needed" for name in sorted(NOT_FOR_MIG.keys() - missing))
-    text = (ROOT / "docs/rules.md").read_text()
-    yield from (f"docs/rules.md does not say why {name} is not recorded for MIG devices" for name, why in NOT_FOR_MIG.items() if why not in text)
+    yield from (f"docs/rules.md does not say why {name} is not recorded for MIG devices" for name, why in NOT_FOR_MIG.items() if why not in PAGE_OF_RULES)
 
 
 def name_problems():
@@ -190,8 +189,7 @@ def name_problems():
         for text in rule.get("annotations", {}).values():
             for name in set(re.findall(r"\$labels\.(\w+)", text)) - labels - {"cluster", "job", "instance"}:
                 yield f"{title}: its text names {name}, which is not a label"
-    text = (ROOT / "docs/rules.md").read_text()
-    documented = set(re.findall(r"`([a-z]+:[a-z_]+:[a-z0-9_]+)`", text))
+    documented = set(re.findall(r"`([a-z]+:[a-z_]+:[a-z0-9_]+)`", PAGE_OF_RULES))
     if documented != recorded:
         yield f"docs/rules.md and the recording rules differ: {sorted(documented ^ recorded)}"
     for name in names.used_in_markdown(ROOT / "docs/runbook.md") - families - recorded - {"up"}:
