@@ -111,25 +111,16 @@ impl Allocator {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::snapshot::{Gpu, Owner, ProcessKind};
+    use crate::snapshot::{Gpu, Owner};
 
     #[test]
     fn a_process_reports_what_its_file_says_until_it_ends() {
         let procfs = tempfile::tempdir().unwrap();
         std::fs::create_dir(procfs.path().join("7")).unwrap();
         std::fs::write(procfs.path().join("7").join(FILE), "jax\t0.25\t100\n").unwrap();
-        let process = |pid: u32, used| Process {
-            pid,
-            kind: ProcessKind::Compute,
-            mig: None,
-            owner: Arc::new(Owner { start_ticks: Some(5), ..Owner::default() }),
-            alive: true,
-            ended: None,
-            used,
-            window_peak: None,
-            peak: None,
-            sm_utilization: None,
-            last_active: None,
+        let process = |pid: u32, used| {
+            let owner = Owner { start_ticks: Some(5), ..Owner::default() };
+            Process { used, ..Process::for_tests(pid, owner) }
         };
         let part = |processes| {
             let gpu = Arc::new(Gpu { uuid: "GPU-a".into(), ..Gpu::default() });

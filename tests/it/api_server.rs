@@ -194,13 +194,8 @@ impl ApiServer {
         version
     }
 
-    /// Sends this text to every watch.
-    pub(crate) fn send(&self, text: &str) {
-        self.send_bytes(text.as_bytes());
-    }
-
     /// Sends these bytes to every watch.
-    pub(crate) fn send_bytes(&self, bytes: &[u8]) {
+    pub(crate) fn send(&self, bytes: &[u8]) {
         self.state().send_all(bytes);
     }
 

@@ -17,7 +17,7 @@ use tempfile::TempDir;
 
 pub(crate) use http::{Answer, connect};
 pub(crate) use programs::{
-    Killed, Logging, address_in, assert_refused, ended, finish, inside, install, pid, pid_namespace,
+    Ended, Killed, Logging, address_in, assert_refused, ended, inside, install, pid, pid_namespace,
 };
 
 /// How long anything may take before a test fails. Generous: the machine may be busy, and 16 tests run at once.

@@ -12,21 +12,20 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use http_body_util::{BodyExt as _, StreamBody};
+use hyper::body::{Bytes, Frame};
 use pod_resources::internals::ContainerResources;
 pub(crate) use pod_resources::internals::{
     AllocatableResourcesResponse as Allocatable, ContainerDevices as Devices, ListPodResourcesResponse as List,
     PodResources as Pod,
 };
 use prost::Message;
-use prost::bytes::{Buf, BufMut};
 use tokio::runtime::Runtime;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::body::Body;
-use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::codegen::{Service, http};
-use tonic::metadata::MetadataMap;
-use tonic::server::{Grpc, NamedService, UnaryService};
-use tonic::{Code, Request, Response, Status};
+use tonic::server::NamedService;
+use tonic::{Code, Status};
 
 /// The response to a request.
 #[derive(Debug, Clone)]
@@ -135,12 +134,10 @@ impl NamedService for Lister {
     const NAME: &'static str = "v1.PodResourcesLister";
 }
 
-type Later<T> = Pin<Box<dyn Future<Output = T> + Send>>;
-
 impl Service<http::Request<Body>> for Lister {
     type Response = http::Response<Body>;
     type Error = Infallible;
-    type Future = Later<Result<Self::Response, Infallible>>;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
@@ -159,79 +156,33 @@ impl Service<http::Request<Body>> for Lister {
             other => Reply::Status(Code::Unimplemented, other.to_owned()),
         };
         Box::pin(async move {
-            let mut answer = match reply {
-                Reply::BadDetails => {
-                    let status = Status::with_metadata(Code::Internal, "", MetadataMap::new());
-                    let mut answer = status.into_http::<Body>();
-                    answer.headers_mut().insert("grpc-status-details-bin", http::HeaderValue::from_static("!"));
-                    return Ok(answer);
-                }
-                reply => Grpc::new(Raw).unary(Answering(reply), question).await,
-            };
-            answer.headers_mut().insert("x-test", http::HeaderValue::from_static("double"));
-            Ok(answer)
-        })
-    }
-}
-
-struct Answering(Reply);
-
-impl UnaryService<()> for Answering {
-    type Response = Vec<u8>;
-    type Future = Later<Result<Response<Vec<u8>>, Status>>;
-
-    fn call(&mut self, _: Request<()>) -> Self::Future {
-        let reply = self.0.clone();
-        Box::pin(async move {
-            match reply {
-                Reply::Bytes(bytes) => Ok(Response::new(bytes)),
+            let _ = question.into_body().collect().await;
+            Ok(match reply {
+                Reply::Bytes(bytes) => message(&bytes),
                 Reply::Late(wait, bytes) => {
                     tokio::time::sleep(wait).await;
-                    Ok(Response::new(bytes))
+                    message(&bytes)
                 }
-                Reply::Status(code, words) => Err(Status::new(code, words)),
-                Reply::BadDetails | Reply::Never => pending().await,
-            }
+                Reply::Status(code, words) => Status::new(code, words).into_http(),
+                Reply::BadDetails => {
+                    let mut answer = Status::new(Code::Internal, "").into_http::<Body>();
+                    answer.headers_mut().insert("grpc-status-details-bin", http::HeaderValue::from_static("!"));
+                    answer
+                }
+                Reply::Never => pending().await,
+            })
         })
     }
 }
 
-/// A codec that writes bytes as they are and accepts any request.
-struct Raw;
-
-impl Codec for Raw {
-    type Encode = Vec<u8>;
-    type Decode = ();
-    type Encoder = Self;
-    type Decoder = Self;
-
-    fn encoder(&mut self) -> Self {
-        Self
-    }
-
-    fn decoder(&mut self) -> Self {
-        Self
-    }
-}
-
-impl Encoder for Raw {
-    type Item = Vec<u8>;
-    type Error = Status;
-
-    fn encode(&mut self, bytes: Vec<u8>, into: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        into.put_slice(&bytes);
-        Ok(())
-    }
-}
-
-impl Decoder for Raw {
-    type Item = ();
-    type Error = Status;
-
-    fn decode(&mut self, question: &mut DecodeBuf<'_>) -> Result<Option<()>, Status> {
-        question.advance(question.remaining());
-        Ok(Some(()))
-    }
+/// A response with one message: it is not compressed (0), its length, its bytes, and then the status of success.
+fn message(bytes: &[u8]) -> http::Response<Body> {
+    let length = u32::try_from(bytes.len()).unwrap().to_be_bytes();
+    let status = http::HeaderMap::from_iter([("grpc-status".parse().unwrap(), "0".parse().unwrap())]);
+    let frames = [Frame::data(Bytes::from([&[0], &length[..], bytes].concat())), Frame::trailers(status)];
+    let body = StreamBody::new(futures_util::stream::iter(frames.map(Ok::<_, Infallible>)));
+    let answer = http::Response::builder().header("content-type", "application/grpc").header("x-test", "double");
+    answer.body(Body::new(body)).unwrap()
 }
 
 /// Devices of one kind.

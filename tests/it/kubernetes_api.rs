@@ -199,7 +199,7 @@ async fn a_broken_watch_goes_on_from_the_last_version() {
 
     // The watch breaks in the middle of a line: the next watch delivers the whole event.
     watched(&server).await;
-    server.send("{\"type\":\"ADDED\",\"object\":{\"kind\":\"Pod\",\"metadata\":{\"name\":\"half\",\"namesp");
+    server.send(b"{\"type\":\"ADDED\",\"object\":{\"kind\":\"Pod\",\"metadata\":{\"name\":\"half\",\"namesp");
     server.cut();
     server.put(pod("team", "late", &[("main", "docker://c3")]));
     let three = ("c3", "team/late/main");
@@ -371,7 +371,7 @@ async fn after_garbage_in_a_watch_all_pods_are_listed_again() {
     for line in lines {
         let (server, watch) = following().await;
         server.delete_unseen("team", "trainer");
-        server.send_bytes(line);
+        server.send(line);
         watch.fails(Reason::Malformed).await;
         server.put(web());
         watch.shows(&[ONE, WEB]).await;

@@ -108,16 +108,7 @@ fn values_that_the_driver_does_not_report_have_no_series() {
     let figures = machine.memory[0].figures.as_mut().unwrap();
     figures.reserved = None;
     machine.processes[0].unattributed = None;
-    let unknown = Process {
-        owner: Arc::default(),
-        used: None,
-        window_peak: None,
-        peak: None,
-        sm_utilization: None,
-        last_active: None,
-        ..process(7, "")
-    };
-    machine.processes[0].processes = vec![unknown];
+    machine.processes[0].processes = vec![Process::for_tests(7, Owner::default())];
     machine.telemetry[0].fast = FastTelemetry { utilization: Some(f64::NAN), ..FastTelemetry::default() };
     machine.telemetry[0].slow = SlowTelemetry::default();
     machine.profiling[0].figures = ProfilingFigures::default();
@@ -142,6 +133,9 @@ fn values_that_the_driver_does_not_report_have_no_series() {
     assert_eq!(scrape.of("gpu_info").next().unwrap().labels.len(), 2);
 }
 
+/// What goes wrong on a machine.
+type Harm = fn(&mut Machine);
+
 /// What does not depend on the driver: the identity, the kubelet's allocations and what was recorded.
 const REMEMBERED: [&str; 7] = [
     "gpu_allocatable_devices",
@@ -155,7 +149,6 @@ const REMEMBERED: [&str; 7] = [
 
 #[test]
 fn a_gpu_that_does_not_answer_keeps_only_its_name() {
-    type Harm = fn(&mut Machine);
     let harms: [(&str, Harm); 6] = [
         ("stale", |m| m.memory[0].at = ago(2.5)),
         ("never good", |m| m.memory[0].at = None),
@@ -183,7 +176,6 @@ fn a_gpu_that_does_not_answer_keeps_only_its_name() {
 
 #[test]
 fn what_is_missing_or_old_takes_its_own_families_alone() {
-    type Harm = fn(&mut Machine);
     type Counts<'a> = &'a [(&'a str, usize)];
     fn allocated(machine: &mut Machine, age: f64) {
         machine.jobs = JobAllocations::default();

@@ -8,12 +8,12 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use serde_json::Value;
 
-use crate::harness::{Machine, eventually, finish, pid, tool};
+use crate::harness::{Ended, Killed, Machine, assert_refused, ended, eventually, eventually_within, inside, pid, tool};
 
 mod allocators;
 
@@ -42,19 +42,15 @@ fn script(body: &str) -> String {
     format!("{FUNCTIONS}{body}")
 }
 
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
-}
-
 /// The report of a run as JSON, and the exit status.
 fn report(machine: &Machine, flags: &[&str], body: &str) -> (Value, Option<i32>) {
     let flags: Vec<&str> = flags.iter().copied().chain(["--format=json"]).collect();
-    let output = finish(&mut machine.run(&flags, &script(body)));
-    (parse(&output), output.status.code())
+    let ended = ended(&mut machine.run(&flags, &script(body)));
+    (parse(&ended), ended.status)
 }
 
-fn parse(output: &Output) -> Value {
-    serde_json::from_slice(&output.stderr).unwrap_or_else(|error| panic!("{error}: {}", text(&output.stderr)))
+fn parse(ended: &Ended) -> Value {
+    serde_json::from_str(&ended.err).unwrap_or_else(|error| panic!("{error}: {}", ended.err))
 }
 
 fn notes(report: &Value) -> String {
@@ -63,15 +59,16 @@ fn notes(report: &Value) -> String {
 
 /// A run whose output is read while it runs.
 struct Running {
-    child: Child,
+    child: Killed,
     lines: BufReader<std::process::ChildStdout>,
 }
 
 impl Running {
     fn start(mut command: Command) -> Self {
         // It has its own process group, because signals from the test's terminal, if there is one, must not reach it.
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0).spawn().unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap());
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0).spawn().unwrap();
+        let mut child = Killed(child);
+        let lines = BufReader::new(child.0.stdout.take().unwrap());
         Self { child, lines }
     }
 
@@ -82,23 +79,16 @@ impl Running {
     }
 
     fn signal(&self, signal: Signal) {
-        kill(pid(&self.child), signal).unwrap();
+        kill(pid(&self.child.0), signal).unwrap();
     }
 
     /// The exit status, the rest of standard output, and standard error.
     fn end(mut self) -> (Option<i32>, String, String) {
-        let status = eventually("the end of the run", || self.child.try_wait().unwrap());
+        let status = eventually("the end of the run", || self.child.0.try_wait().unwrap());
         let (mut out, mut err) = (String::new(), String::new());
         self.lines.read_to_string(&mut out).unwrap();
-        self.child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+        self.child.0.stderr.take().unwrap().read_to_string(&mut err).unwrap();
         (status.code(), out, err)
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -111,9 +101,9 @@ fn the_exit_status_is_the_one_of_the_command() {
         ("kill -KILL $$", 137, "ended by SIGKILL"),
         ("kill -TERM $$", 143, "ended by SIGTERM"),
     ] {
-        let output = finish(&mut machine.run(&[], body));
-        assert_eq!(output.status.code(), Some(status), "{body}");
-        assert!(text(&output.stderr).contains(how), "{body}: {}", text(&output.stderr));
+        let ended = ended(&mut machine.run(&[], body));
+        assert_eq!(ended.status, Some(status), "{body}");
+        assert!(ended.err.contains(how), "{body}: {}", ended.err);
     }
 }
 
@@ -132,9 +122,9 @@ fn a_command_that_cannot_start_has_the_status_of_a_shell_and_no_report() {
     let file = folder.path().join("report");
     let output = format!("--output={}", file.display());
     for (command, status) in [("/nonexistent/train", 127), ("/etc/passwd", 126), ("/", 126)] {
-        let ended = finish(&mut tool(&["run", "--demo=idle-h200", &output, "--", command]));
-        assert_eq!(ended.status.code(), Some(status), "{command}");
-        assert!(text(&ended.stderr).contains("cannot be started"), "{}", text(&ended.stderr));
+        let ended = ended(&mut tool(&["run", "--demo=idle-h200", &output, "--", command]));
+        assert_eq!(ended.status, Some(status), "{command}");
+        assert!(ended.err.contains("cannot be started"), "{}", ended.err);
     }
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "neither a report nor half of one");
 }
@@ -153,15 +143,14 @@ fn wrong_arguments_are_refused_before_anything_starts() {
         &["--output=/dev/null"],
     ] {
         let mut command = tool(&["run"]);
-        let ended = finish(command.args(flags).args(["--", "sh", "-c", &script]).env("PATH", "/usr/bin:/bin"));
-        let said = text(&ended.stderr);
-        assert_eq!(ended.status.code(), Some(64), "{flags:?}: {said}");
+        command.args(flags).args(["--", "sh", "-c", &script]).env("PATH", "/usr/bin:/bin");
+        let said = assert_refused(&mut command, &[]).err;
         assert!(said.starts_with("vram run: "), "{said}");
     }
-    assert_eq!(finish(&mut tool(&["run"])).status.code(), Some(64));
+    assert_refused(&mut tool(&["run"]), &[]);
     assert!(!marker.exists());
-    let help = finish(&mut tool(&["run", "--help"]));
-    assert!(help.status.success() && text(&help.stdout).contains("--output"), "{help:?}");
+    let help = ended(&mut tool(&["run", "--help"]));
+    assert!(help.status == Some(0) && help.out.contains("--output"), "{help:?}");
 }
 
 #[test]
@@ -171,8 +160,8 @@ fn input_and_output_are_the_command_s_own() {
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(b"hello").unwrap();
     let output = child.wait_with_output().unwrap();
-    assert_eq!(text(&output.stdout), "hello");
-    let said = text(&output.stderr);
+    assert_eq!(output.stdout, b"hello");
+    let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.starts_with("oops\nvram run: sh -c cat"), "{said}");
 }
 
@@ -184,9 +173,9 @@ fn the_report_goes_to_a_file_as_a_whole() {
     fs::write(&file, "an older report").unwrap();
     let flag = format!("--output={}", file.display());
     let check = format!("grep -q older {}", file.display());
-    let output = finish(&mut machine.run(&[&flag, "--format=json"], &check));
-    assert!(output.status.success(), "the file is replaced at the end");
-    assert_eq!(text(&output.stderr), "");
+    let ended = ended(&mut machine.run(&[&flag, "--format=json"], &check));
+    assert_eq!(ended.status, Some(0), "the file is replaced at the end");
+    assert_eq!(ended.err, "");
     let report: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
     assert_eq!((report["version"].as_u64(), report["exit_status"].as_u64()), (Some(1), Some(0)));
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
@@ -224,7 +213,7 @@ fn a_stopped_run_stops_its_command_and_both_continue() {
     let mut command = machine.run(&[], "echo $$; read line; exit 4");
     command.stdin(Stdio::piped());
     let mut running = Running::start(command);
-    let both = [running.line().parse().unwrap(), running.child.id()];
+    let both = [running.line().parse().unwrap(), running.child.0.id()];
     let state = |pid: u32| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
         stat.rsplit_once(") ").unwrap().1.chars().next().unwrap()
@@ -233,19 +222,17 @@ fn a_stopped_run_stops_its_command_and_both_continue() {
     eventually("both are stopped", || (both.map(state) == ['T', 'T']).then_some(()));
     running.signal(Signal::SIGCONT);
     eventually("both continue", || (!both.map(state).contains(&'T')).then_some(()));
-    running.child.stdin.take().unwrap().write_all(b"on\n").unwrap();
+    running.child.0.stdin.take().unwrap().write_all(b"on\n").unwrap();
     assert_eq!(running.end().0, Some(4));
 }
 
 #[test]
 fn a_signal_that_is_ignored_stays_ignored() {
     let machine = Machine::new(GPU);
-    let run = machine.run(&[], "kill -HUP $$; echo alive");
     let mut outer = Command::new("sh");
-    outer.args(["-c", "trap '' HUP; exec \"$@\"", "sh"]).arg(run.get_program()).args(run.get_args());
-    outer.env_clear().envs(run.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    let output = finish(&mut outer);
-    assert_eq!((text(&output.stdout).as_str(), output.status.code()), ("alive\n", Some(0)), "{output:?}");
+    outer.args(["-c", "trap '' HUP; exec \"$@\"", "sh"]);
+    let ended = ended(&mut inside(outer, &machine.run(&[], "kill -HUP $$; echo alive")));
+    assert_eq!((ended.out.as_str(), ended.status), ("alive\n", Some(0)), "{ended:?}");
 }
 
 #[test]
@@ -427,9 +414,9 @@ fn a_gpu_whose_call_hangs_delays_no_reading_of_another_one() {
     "#;
     // On a busy machine, a call for the other GPU takes longer than 50 ms.
     let mut command = machine.run(&["--format=json", "--nvml.call-timeout=3s"], &script(body));
-    let output = finish(command.current_dir(machine.folder.path()));
-    let report = parse(&output);
-    assert_eq!(output.status.code(), Some(6));
+    let ended = ended(command.current_dir(machine.folder.path()));
+    let report = parse(&ended);
+    assert_eq!(ended.status, Some(6));
     let [sick, well] = [0, 1].map(|index| report["gpus"][index].as_object().unwrap());
     assert_eq!(well["together"]["peak_bytes"], 1024 * MIB + CONTEXT, "{report:#}");
     assert_eq!(well["used_peak_bytes"], 1024 * MIB + CONTEXT + 8 * MIB, "{report:#}");
@@ -464,12 +451,9 @@ fn a_driver_that_hangs_when_it_is_opened_does_not_hold_back_the_command() {
         command.stdin(Stdio::piped());
         command
     });
-    let limit = std::time::Instant::now() + std::time::Duration::from_secs(20);
-    while !started.exists() {
-        assert!(std::time::Instant::now() < limit, "the command waits for the driver");
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
-    running.child.stdin.take().unwrap().write_all(b"\n").unwrap();
+    let begun = || started.exists().then_some(()).ok_or("the command waits for the driver".to_owned());
+    eventually_within(std::time::Duration::from_secs(20), "the start of the command:", begun);
+    running.child.0.stdin.take().unwrap().write_all(b"\n").unwrap();
     let (status, _, report) = running.end();
     assert_eq!(status, Some(6));
     let report: Value = serde_json::from_str(&report).unwrap();
@@ -513,7 +497,7 @@ fn a_lost_gpu_has_no_values_and_the_others_keep_theirs() {
     let body = "cp \"$NVML_SIM_CONTROL\" fault; { cat fault; printf '[[process]]\\npid = %s\\nmemory = \"1GiB\"\\n' $$; } | place; \
                 listed $$ 3000001";
     let mut command = machine.run(&["--format=json"], &script(body));
-    let report = parse(&finish(command.current_dir(machine.folder.path())));
+    let report = parse(&ended(command.current_dir(machine.folder.path())));
     assert_eq!(report["gpus"][0]["together"]["peak_bytes"], 1024 * MIB + CONTEXT, "{report:#}");
     let lost = report["gpus"].as_array().unwrap().get(1);
     assert!(lost.is_none_or(|gpu| gpu["used_peak_bytes"].is_null() && gpu["processes"].is_null()), "{report:#}");
@@ -523,16 +507,14 @@ fn a_lost_gpu_has_no_values_and_the_others_keep_theirs() {
 #[test]
 fn hostile_names_do_not_reach_the_terminal() {
     let machine = Machine::built_in("hostile-names");
-    let output =
-        finish(&mut machine.run(&[], &script("await $NVML_SIM_PROCFS/6009; listed 6009 3000001 # \u{1b}[31m")));
-    let said = text(&output.stderr);
+    let body = script("await $NVML_SIM_PROCFS/6009; listed 6009 3000001 # \u{1b}[31m");
+    let said = ended(&mut machine.run(&[], &body)).err;
     assert!(said.contains("\\u{1b}[31m"), "{said}");
     assert!(said.chars().all(|c| c == '\n' || !c.is_control()), "{said:?}");
 }
 
 #[test]
 fn a_demo_says_that_the_gpus_are_simulated() {
-    let output = finish(&mut tool(&["run", "--demo", "--", "/bin/true"]));
-    assert!(output.status.success());
-    assert!(text(&output.stderr).contains("SIMULATED"), "{}", text(&output.stderr));
+    let ended = ended(&mut tool(&["run", "--demo", "--", "/bin/true"]));
+    assert!(ended.status == Some(0) && ended.err.contains("SIMULATED"), "{ended:?}");
 }

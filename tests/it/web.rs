@@ -127,19 +127,8 @@ fn thread_name() -> String {
 }
 
 pub(crate) fn process(pid: u32, name: &str, used: u64) -> Process {
-    Process {
-        pid,
-        kind: ProcessKind::Compute,
-        mig: None,
-        owner: Arc::new(Owner { name: Some(name.to_owned()), ..Owner::default() }),
-        alive: true,
-        ended: None,
-        used: Some(used),
-        window_peak: None,
-        peak: None,
-        sm_utilization: None,
-        last_active: None,
-    }
+    let owner = Owner { name: Some(name.to_owned()), ..Owner::default() };
+    Process { used: Some(used), ..Process::for_tests(pid, owner) }
 }
 
 pub(crate) fn ask(address: SocketAddr, method: &str, path: &str, headers: &str) -> Answer {

@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::*;
 use crate::snapshot::{
     Allocation, Allocations, Device, DeviceName, Driver, Gpu, GpuMemory, GpuState, MemoryFigures, MemoryPart, Other,
-    Owner, Pods, ProcessKind, ProcessPart, Snapshot, Workload, WorkloadUse,
+    Owner, Pods, ProcessPart, Snapshot, Workload, WorkloadUse,
 };
 
 const GPU: &str = "GPU-00000000-0000-0000-0000-000000000001";
@@ -20,19 +20,7 @@ fn workload(name: &str, kind: WorkloadKind, pod: Option<&str>) -> Arc<Workload> 
 }
 
 fn process(pid: u32, workload: Option<Arc<Workload>>, sm: Option<f64>) -> Process {
-    Process {
-        pid,
-        kind: ProcessKind::Compute,
-        mig: None,
-        owner: Arc::new(Owner { workload, ..Owner::default() }),
-        alive: true,
-        ended: None,
-        used: None,
-        window_peak: None,
-        peak: None,
-        sm_utilization: sm,
-        last_active: None,
-    }
+    Process { sm_utilization: sm, ..Process::for_tests(pid, Owner { workload, ..Owner::default() }) }
 }
 
 fn usage(workload: Arc<Workload>, processes: u64, used: Option<u64>) -> WorkloadUse {

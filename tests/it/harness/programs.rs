@@ -40,7 +40,7 @@ pub(crate) fn assert_refused(command: &mut Command, words: &[&str]) -> Ended {
 }
 
 /// The output of the command. If the command does not exit, it is killed and the test fails.
-pub(crate) fn finish(command: &mut Command) -> Output {
+fn finish(command: &mut Command) -> Output {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let pid = pid(&child);
     let (sender, ended) = channel();

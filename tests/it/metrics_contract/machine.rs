@@ -74,25 +74,21 @@ pub(crate) fn report(device: &str, framework: &str, reserved: u64) -> AllocatorR
 }
 
 pub(crate) fn process(pid: u32, name: &str) -> Process {
+    let owner = Owner {
+        name: Some(name.to_owned()),
+        uid: Some(1000),
+        user: Some("ada".to_owned()),
+        start: Some(UNIX_EPOCH + Duration::from_millis(1_700_000_000_500)),
+        start_ticks: Some(START_TICKS),
+        ..Owner::default()
+    };
     Process {
-        pid,
-        kind: ProcessKind::Compute,
-        mig: None,
-        owner: Arc::new(Owner {
-            name: Some(name.to_owned()),
-            uid: Some(1000),
-            user: Some("ada".to_owned()),
-            start: Some(UNIX_EPOCH + Duration::from_millis(1_700_000_000_500)),
-            start_ticks: Some(START_TICKS),
-            ..Owner::default()
-        }),
-        alive: true,
-        ended: None,
         used: Some(GIB),
         window_peak: Some(2 * GIB),
         peak: Some(3 * GIB),
         sm_utilization: Some(0.25),
         last_active: ago(7.0),
+        ..Process::for_tests(pid, owner)
     }
 }
 

@@ -36,7 +36,7 @@ fn machine() -> Machine {
 fn python() -> Option<String> {
     let code = "import sys; assert sys.version_info >= (3, 9); print(sys.executable)";
     let output = Command::new("python3").args(["-c", code]).output().ok().filter(|output| output.status.success());
-    let there = output.map(|output| text(&output.stdout).trim().to_owned());
+    let there = output.map(|output| String::from_utf8(output.stdout).unwrap().trim().to_owned());
     if missing("python3 (3.9 or newer)", there.is_some()) { None } else { there }
 }
 
@@ -72,16 +72,15 @@ fn the_command_gets_a_private_socket_in_addition_to_the_one_it_would_report_to()
             command.envs(inherited.map(|sockets| ("VRAM_EXPORTER_SOCKET", sockets)));
             command.envs(arm.map(|arm| ("VRAM_EXPORTER_ARM", arm)));
             command.env("XDG_RUNTIME_DIR", if folder == temporary { "/nonexistent" } else { folder });
-            let output = finish(&mut command);
-            let said = text(&output.stdout);
-            assert_eq!(output.status.code(), Some(3), "{said}");
+            let Ended { status, out: said, err } = ended(&mut command);
+            assert_eq!(status, Some(3), "{said}");
             let (line, mode) = said.trim_end().split_once('\n').unwrap();
             let (shown, list) = line.split_once(' ').unwrap();
             let (own, others) = list.split_once(':').unwrap();
             assert_eq!((shown, others, mode), (armed, rest, "700"), "{said}");
             assert!(own.starts_with(&format!("{folder}/vram-run-")), "{said}");
             assert!(own.len() <= 107 && !Path::new(own).parent().unwrap().exists(), "{own} is left");
-            assert!(!text(&output.stderr).contains("allocator"), "{}", text(&output.stderr));
+            assert!(!err.contains("allocator"), "{err}");
         }
     }
 }
@@ -90,8 +89,7 @@ fn the_command_gets_a_private_socket_in_addition_to_the_one_it_would_report_to()
 fn the_folder_is_removed_when_the_command_cannot_start() {
     let machine = machine();
     let mut command = tool(&["run", "--demo=idle-h200", "--", "/nonexistent/train"]);
-    let output = finish(command.env("TMPDIR", machine.folder.path()));
-    assert_eq!(output.status.code(), Some(127));
+    assert_eq!(ended(command.env("TMPDIR", machine.folder.path())).status, Some(127));
     assert_eq!(left(&machine), [""; 0]);
 }
 
@@ -99,9 +97,9 @@ fn the_folder_is_removed_when_the_command_cannot_start() {
 fn without_a_socket_the_command_runs_and_a_note_says_why() {
     let machine = machine();
     let mut command = machine.run(&["--format=json"], "echo \"[$VRAM_EXPORTER_ARM$VRAM_EXPORTER_SOCKET]\"; exit 4");
-    let output = finish(command.env("TMPDIR", "/nonexistent").env("XDG_RUNTIME_DIR", "/proc/none"));
-    assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(4), "[]\n"));
-    let report = parse(&output);
+    let ended = ended(command.env("TMPDIR", "/nonexistent").env("XDG_RUNTIME_DIR", "/proc/none"));
+    assert_eq!((ended.status, ended.out.as_str()), (Some(4), "[]\n"));
+    let report = parse(&ended);
     assert!(
         notes(&report).contains("no process could report about its allocator: no socket in /nonexistent"),
         "{report:#}"
@@ -140,9 +138,9 @@ fn what_the_python_client_reports_is_complete_although_the_command_ends_at_once(
     let mut command = machine.run(&["--format=json"], &body);
     command.env("PYTHONPATH", format!("{}:{}", bootstrap.display(), standin.display()));
     command.env("STANDIN_WAIT_FOR_CLIENT", "1").env("VRAM_EXPORTER_SOCKET", &exporter);
-    let output = finish(&mut command);
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    let report = parse(&output);
+    let ended = ended(&mut command);
+    assert_eq!(ended.status, Some(0), "{}", ended.err);
+    let report = parse(&ended);
     let [used] = &report["allocators"].as_array().unwrap()[..] else { panic!("{report:#}") };
     assert_eq!((used["framework"].as_str(), used["device"].as_str()), (Some("pytorch"), Some(DEVICE)));
     assert_eq!((used["gpu"].as_u64(), used["failed_allocations"].as_u64()), (Some(0), Some(1)), "{report:#}");
@@ -175,14 +173,14 @@ os.kill(os.getpid(), signal.SIGKILL)
         let body = format!("exec 2> /dev/null; mkfifo in out; speak {DEVICE} < in > out & exec 3> in 4< out; read pid <&4
             printf '[[process]]\\npid = %s\\nmemory = \"5GiB\"\\n' $pid | place; listed $pid 3000001; echo >&3; wait $!");
         let mut command = speaking(&machine, &python, flags, program, &body);
-        let output = finish(command.current_dir(tempfile::tempdir_in(machine.folder.path()).unwrap().keep()));
+        let ended = ended(command.current_dir(tempfile::tempdir_in(machine.folder.path()).unwrap().keep()));
         // 128 + SIGKILL, from the shell.
-        assert_eq!(output.status.code(), Some(137), "{}", text(&output.stderr));
+        assert_eq!(ended.status, Some(137), "{}", ended.err);
         let note = "pytorch in process ";
         let rest =
             " reserved up to 4.00 GiB and had at most 2.00 GiB of it allocated: the peak and \"fits in\" can include";
         if flags.is_empty() {
-            let said = text(&output.stderr);
+            let said = ended.err;
             let line = "      pytorch: at most 2.00 GiB allocated, 4.00 GiB reserved; 2 retries, 1 failed allocation (asked \
                         for 8.00 GiB with 1.50 GiB free)\n";
             let (process, after) = said.split_once(line).unwrap_or_else(|| panic!("{said}"));
@@ -191,7 +189,7 @@ os.kill(os.getpid(), signal.SIGKILL)
             assert!(elsewhere.ends_with(" on GPU-elsewhere: jax: at most 5 MiB allocated"), "{said}");
             assert!(said.contains(note) && said.contains(rest), "{said}");
         } else {
-            let report = parse(&output);
+            let report = parse(&ended);
             let process = &report["gpus"][0]["processes"][0]["pid"];
             let [pytorch, jax] = &report["allocators"].as_array().unwrap()[..] else { panic!("{report:#}") };
             assert!(pytorch["pid"] == *process && jax["pid"] == *process && process.is_u64(), "{report:#}");
@@ -214,7 +212,7 @@ fn processes_that_end_right_after_their_report_are_all_counted() {
     let program = "report(hello(), 'GPU-1', allocated_bytes=int(sys.argv[1]))\nos._exit(0)\n";
     let body = "for i in 1 2 3 4 5 6 7 8; do speak $i; done; speak 9 2> /dev/null & speak 10";
     let mut command = speaking(&machine, &python, &["--format=json"], program, body);
-    let report = parse(&finish(&mut command));
+    let report = parse(&ended(&mut command));
     let uses = report["allocators"].as_array().unwrap();
     let mut peaks: Vec<_> = uses.iter().map(|used| used["allocated_peak_bytes"].as_u64().unwrap()).collect();
     peaks.sort_unstable();
@@ -236,7 +234,7 @@ fn a_process_that_the_command_did_not_start_is_not_in_its_report() {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     assert!(answer.contains("unknown_process"), "{answer}");
-    running.child.stdin.take().unwrap().write_all(b"on\n").unwrap();
+    running.child.0.stdin.take().unwrap().write_all(b"on\n").unwrap();
     let (status, _, report) = running.end();
     let report: Value = serde_json::from_str(&report).unwrap();
     assert_eq!(status, Some(5));
@@ -276,10 +274,10 @@ while not os.path.exists("stop"): time.sleep(0.01)
         command.current_dir(folder.path());
         command
     });
-    let status = eventually("the end of the run", || running.child.try_wait().unwrap());
+    let status = eventually("the end of the run", || running.child.0.try_wait().unwrap());
     fs::write(folder.path().join("stop"), "").unwrap();
     let mut said = String::new();
-    running.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    running.child.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
     let report: Value = serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"));
     assert_eq!(status.code(), Some(6));
     let uses = report["allocators"].as_array().unwrap();

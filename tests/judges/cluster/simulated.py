@@ -1,5 +1,6 @@
 """The exporter on a simulated machine, and a relay between it and the API server."""
 
+import contextlib
 import re
 import shutil
 import socket
@@ -70,30 +71,26 @@ class Relay:
                 threading.Thread(target=self.copy, args=(source, sink, counted), daemon=True).start()
 
     def copy(self, source, sink, counted):
-        try:
+        with contextlib.suppress(OSError):
             while data := source.recv(65536):
                 if counted:
                     with self.lock:
                         self.received += len(data)
                 sink.sendall(data)
-        except OSError:
-            pass
-        for end in (source, sink):
-            try:
-                end.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
+        self.break_off({source, sink})
         with self.lock:
             self.open -= {source, sink}
 
     def cut(self):
         with self.lock:
-            ends = list(self.open)
+            ends = set(self.open)
+        self.break_off(ends)
+
+    @staticmethod
+    def break_off(ends):
         for end in ends:
-            try:
+            with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
 
 
 class Exporter(exporter.Exporter):

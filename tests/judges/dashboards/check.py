@@ -223,8 +223,7 @@ def import_problems(found):
 
 
 def main():
-    parser = arguments(__doc__)
-    exporter = parser.parse_args().exporter
+    exporter = arguments(__doc__).parse_args().exporter
     found = dashboards.read()
     problems = [*freshness_problems(), *file_problems(found), *lint.problems(found), *import_problems(found)]
     if not found:

@@ -1,8 +1,6 @@
 """An exporter counts once: compares each query of each dashboard on a server that has every series once with the same query on servers that
 have them several times. The data are the machines of history.py and golden scrapes.
 
-    python3 tests/judges/dashboards/once.py
-
 Two jobs and two Prometheus replicas that have scraped the same exporters change no number, no line and no row. If two jobs call each node by a
 name of their own, a node and its GPUs have a row for each name; sums and counts without a node's name do not change, except for PER_NAME.
 """
@@ -10,18 +8,14 @@ name of their own, a node and its GPUs have a row for each name; sums and counts
 import math
 import re
 import shutil
-import sys
 import tempfile
 import time
 import zlib
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 import dashboards
 import history
 import week
-from harness import finish
 from harness.exporter import samples
 from history import HOUR, MINUTE
 
@@ -194,11 +188,3 @@ def problems(found):
                 yield f"{name}: {title} {reference}, {kind}, {before} s before the end: {shown(other)}, not {shown(listed)}"
         print(f"{kind}: {compared} answers compared")
     yield from (f"an exception that is not needed: {key}" for key in PER_NAME.keys() - needed)
-
-
-def main():
-    return finish(problems(dashboards.read()))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

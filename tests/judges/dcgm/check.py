@@ -75,8 +75,7 @@ def value_problems(prometheus):
 
 
 def main():
-    parser = arguments(__doc__)
-    exporter = parser.parse_args().exporter
+    exporter = arguments(__doc__).parse_args().exporter
     count = sum(len(program["expressions"]) for program in EXPRESSIONS["program"])
     if not shutil.which("prometheus"):
         return skipped(f"prometheus is not installed: {count} expressions were not evaluated")

@@ -17,7 +17,6 @@ from kubernetes_validate.utils import all_versions, major_minor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import pod_security
 import scenarios
 from harness import finish
 
@@ -27,10 +26,12 @@ CUSTOM = {"PodMonitor", "ServiceMonitor", "PrometheusRule"}
 
 # The ports of additional listeners.
 PORTS = {"dcgm": 9400}
-OTLP_CA = "VRAM_EXPORTER_OTLP_CA_FILE"
-OTLP_HEADERS = "VRAM_EXPORTER_OTLP_HEADERS_FILE"
-COLLECTORS = "VRAM_EXPORTER_DCGM_COLLECTORS_FILE"
-WEB_CONFIG = "VRAM_EXPORTER_WEB_CONFIG_FILE"
+# Files of this repository that stand for those that a cluster mounts, by their variables.
+MOUNTED = {
+    "VRAM_EXPORTER_OTLP_HEADERS_FILE": "deploy/otlp-headers",
+    "VRAM_EXPORTER_DCGM_COLLECTORS_FILE": "dcgm/counters.csv",
+    "VRAM_EXPORTER_WEB_CONFIG_FILE": "deploy/web-config.yml",
+}
 
 
 def newest_versions(count):
@@ -60,31 +61,27 @@ def empty_lists(value, path=""):
         yield from empty_lists(inner, f"{path}.{key}".lstrip("."))
 
 
-def pod_problems(scenario, annotations, pod):
-    if not pod.get("hostPID"):
-        yield "hostPID is not set: no other container's process would be visible"
-    allowed = {"hostPID"} | ({"hostPath"} if scenario.host_paths else set())
-    if pod_security.beyond_baseline(annotations, pod) != allowed:
-        yield f"beyond baseline: {sorted(pod_security.beyond_baseline(annotations, pod))}, allowed {sorted(allowed)}"
+def pod_problems(scenario, pod):
+    """Beyond the level "baseline" of Kubernetes' Pod Security Standards there are only hostPID, without which no other container's process
+    would be visible, and the chosen host paths: each of the level's other controls is about a field that has exactly one permitted value
+    here, in `container_problems` or in `annotation_problems`."""
+    namespaces = {key for key in ("hostPID", "hostIPC", "hostNetwork") if pod.get(key)}
+    if namespaces != {"hostPID"}:
+        yield f"host namespaces {sorted(namespaces)}, allowed and needed: hostPID"
     paths = {volume["hostPath"]["path"] for volume in pod.get("volumes", []) if "hostPath" in volume}
     if paths != scenario.host_paths:
         yield f"host paths {sorted(paths)}, chosen {sorted(scenario.host_paths)}"
-    # TLS keys and passwords come from a Secret, the list of fields from a ConfigMap, and headers and certificates for a push from one of each,
-    # if these were chosen; no other volume is mounted.
+    # No other volume than the chosen ones is mounted.
     others = [{key: volume[key] for key in volume if key != "name"} for volume in pod.get("volumes", []) if "hostPath" not in volume]
-    chosen = [{"secret": {"secretName": scenario.secret}}] if scenario.secret else []
-    chosen += [{"configMap": {"name": scenario.config_map}}] if scenario.config_map else []
-    chosen += scenario.otlp
-    if others != chosen:
-        yield f"volumes {others}, chosen {chosen}"
+    if others != scenario.volumes:
+        yield f"volumes {others}, chosen {scenario.volumes}"
     if pod.get("automountServiceAccountToken") is not scenario.api:
         yield f"the token is mounted: {pod.get('automountServiceAccountToken')}, API access: {scenario.api}"
-    context = pod.get("securityContext", {})
-    identity = (context.get("runAsNonRoot"), context.get("runAsUser"), context.get("runAsGroup"))
-    if identity != ((False, 0, 0) if scenario.root else (True, 65534, 65534)):
-        yield f"runs as {identity}"
-    if context.get("seccompProfile") != {"type": "RuntimeDefault"}:
-        yield "seccomp is not the runtime's default"
+    user = 0 if scenario.root else 65534
+    promised = {"runAsNonRoot": not scenario.root, "runAsUser": user, "runAsGroup": user, "seccompProfile": {"type": "RuntimeDefault"}}
+    context = {key: text for key, text in pod.get("securityContext", {}).items() if key != "supplementalGroups"}
+    if context != promised:
+        yield f"security context of the pod: {context}, expected {promised}"
     for container in pod["containers"] + pod.get("initContainers", []):
         yield from container_problems(scenario, container)
 
@@ -107,6 +104,8 @@ def container_problems(scenario, container):
     probed = {container[probe]["httpGet"]["port"] for probe in ("startupProbe", "livenessProbe")}
     if probed != ({"health"} if scenario.secret else {"metrics"}):
         yield f"probes use the ports {probed}; a web-config secret was chosen: {scenario.secret is not None}"
+    if any(port.keys() != {"name", "containerPort"} for port in container["ports"]):
+        yield f"ports with more than a name and a number: {container['ports']}"
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     expected = {"metrics": 9836} | ({"health": 9837} if scenario.secret else {}) | {name: PORTS[name] for name in scenario.ports}
     if ports != expected:
@@ -228,7 +227,7 @@ def annotation_problems(scenario):
     """Annotations name the port and the scheme of each listener, and the user's own replace the chart's."""
     for annotations, _ in scenario.pods():
         wanted = {KUBECTL: "vram-exporter"} | scenario.annotations
-        found = {name: text for name, text in annotations.items() if name in wanted or name.startswith("prometheus.io/")}
+        found = {name: text for name, text in annotations.items() if name in wanted or name.startswith(("prometheus.io/", "container.apparmor."))}
         if found != wanted:
             yield f"annotations of the pods {found}, chosen {wanted}"
     found = [item["metadata"].get("annotations", {}) for item in scenario.objects if item["kind"] == "Service"]
@@ -285,18 +284,10 @@ def configuration_problems(scenario, exporter):
                 "KUBERNETES_SERVICE_PORT": "443",
                 "PATH": os.environ["PATH"],
             }
-            if scenario.secret:
-                # The cluster determines the secret's content.
-                environment = environment | {WEB_CONFIG: str(scenarios.ROOT / "tests/judges/deploy/web-config.yml")}
-            if scenario.config_map:
-                environment = environment | {COLLECTORS: str(scenarios.ROOT / "tests/judges/dcgm/counters.csv")}
-            if OTLP_HEADERS in environment:
-                environment = environment | {OTLP_HEADERS: str(scenarios.ROOT / "tests/judges/deploy/otlp-headers")}
             # The system's certificates stand for those that the cluster has.
-            environment = {name: text for name, text in environment.items() if name != OTLP_CA}
-            done = subprocess.run(
-                [exporter, "--check-config"], env=cluster | environment, capture_output=True, text=True, timeout=30
-            )
+            cluster |= {name: text for name, text in environment.items() if name != "VRAM_EXPORTER_OTLP_CA_FILE"}
+            cluster |= {name: str(scenarios.ROOT / "tests/judges" / file) for name, file in MOUNTED.items() if name in environment}
+            done = subprocess.run([exporter, "--check-config"], env=cluster, capture_output=True, text=True, timeout=30)
             if done.returncode != 0:
                 yield f"--check-config: {(done.stdout + done.stderr).strip()}"
 
@@ -333,8 +324,8 @@ def main():
         pods = list(scenario.pods())
         if len(pods) != 1:
             problems.append(f"{len(pods)} DaemonSets")
-        for annotations, pod in pods:
-            problems += pod_problems(scenario, annotations, pod)
+        for _, pod in pods:
+            problems += pod_problems(scenario, pod)
         print(
             f"{'ok' if not problems else 'BAD'}  {scenario.name}: {', '.join(item['kind'] for item in scenario.objects)}"
         )

@@ -26,9 +26,8 @@ class Scenario:
     writable: set = field(default_factory=set)
     environment: set = field(default_factory=set)
     secret: str | None = None
-    config_map: str | None = None
-    # The volumes for a push over OTLP.
-    otlp: list = field(default_factory=list)
+    # TLS keys and passwords come from a Secret, the list of fields from a ConfigMap, and headers and certificates for a push from one of each.
+    volumes: list = field(default_factory=list)
     # The names of the ports, except those of the metrics and of the probes.
     ports: set = field(default_factory=set)
     image: str | None = None
@@ -146,9 +145,9 @@ def kustomizations():
     return found
 
 
-def otlp_volumes(secret, config_map):
-    volumes = [{"secret": {"secretName": secret}}] if secret else []
-    return volumes + ([{"configMap": {"name": config_map}}] if config_map else [])
+def volumes(secret, config_map):
+    found = [{"secret": {"secretName": secret}}] if secret else []
+    return found + ([{"configMap": {"name": config_map}}] if config_map else [])
 
 
 def releases():
@@ -190,8 +189,8 @@ def releases():
             host_paths=paths,
             environment=named,
             secret=value(values, "web", "configSecret") or None,
-            config_map=value(values, "dcgm", "collectors", "configMap") or None,
-            otlp=otlp_volumes(value(values, "otlp", "headersSecret"), value(values, "otlp", "caConfigMap")),
+            volumes=volumes(value(values, "web", "configSecret"), value(values, "dcgm", "collectors", "configMap"))
+            + volumes(value(values, "otlp", "headersSecret"), value(values, "otlp", "caConfigMap")),
             ports={"dcgm"} if value(values, "dcgm", "enabled") else set(),
             monitors={
                 kind: 2 if value(values, "dcgm", "enabled") else 1

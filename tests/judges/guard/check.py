@@ -9,7 +9,6 @@ above the one in baseline.json, or more than a tenth below it: a baseline that i
 
 import argparse
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -17,8 +16,11 @@ import sys
 import tempfile
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from harness import ROOT, finish, skipped
+
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[2]
 KNOWN = HERE / "baseline.json"
 ALLOWED = 0.10
 # The steps to count: name in the program → description, and the number of steps in the first part of the run.
@@ -113,8 +115,7 @@ def main():
     options.add_argument("--update", action="store_true", help="write the figures into baseline.json")
     options = options.parse_args()
     if not shutil.which("valgrind"):
-        print("SKIPPED: valgrind is not installed: no instruction was counted")
-        sys.exit(1 if "VRAM_EXPORTER_TEST_REQUIRE_ALL" in os.environ else 0)
+        return skipped("valgrind is not installed: no instruction was counted")
 
     tools = {"rustc": version("rustc", "--version"), "valgrind": version("valgrind", "--version")}
     program = options.program or build()
@@ -126,18 +127,16 @@ def main():
         print(f"{found[name]:>12,} instructions: {what}{repeated}")
     if options.update:
         KNOWN.write_text(json.dumps(tools | {"instructions": found}, indent=2) + "\n")
-        return
+        return 0
     known = json.loads(KNOWN.read_text())
     wrong = list(problems(known["instructions"], found))
     if wrong:
         wrong += [f"the known figures are from {known[tool]}, this is {now}" for tool, now in tools.items() if known[tool] != now]
-    for line in wrong:
-        print(line, file=sys.stderr)
-    sys.exit(1 if wrong else 0)
+    return finish(wrong)
 
 
 if __name__ == "__main__":
     try:
-        main()
+        sys.exit(main())
     except (Unusable, subprocess.SubprocessError) as problem:
         sys.exit(f"nothing was counted: {problem}")

@@ -7,7 +7,7 @@ import tempfile
 
 import websocket
 
-from harness import PATIENCE, end, get, undone_on_failure, until
+from harness import PATIENCE, end, get, tail, undone_on_failure, until
 
 
 def program():
@@ -25,9 +25,6 @@ class Browser:
     @undone_on_failure
     def __enter__(self):
         self.profile = tempfile.TemporaryDirectory(prefix="page-check-", ignore_cleanup_errors=True)
-        self.start()
-
-    def start(self):
         flags = [
             "--headless=new", "--remote-debugging-port=0", "--remote-allow-origins=*", f"--user-data-dir={self.profile.name}",
             "--no-first-run", "--no-default-browser-check", "--disable-background-networking", "--disable-component-update",
@@ -43,13 +40,9 @@ class Browser:
 
     def read_port(self):
         if self.process.poll() is not None:
-            with open(os.path.join(self.profile.name, "log"), errors="replace") as log:
-                raise AssertionError(f"the browser ended: {log.read()[-2000:]}")
-        try:
-            with open(os.path.join(self.profile.name, "DevToolsActivePort")) as file:
-                return int(file.readline())
-        except (FileNotFoundError, ValueError):
-            return None
+            raise AssertionError(f"the browser ended: {tail(os.path.join(self.profile.name, 'log'))}")
+        with open(os.path.join(self.profile.name, "DevToolsActivePort")) as file:
+            return int(file.readline())
 
     def __exit__(self, *_):
         if self.process:
@@ -68,10 +61,10 @@ class Tab:
     def __init__(self, url, width=1280, height=900, dark=False, script=True):
         self.socket = websocket.create_connection(url, timeout=PATIENCE, suppress_origin=True)
         self.last = 0
-        self.requests, self.complaints, self.events = [], [], []
+        self.requests, self.complaints = [], []
         for domain in ("Page", "Runtime", "Network", "Log", "Audits"):
             self.call(f"{domain}.enable")
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        self.resize(width, height)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
         if not script:
@@ -110,6 +103,7 @@ class Tab:
     def open(self, url):
         self.call("Page.navigate", url=url)
         until("the page is loaded", lambda: self.url() == url and self.run("document.readyState") == "complete", pause=0.05)
+        self.call("Page.bringToFront")
 
     def url(self):
         tree = self.call("Page.getFrameTree")
@@ -144,15 +138,10 @@ class Tab:
         self.mouse("mouseReleased", x, y, False)
 
     def middle(self, selector):
-        box = self.run(
+        return self.run(
             f"(() => {{ const node = document.querySelector({json.dumps(selector)}); node.scrollIntoView({{ block: 'center' }});"
             " const box = node.getBoundingClientRect(); return [box.x + box.width / 2, box.y + box.height / 2]; })()"
         )
-        return box
 
     def resize(self, width, height=900):
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
-
-    def picture(self, whole=True):
-        """The page as a base64-encoded PNG image."""
-        return self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)["data"]

@@ -22,9 +22,9 @@ class Used:
     labels: set
 
 
-def rule_groups(folder=RULES):
+def rule_groups():
     """The groups of the shipped rules."""
-    return [group for path in sorted(folder.glob("*.yml")) for group in yaml.safe_load(path.read_text())["groups"]]
+    return [group for path in sorted(RULES.glob("*.yml")) for group in yaml.safe_load(path.read_text())["groups"]]
 
 
 def documented():

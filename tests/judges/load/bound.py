@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Does the exporter live within 256 MiB, and answer honest clients, while others ask for every path and hardly read?
 
-    bound.py [--exporter target/release/vram-exporter] [--quick] [--mib 256] [--out DIR]
+    bound.py [--exporter target/release/vram-exporter] [--quick]
 
 The exporter runs on a simulated machine in a memory cgroup (version 1 or 2) of its own. Where none can be made, its resident memory is watched
 instead, and a line says so. Clients on loopback ask for every path of both listeners, as HTTP/1.1 and 1.0, with and without gzip,
@@ -50,8 +50,10 @@ FORMS = (
 AGE = {True: 15.0, False: 75.0}
 SIZES = {True: ((8, 64),), False: ((8, 24), (16, 640))}
 PHASE = {True: 10.0, False: 60.0}
-
-
+# The memory limit of the shipped deployments in MiB, and how many MiB resident memory may grow: the budget of 32 MiB, heads, and what the heap keeps.
+MIB, GROWTH = 256, 96
+# Seconds within which an honest request must be answered: Prometheus' default.
+LIMIT = 10.0
 # Name, addresses of the crowd, and the share of the honest scrapes that must be answered. Clients of many addresses can hold every response for 5 s
 # (SECURITY.md), so no share is demanded there.
 PHASES = (("longest answers", [], 1.0), ("one address", ONE, 1.0), ("many addresses", MANY, 0.0))
@@ -73,7 +75,7 @@ def scenario(gpus, processes):
 class Cgroup:
     """A memory cgroup with a limit; `folder` is None if none can be made."""
 
-    def __init__(self, mib):
+    def __init__(self):
         self.folder, name = None, f"vram-exporter-bound-{os.getpid()}"
         two = Path("/sys/fs/cgroup/cgroup.controllers").exists()
         parent = Path("/sys/fs/cgroup") if two else Path("/sys/fs/cgroup/memory")
@@ -82,7 +84,7 @@ class Cgroup:
             folder = parent / name
             folder.mkdir()
             self.folder = folder
-            (folder / self.files[0]).write_text(str(mib << 20))
+            (folder / self.files[0]).write_text(str(MIB << 20))
         except OSError as error:
             print(f"NO MEMORY CGROUP: resident memory is watched instead ({error})")
             self.remove()
@@ -116,12 +118,12 @@ class Cgroup:
         self.folder = None
 
 
-def ask(port, path, source, limit, headers=None):
+def ask(port, path, source, headers):
     """(what came back, seconds): `answered`, or why not. The body must be complete."""
     begun = time.monotonic()
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=limit, source_address=(source, 0))
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=LIMIT, source_address=(source, 0))
     try:
-        connection.request("GET", path, headers=headers or {})
+        connection.request("GET", path, headers=headers)
         answer = connection.getresponse()
         answer.read()
         outcome = "answered" if answer.status == 200 else f"status {answer.status}"
@@ -130,7 +132,7 @@ def ask(port, path, source, limit, headers=None):
     finally:
         connection.close()
     took = time.monotonic() - begun
-    return ("late" if outcome == "answered" and took > limit else outcome), took
+    return ("late" if outcome == "answered" and took > LIMIT else outcome), took
 
 
 def crowd(ports, addresses, incident):
@@ -150,18 +152,18 @@ def crowd(ports, addresses, incident):
     return clients
 
 
-def honest(port, source, path, headers, limit, over, records):
+def honest(port, source, path, headers, over, records):
     while not over.is_set():
-        records.append(ask(port, path, source, limit, headers))
+        records.append(ask(port, path, source, headers))
         over.wait(max(0.0, 1.0 - records[-1][1]))
 
 
-def run_phase(name, process, ports, addresses, incident, seconds, options):
+def run_phase(name, process, ports, addresses, incident, seconds):
     over, scrapes, probes, resident = threading.Event(), [], [], [0]
     clients = crowd(ports, addresses, incident)
     work = [(hostile.take_turns, (clients, over))]
-    work += [(honest, (ports[0], SCRAPER, "/metrics", {"Accept-Encoding": "gzip"}, options.limit, over, scrapes))]
-    work += [(honest, (ports[0], PROBER, "/healthz", None, options.limit, over, probes))]
+    work += [(honest, (ports[0], SCRAPER, "/metrics", {"Accept-Encoding": "gzip"}, over, scrapes))]
+    work += [(honest, (ports[0], PROBER, "/healthz", {}, over, probes))]
     threads = [threading.Thread(target=target, args=arguments) for target, arguments in work]
     for thread in threads:
         thread.start()
@@ -192,28 +194,28 @@ def machine(gpus, processes, options, out):
     """Runs both phases on one machine; yields the violated conditions."""
     simulated = Machine(out, harness.simulator_of(options), scenario(gpus, processes), control=None)
     ports = [harness.free_port(), harness.free_port()]
-    cgroup = Cgroup(options.mib)
+    cgroup = Cgroup()
     command = [str(options.exporter), f"--web.listen-address=127.0.0.1:{ports[0]}", f"--dcgm.listen-address=127.0.0.1:{ports[1]}"]
-    command += [*simulated.flags, f"--process.series-limit={processes}", *options.flag]
+    command += [*simulated.flags, f"--process.series-limit={processes}"]
     exporter = harness.Server(cgroup.command(command), ports[0], log=out / "exporter.log", environment=simulated.environment)
     with contextlib.ExitStack() as stack:
         stack.callback(cgroup.remove)
         process = stack.enter_context(exporter).process
         time.sleep(AGE[options.quick])
         quiet = harness.resident_kib(process.pid) / 1024
-        listed = json.loads(exporter.get("/api/v1/incidents", timeout=options.limit))["incidents"]
+        listed = json.loads(exporter.get("/api/v1/incidents", timeout=LIMIT))["incidents"]
         if not listed:
             yield f"{gpus} x {processes}: no incident was recorded, so their paths are not covered"
         incident = listed[0]["id"] if listed else None
         for name, addresses, least in PHASES:
-            phase = run_phase(f"{gpus} x {processes}, {name}", process, ports, addresses, incident, options.seconds, options)
+            phase = run_phase(f"{gpus} x {processes}, {name}", process, ports, addresses, incident, PHASE[options.quick])
             yield from judge(phase, least)
             print(row(phase, quiet, cgroup))
             highest = max(phase["resident"], cgroup.peak() or 0)
-            if highest > options.mib:
-                yield f"{phase['name']}: {highest:.0f} MiB, the limit is {options.mib}"
-            if phase["resident"] > quiet + options.growth:
-                yield f"{phase['name']}: resident memory grew by {phase['resident'] - quiet:.0f} MiB, {options.growth} are allowed"
+            if highest > MIB:
+                yield f"{phase['name']}: {highest:.0f} MiB, the limit is {MIB}"
+            if phase["resident"] > quiet + GROWTH:
+                yield f"{phase['name']}: resident memory grew by {phase['resident'] - quiet:.0f} MiB, {GROWTH} are allowed"
             if process.poll() is not None or cgroup.kills():
                 yield f"{phase['name']}: the exporter ended (status {process.poll()}, {cgroup.kills()} kills for memory)"
                 return
@@ -228,23 +230,11 @@ def row(phase, quiet, cgroup):
     return "| " + " | ".join(map(str, cells)) + " |"
 
 
-def parse():
+def main():
     parser = harness.arguments(__doc__, simulator=True)
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--seconds", type=float, help="duration of each phase")
-    parser.add_argument("--mib", type=int, default=256, help="the memory limit of the shipped deployments")
-    parser.add_argument("--limit", type=float, default=10.0, help="seconds within which an honest request must be answered: Prometheus' default")
-    parser.add_argument("--growth", type=int, default=96, help="MiB by which resident memory may grow: the budget of 32 MiB, heads, and what the heap keeps")
-    parser.add_argument("--flag", action="append", default=[], help="one more flag for the exporter")
-    parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    options.seconds = options.seconds or PHASE[options.quick]
-    return options
-
-
-def main():
-    options = parse()
-    out = (options.out or Path(tempfile.mkdtemp(prefix="bound-"))).resolve()
+    out = Path(tempfile.mkdtemp(prefix="bound-")).resolve()
     print("| phase | RSS MiB before | highest RSS MiB | cgroup's peak MiB | connections | ended by the server | scrapes answered | probes answered |")
     print("|---|---|---|---|---|---|---|---|")
     wrong = [line for gpus, processes in SIZES[options.quick] for line in machine(gpus, processes, options, out / f"{gpus}x{processes}")]

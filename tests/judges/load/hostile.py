@@ -1,6 +1,7 @@
 """Hostile clients on loopback: silent ones, and those that hardly read. Each one takes a turn a few times a second. If the server has closed its
 connection, the client reconnects after a second. The clients stop on request. lab/load/rude.py has more kinds."""
 
+import contextlib
 import errno
 import random
 import socket
@@ -68,13 +69,6 @@ class Client:
         except OSError:
             return 0  # the buffer is full, or the connection is closed: the next turn shows which
 
-    def drain(self):
-        try:
-            while self.socket.recv(1 << 18):
-                pass
-        except OSError:
-            pass
-
     def close(self):
         if self.socket is not None:
             self.socket.close()
@@ -102,10 +96,8 @@ class Trickle(Deaf):
 
     def act(self, now):
         super().act(now)
-        try:
+        with contextlib.suppress(OSError):
             self.socket.recv(64)
-        except OSError:
-            pass
 
 
 def take_turns(clients, over):

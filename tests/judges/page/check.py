@@ -54,10 +54,6 @@ class Exporter(harness.exporter.Exporter):
     def page(self):
         return self.url + "/"
 
-    def stop(self):
-        self.process.terminate()
-        self.process.wait(60)
-
     def json(self, path):
         return json.loads(self.get(path))
 
@@ -68,7 +64,6 @@ class Exporter(harness.exporter.Exporter):
 def live(tab, url):
     """Opens the page and waits until its script has replaced the table."""
     tab.open(url)
-    tab.call("Page.bringToFront")
     tab.until("the page is live", "!document.querySelector('#live')?.hidden && document.querySelector('.status')?.innerText === 'Live'")
     # The marker survives every update, but not a reload.
     tab.run("window.marker = 1")
@@ -182,7 +177,7 @@ def follows_the_driver(exporter, browser):
         machine.control("")
         tab.until("the driver is back", "[...document.querySelectorAll('.state')].every((state) => state.innerText === 'up')")
         tab.until("the events tell", "/driver was closed/.test(document.querySelector('#live').innerText)")
-        machine.stop()
+        harness.end(machine.process)
         tab.until("it reports that there is no answer",
                   "/^No answer since [0-9:]+: trying again every/.test(document.querySelector('.status').innerText)")
         machine.start()
@@ -264,7 +259,6 @@ def has_one_address(exporter, browser):
         tab.until("it is shown", "/: min .*last/.test(document.querySelector('.reading').innerText)")
         with browser.tab() as other:
             other.open(machine.page + address)
-            other.call("Page.bringToFront")
             other.until("the same moment", "/^At /.test(document.querySelector('.status')?.innerText ?? '')")
             other.until("the cursor is at it", "[...document.querySelectorAll('.reading')].some((said) => /: min .*last/.test(said.innerText))")
             other.until("the same span and filter", "document.querySelector('select[name=span]').value === '1' && document.querySelector('input').value === 'serve & <b>'")
@@ -339,7 +333,6 @@ def shows_a_moment(exporter, browser):
         def opened(when, badges):
             """Opens the moment, and returns the rows of the table and the figures of the cards."""
             tab.open(address)
-            tab.call("Page.bringToFront")
             tab.until(f"the moment, {when}", f"/^At [-0-9: ]+$/.test(document.querySelector('.status')?.innerText ?? '')"
                       f" && /^Processes at [-0-9: ]+$/.test({HEADING}) && {TABLE}.length > 0")
             rows = tab.run(TABLE)
@@ -443,7 +436,6 @@ def shows_mig_devices(exporter, browser):
 
         def opened(when):
             tab.open(f"{machine.page}?gpu={spiky}&at={moment:.6f}")
-            tab.call("Page.bringToFront")
             tab.until(f"the device is marked, {when}", f"{marked}?.querySelector('h3').innerText === {json.dumps(names[1])}")
             tab.until("it is in sight", f"(() => {{ const {{ top, bottom }} = {marked}.getBoundingClientRect(); return top < innerHeight && bottom > 0; }})()")
             tab.until(f"its chart says what is at the moment, {when}", f"/: min .*last/.test({marked}.querySelector('.reading').innerText)")

@@ -23,6 +23,7 @@ import generate
 
 ROOT = generate.ROOT
 TESTS = ROOT / "tests/judges/rules"
+PAGE_OF_RULES = (ROOT / "docs/rules.md").read_text()
 SEVERITIES = {"critical", "warning", "info"}
 # In the tests of each alert, the machine whose data ends before the alert would fire. An alert on the absence of every
 # target has no such machine.
@@ -85,7 +86,7 @@ def facts_problems():
 
 def threshold_problems():
     """The table in docs/rules.md contains every comparison and duration of each alert, and nothing else."""
-    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (.+?) \| [^|]+ \|$", (ROOT / "docs/rules.md").read_text(), re.M)
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (.+?) \| [^|]+ \|$", PAGE_OF_RULES, re.M)
     table = {name: (severity, set(re.findall(r"`([^`]+)`", text))) for name, severity, text in rows}
     if set(table) != set(alerts()):
         yield f"the table of thresholds and the alerts differ: {sorted(set(table) ^ set(alerts()))}"
@@ -129,22 +130,17 @@ def runbook_command_problems():
 
 def limit_problems():
     """docs/rules.md lists what the alerts cannot see as the judge of histories does, with its reasons."""
-    text = (ROOT / "docs/rules.md").read_text()
-    table = text.partition("| row | what happens | why |\n|---|---|---|\n")[2].partition("\n\n")[0]
+    table = PAGE_OF_RULES.partition("| row | what happens | why |\n|---|---|---|\n")[2].partition("\n\n")[0]
     rows = {row.split(" | ")[0].strip("| "): row.split(" | ")[2].strip("| ") for row in table.splitlines()}
     if rows != histories.LIMITS:
         yield f"docs/rules.md and the judge of histories differ: {sorted(set(rows.items()) ^ set(histories.LIMITS.items()))}"
-
-
-def seconds(text):
-    return sum(int(n) * {"h": 3600, "m": 60, "s": 1}[unit] for n, unit in re.findall(r"(\d+)([hms])", text))
 
 
 def looks(group, name):
     """The number of series that a test expects to fire at each evaluation of the alert, in chronological order."""
     wanted = f'ALERTS{{alertname="{name}", alertstate="firing"}}'
     found = [look for look in group.get("promql_expr_test", []) if look["expr"] == wanted]
-    return [len(look["exp_samples"]) for look in sorted(found, key=lambda look: seconds(look["eval_time"]))]
+    return [len(look["exp_samples"]) for look in sorted(found, key=lambda look: histories.duration(look["eval_time"]))]
 
 
 def tests():
@@ -177,8 +173,7 @@ def parity_problems():
     missing = {name for name, its in alike.items() if its not in recorded}
     yield from (f"{name} is not recorded for MIG devices as {alike[name]}" for name in sorted(missing - NOT_FOR_MIG.keys()))
     yield from (f"{name} is recorded for MIG devices, or not at all: no reason is needed" for name in sorted(NOT_FOR_MIG.keys() - missing))
-    text = (ROOT / "docs/rules.md").read_text()
-    yield from (f"docs/rules.md does not say why {name} is not recorded for MIG devices" for name, why in NOT_FOR_MIG.items() if why not in text)
+    yield from (f"docs/rules.md does not say why {name} is not recorded for MIG devices" for name, why in NOT_FOR_MIG.items() if why not in PAGE_OF_RULES)
 
 
 def name_problems():
@@ -194,17 +189,16 @@ def name_problems():
         for text in rule.get("annotations", {}).values():
             for name in set(re.findall(r"\$labels\.(\w+)", text)) - labels - {"cluster", "job", "instance"}:
                 yield f"{title}: its text names {name}, which is not a label"
-    text = (ROOT / "docs/rules.md").read_text()
-    documented = set(re.findall(r"`([a-z]+:[a-z_]+:[a-z0-9_]+)`", text))
+    documented = set(re.findall(r"`([a-z]+:[a-z_]+:[a-z0-9_]+)`", PAGE_OF_RULES))
     if documented != recorded:
         yield f"docs/rules.md and the recording rules differ: {sorted(documented ^ recorded)}"
     for name in names.used_in_markdown(ROOT / "docs/runbook.md") - families - recorded - {"up"}:
         yield f"runbook: {name} is not a family"
 
 
-def links(groups):
-    """The link of each alert; None without one."""
-    return {r["alert"]: r["annotations"].get("runbook_url") for g in groups for r in g["rules"] if "alert" in r}
+def links(groups, annotation="runbook_url"):
+    """The link of each alert, here to the runbook; None without one."""
+    return {r["alert"]: r["annotations"].get(annotation) for g in groups for r in g["rules"] if "alert" in r}
 
 
 # The exporter's own pages: at the address of the scrape where `instance` is one, otherwise only the path is known.
@@ -234,15 +228,22 @@ def expected_links(runbook):
 
 def dashboard_links(groups):
     """The templates of the links to dashboards; None for an alert without one."""
-    return {r["annotations"].get("dashboard_url") for g in groups for r in g["rules"] if "alert" in r}
+    return set(links(groups, "dashboard_url").values())
 
 
 GRAFANA = "https://grafana.example.com"
 LINKS = tomllib.loads((TESTS / "links.toml").read_text())["links"]
 
 
-def alert_problems(rules, series, expected):
-    """What promtool says about the texts of these alerts."""
+def text_differences(annotations, cases):
+    """What promtool says about the texts of an alert with these annotations: each case has the labels of a series, and the texts after 90 min."""
+    rules, series, expected = [], [], []
+    for number, (labels, wanted) in enumerate(cases):
+        name = f"case_{number}"
+        rules.append({"alert": name, "expr": f"{name} == 1", "annotations": annotations})
+        listed = ",".join(f'{key}="{value}"' for key, value in labels.items())
+        series.append({"series": f"{name}{{{listed}}}", "values": "1x200"})
+        expected.append({"eval_time": "90m", "alertname": name, "exp_alerts": [{"exp_labels": labels, "exp_annotations": wanted}]})
     test = {"interval": "1m", "input_series": series, "alert_rule_test": expected}
     status, text = unit_test(test, groups=[{"name": "links", "rules": rules}])
     return [text] if status else []
@@ -254,18 +255,13 @@ INSTANCES = {"node-1:9836": "http://node-1:9836", "[fd00::1]:9836": "http://[fd0
 
 def exporter_link_problems():
     """The links to the exporter's pages lead to the address that Prometheus scrapes, or begin with the path."""
-    rules, series, expected = [], [], []
     if links(generate.groups()) != expected_links(None):
         yield f"links to the runbook: {links(generate.groups())}"
-    for number, (instance, address) in enumerate(INSTANCES.items()):
-        name = f"case_{number}"
-        labels = {"uuid": "GPU-1"} | ({"instance": instance} if instance else {})
-        rules.append({"alert": name, "expr": f"{name} == 1", "annotations": {"runbook_url": f"{EXPORTER}/runbook#x", "page_url": PAGE}})
-        listed = ",".join(f'{key}="{value}"' for key, value in labels.items())
-        series.append({"series": f"{name}{{{listed}}}", "values": "1x200"})
+    cases = []
+    for instance, address in INSTANCES.items():
         wanted = {"runbook_url": f"{address}/runbook#x", "page_url": f"{address}/?gpu=GPU-1&span=1800&at=5400"}
-        expected.append({"eval_time": "90m", "alertname": name, "exp_alerts": [{"exp_labels": labels, "exp_annotations": wanted}]})
-    yield from alert_problems(rules, series, expected)
+        cases.append(({"uuid": "GPU-1"} | ({"instance": instance} if instance else {}), wanted))
+    yield from text_differences({"runbook_url": f"{EXPORTER}/runbook#x", "page_url": PAGE}, cases)
 
 
 def page_problems():
@@ -285,19 +281,9 @@ def page_problems():
 def dashboard_link_problems():
     """The link of an alert leads to the dashboard of its labels, at the time of the alert."""
     template = yaml.safe_load(generate.dashboard_url(GRAFANA + "/"))
-    minute, hour = 60_000, 3_600_000
-    rules, series, expected = [], [], []
-    for number, link in enumerate(LINKS):
-        labels = link["labels"]
-        name = f"case_{number}"
-        rules.append({"alert": name, "expr": f"{name} == 1", "annotations": {"dashboard_url": template}})
-        listed = ",".join(f'{key}="{value}"' for key, value in labels.items())
-        series.append({"series": f"{name}{{{listed}}}", "values": "1x200"})
-        at = 90 * minute
-        url = f"{GRAFANA}/d/vram-exporter-{link['dashboard']}?from={at - hour}&to={at}{link['variables']}"
-        alert = [{"exp_labels": labels, "exp_annotations": {"dashboard_url": url}}]
-        expected.append({"eval_time": "90m", "alertname": name, "exp_alerts": alert})
-    yield from alert_problems(rules, series, expected)
+    # From an hour before the alert until the alert, in milliseconds.
+    urls = (f"{GRAFANA}/d/vram-exporter-{link['dashboard']}?from=1800000&to=5400000{link['variables']}" for link in LINKS)
+    yield from text_differences({"dashboard_url": template}, [(link["labels"], {"dashboard_url": url}) for link, url in zip(LINKS, urls)])
 
 
 def runbook_problems():

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """An exporter counts once: runs the unit tests of the rules with series that a server has several times, and compares the results.
 
-    check_once.py [--rules FOLDER] [--workers N]
+    check_once.py
 
 The histories are those of the unit tests next to this file, in which every alert fires and every rule records. promtool evaluates the shipped
 rules over each history as it is, and over COPIES of its series: two jobs scrape each exporter, and the server has what two Prometheus replicas
@@ -14,7 +14,6 @@ A copy under another `instance` is another machine to the rules: it has alerts a
 must not change.
 """
 
-import argparse
 import os
 import re
 import sys
@@ -60,8 +59,8 @@ COPIES = {"two jobs and two replicas": (jobs_and_replicas, None), "two names of 
 class Rules:
     """The shipped rules, and for each name those that its result depends on."""
 
-    def __init__(self, folder):
-        self.groups = names.rule_groups(folder)
+    def __init__(self):
+        self.groups = names.rule_groups()
         self.rules = {rule.get("record") or rule["alert"]: rule for group in self.groups for rule in group["rules"]}
         self.recorded = sorted(name for name, rule in self.rules.items() if "record" in rule)
         self.alerts = {name for name, rule in self.rules.items() if "alert" in rule}
@@ -170,12 +169,8 @@ def judged(rules, name, interval, group):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rules", type=Path, default=names.RULES)
-    parser.add_argument("--workers", type=int, default=os.cpu_count())
-    options = parser.parse_args()
-    rules = Rules(options.rules)
-    with ThreadPoolExecutor(options.workers) as pool:
+    rules = Rules()
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
         results = list(pool.map(lambda test: judged(rules, *test), tests()))
     found = [problem for problems, _ in results for problem in problems]
     seen = {pair for _, pairs in results for pair in pairs}

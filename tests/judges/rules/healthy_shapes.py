@@ -56,16 +56,13 @@ def starts(rng, hours, most):
     return sorted([-HOUR * 3, *(rng.uniform(0.5, hours - 1) * HOUR for _ in range(rng.randint(1, most)))])
 
 
-def reservation(rng, hours, mig=False):
+def reservation(rng, hours, mig=False, least=0.6):
     gpu = board(rng, mig)
-    server(gpu, rng, rng.uniform(0.6, 0.95), starts(rng, hours, 3), hours * HOUR)
+    server(gpu, rng, rng.uniform(least, 0.95), starts(rng, hours, 3), hours * HOUR)
     return machine(rng, hours, gpu)
 
 
-def full_reservation(rng, hours, mig=False):
-    gpu = board(rng, mig)
-    server(gpu, rng, rng.uniform(0.9, 0.95), starts(rng, hours, 3), hours * HOUR)
-    return machine(rng, hours, gpu)
+full_reservation = partial(reservation, least=0.9)
 
 
 def reporting_server(rng, hours, mig=False):
@@ -85,11 +82,11 @@ def reboot(rng, hours):
     return machine(rng, hours, gpu, down=[(at, back)])
 
 
-def batch_server(rng, hours, mig=False):
-    """Between 80 and 96 %: a model that stays, and batches of minutes."""
+def batch_server(rng, hours, mig=False, low=0.8, shortest=1, longest=20):
+    """Between 80 and 96 %, or from a higher use on: a model that stays, and batches of minutes."""
     gpu = board(rng, mig)
-    levels = [(*span, rng.uniform(0.8, 0.96)) for span in spans(rng, 0, hours * HOUR, MINUTE, 20 * MINUTE)]
-    gpu.processes.append(Process("batch", -HOUR, 1e9, stairs(levels, 0.8, gpu.allocatable)))
+    levels = [(*span, rng.uniform(low, 0.96)) for span in spans(rng, 0, hours * HOUR, shortest * MINUTE, longest * MINUTE)]
+    gpu.processes.append(Process("batch", -HOUR, 1e9, stairs(levels, low, gpu.allocatable)))
     return machine(rng, hours, gpu)
 
 
@@ -99,14 +96,6 @@ def stairs(levels, otherwise, memory):
         for slot in range(int(begin // FINE), int(end // FINE)):
             table[slot] = share * memory
     return lambda time: table.get(int(time // FINE), otherwise * memory)
-
-
-def busy_batch_server(rng, hours):
-    """The same, with longer batches between 88 and 96 %."""
-    gpu = board(rng)
-    levels = [(*span, rng.uniform(0.88, 0.96)) for span in spans(rng, 0, hours * HOUR, 10 * MINUTE, 50 * MINUTE)]
-    gpu.processes.append(Process("batch", -HOUR, 1e9, stairs(levels, 0.88, gpu.allocatable)))
-    return machine(rng, hours, gpu)
 
 
 def growing_cache(rng, hours, mig=False):
@@ -263,7 +252,7 @@ SHAPES = {
     "server and reboot": reboot,
     "batches between 80 and 96 %": batch_server,
     "batches on a MIG device": partial(batch_server, mig=True),
-    "long batches between 88 and 96 %": busy_batch_server,
+    "long batches between 88 and 96 %": partial(batch_server, low=0.88, shortest=10, longest=50),
     "cache grows above a constant need": growing_cache,
     "the same on a MIG device, cache": partial(growing_cache, mig=True),
     "notebooks": notebooks,

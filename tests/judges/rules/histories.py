@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the shipped rules, unchanged, over made histories of healthy and troubled GPUs, and judges which alerts fire and when.
 
-    histories.py [--quick] [--half tune|judge] [--only TEXT] [--rules FOLDER] [--workers N]
+    histories.py [--quick] [--half tune|judge] [--only TEXT]
 
 | history | what must happen |
 |---|---|
@@ -121,7 +121,7 @@ def make(shape, half, hours):
     return troubled_shapes.SHAPES[shape](rng)
 
 
-def fired(machines, rules):
+def fired(machines):
     """For each machine, by alert: its severity and the times at which it began to fire, once for each series. The machines have one scrape
     interval, and names of their own, by which the rules keep them apart."""
     firing = 'ALERTS{alertstate="firing"}'
@@ -131,8 +131,8 @@ def fired(machines, rules):
     series = [series for machine in machines for series in machine.series()]
     test = {"interval": f"{machines[0].scrape}s", "input_series": series, "promql_expr_test": looks}
     # Without an order, promtool chooses one at random. Groups that record come first.
-    order = [group["name"] for group in sorted(names.rule_groups(rules), key=lambda group: "record" not in group["rules"][0])]
-    status, text = unit_test(test, sorted(rules.glob("*.yml")), evaluation_interval=f"{STEP}s", group_eval_order=order)
+    order = [group["name"] for group in sorted(names.rule_groups(), key=lambda group: "record" not in group["rules"][0])]
+    status, text = unit_test(test, sorted(names.RULES.glob("*.yml")), evaluation_interval=f"{STEP}s", group_eval_order=order)
     found, lengths, time = {machine.name: {} for machine in machines}, {machine.name: machine.length for machine in machines}, None
     for line in text.splitlines():
         if at := re.search(r"time: (\S+),", line):
@@ -192,8 +192,6 @@ def main():
     parser.add_argument("--quick", action="store_true", help="a part that ends within a minute on two cores")
     parser.add_argument("--half", choices=HALVES)
     parser.add_argument("--only", default="", help="the shapes whose name contains this text")
-    parser.add_argument("--rules", type=Path, default=names.RULES)
-    parser.add_argument("--workers", type=int, default=os.cpu_count())
     options = parser.parse_args()
     shapes = [*healthy_shapes.SHAPES, *troubled_shapes.SHAPES]
     if unknown := {*LIMITS, *QUICK} - {*shapes}:
@@ -209,10 +207,10 @@ def main():
         made[what][0].name = f"gpu-host-{number}"
 
     def run(batch):
-        found = fired([made[what][0] for what in batch], options.rules)
+        found = fired([made[what][0] for what in batch])
         return [Row(*what, *made[what], alerts) for what, alerts in zip(batch, found)]
 
-    with ThreadPoolExecutor(options.workers) as pool:
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
         rows = [row for some in pool.map(run, batches(made)) for row in some]
     rows.sort(key=lambda row: chosen.index((row.shape, row.half)))
     print("\n".join(matrix(rows)))

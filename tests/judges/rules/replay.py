@@ -1,7 +1,5 @@
 """Evaluates the shipped rules, unchanged, on jobs that were recorded on a real GPU.
 
-    replay.py [--recordings FOLDER]
-
 | recording | what must happen |
 |---|---|
 | leak | GpuMemoryExhaustionPredicted and GpuProcessMemoryLeak fire |
@@ -23,7 +21,6 @@ recording began. Bytes and counts are as recorded. So an hour at 91 % is a minut
 an hour; a leak of 64 MiB a second becomes one of 8 MiB a second with a factor of eight.
 """
 
-import argparse
 import json
 import re
 import sys
@@ -188,13 +185,9 @@ def tests(raw):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--recordings", type=Path, default=RECORDINGS, help="the folder of h200-flat.json, h200-climb.json and h200-jax.json")
-    options = parser.parse_args()
-    folders = {job: RECORDINGS for job in ("leak", "training")} | {job: options.recordings for job in ("flat", "climb", "jax")}
-    raw = {job: json.loads((folder / f"h200-{job}.json").read_text()) for job, folder in folders.items()}
+    raw = {job: json.loads((RECORDINGS / f"h200-{job}.json").read_text()) for job in ("leak", "training", "flat", "climb", "jax")}
     simulated = [job for job, recording in raw.items() if recording.get("simulated")]
-    if simulated and options.recordings == RECORDINGS:
+    if simulated:
         sys.exit(f"not recorded on a real GPU: {', '.join(simulated)}")
     failed = []
     for test in tests(raw):
@@ -203,7 +196,7 @@ def main():
         if status:
             failed.append(f"{test['name']}\n{text}")
     for job, recording in raw.items():
-        print(f"{job} was recorded on {recording['date']} on an {recording['gpu']}{', SIMULATED' if recording.get('simulated') else ''}")
+        print(f"{job} was recorded on {recording['date']} on an {recording['gpu']}")
     if failed:
         sys.exit("\n".join(failed))
 

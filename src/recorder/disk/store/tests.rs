@@ -7,29 +7,13 @@ use super::*;
 use crate::recorder::history::{Chart, IncidentGpu, Kind};
 
 fn incident(id: &str, points: usize) -> Arc<Incident> {
-    Arc::new(Incident {
-        version: VERSION,
-        id: id.to_owned(),
-        kind: Kind::NearLimit,
-        at: 5.0,
-        count: 1,
-        last_at: None,
-        workload: None,
-        tenant: None,
-        interrupted: false,
-        complete: true,
-        summary: "GPU 0 became nearly full.".to_owned(),
-        host: None,
-        simulated: false,
-        gpu: IncidentGpu::default(),
-        out_of_memory: None,
-        peak: None,
-        processes: Vec::new(),
-        more_processes: 0,
-        grew_most: Vec::new(),
-        events: Vec::new(),
-        memory: Chart { step_seconds: 1.0, points: vec![(1.0, Some(1), Some(2), None); points] },
-    })
+    let memory = Chart { step_seconds: 1.0, points: vec![(1.0, Some(1), Some(2), None); points] };
+    let incident = serde_json::json!({
+        "version": VERSION, "id": id, "kind": Kind::NearLimit, "at": 5.0, "complete": true, "gpu": IncidentGpu::default(),
+        "summary": "GPU 0 became nearly full.", "processes": [], "more_processes": 0, "grew_most": [], "events": [],
+        "memory": memory,
+    });
+    Arc::new(serde_json::from_value(incident).unwrap())
 }
 
 fn settings(folder: &TempDir, max_files: usize, max_bytes: u64) -> StoreSettings {

@@ -1,12 +1,10 @@
-//! A memory tick and a golden scrape, repeated on a simulated machine, to measure the cost of each.
+//! A memory tick and a golden scrape, repeated on a simulated machine, to count the instructions of each.
 //!
-//! `work` without arguments prints how long a tick and a scrape take. `work still|moving|recorded|scrape|openmetrics TIMES`
-//! is what `check.py` runs under callgrind, which dumps its counts on each call to `getppid`: before the first counted step,
-//! after TIMES steps, and after twice as many more.
+//! `work still|moving|recorded|scrape|openmetrics TIMES` is what `check.py` runs under callgrind, which dumps its counts on
+//! each call to `getppid`: before the first counted step, after TIMES steps, and after twice as many more.
 
 use std::hint::black_box;
 use std::os::unix::process::parent_id;
-use std::time::Instant;
 
 use guard::Workplace;
 
@@ -46,10 +44,9 @@ fn step(name: &str) -> Option<Box<dyn FnMut()>> {
 }
 
 fn main() {
-    let mut args = std::env::args().skip(1);
-    let name = args.next().unwrap_or_default();
-    let Some(times) = args.next().map(|times| times.parse::<u32>().unwrap()) else { return print_times() };
-    let mut step = step(&name).unwrap();
+    let args: Vec<_> = std::env::args().collect();
+    let [_, name, times] = &args[..] else { panic!("usage: work NAME TIMES") };
+    let (mut step, times) = (step(name).unwrap(), times.parse::<u32>().unwrap());
     // Warms up: some work is done only in the first steps.
     (0..WARM).for_each(|_| step());
     black_box(parent_id());
@@ -57,17 +54,4 @@ fn main() {
     black_box(parent_id());
     (0..2 * times).for_each(|_| step());
     black_box(parent_id());
-}
-
-fn print_times() {
-    let steps =
-        [("still", 100_000), ("moving", 100_000), ("recorded", 100_000), ("scrape", 2_000), ("openmetrics", 2_000)];
-    for (name, times) in steps {
-        let mut step = step(name).unwrap();
-        (0..WARM).for_each(|_| step());
-        let begin = Instant::now();
-        (0..times).for_each(|_| step());
-        let each = begin.elapsed().as_secs_f64() * 1e6 / f64::from(times);
-        println!("{name:<11} {each:>10.3} us, the simulator included");
-    }
 }
