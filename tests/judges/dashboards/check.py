@@ -52,7 +52,7 @@ CHOICES = [
 ]
 # Values of the text variables. In a test no process is idle for an hour.
 TYPED = {"idle": "1", "size": "1"}
-TIMES = {"__rate_interval": "10s", "__interval": "2s", "__interval_ms": "2000", "__range": "20s", "__range_s": "20"}
+TIMES = {"__rate_interval": "10s", "__interval": "2s", "__interval_ms": "2000", "__range": "30s", "__range_s": "30"}
 
 
 def filled(text, values):

@@ -26,10 +26,14 @@ NODES = [
 ]
 # A target that never answers.
 DOWN = "down"
-# Long enough for rates, idle processes, and the faults of the broken node.
-SETTLE = 22
+# Seconds from the start of the exporters to the first query: long enough for rates, idle processes, and the faults of the broken node. A
+# GPU of that node is lost at second 14, and its workload is the one that has ended, so the last query must begin before the range of
+# the queries no longer contains second 14. A slow start is part of these seconds.
+SETTLE = 24
 # Long enough for several steps of a query, in which the node that is stopped is still there.
 GONE_AFTER = 8
+# Long enough for a step of a query in which it is gone.
+GONE_FOR = 4
 
 
 def configuration(ports):
@@ -60,7 +64,7 @@ def running(exporter):
     """A Prometheus that has scraped every node for long enough."""
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        ports = {}
+        ports, began = {}, time.monotonic()
         for node in NODES:
             last = stack.enter_context(Exporter(exporter, f"--demo={node[1]}", ready=None))
             ports[node] = last.port
@@ -69,5 +73,5 @@ def running(exporter):
         until("every node is scraped", lambda: len(prometheus.instant("up == 1")) == len(NODES), log=prometheus.output)
         time.sleep(GONE_AFTER)
         last.process.terminate()
-        time.sleep(SETTLE - GONE_AFTER)
+        time.sleep(max(GONE_FOR, began + SETTLE - time.monotonic()))
         yield prometheus
