@@ -4,7 +4,7 @@ Invariant: every limit and sum is compared to the byte, and no time is judged.
 """
 
 from harness import Late
-from server import running, until
+from server import until
 from simulated import container_id, process
 
 NAMESPACE = "budgets"
@@ -60,7 +60,7 @@ class Pods:
     def __init__(self, cluster):
         self.cluster, self.created = cluster, []
 
-    def create(self, name, annotations, labels=None, names=None, namespace=NAMESPACE, runs=True, limits=None):
+    def create(self, name, annotations, labels=None, names=None, namespace=NAMESPACE, running=True, limits=None):
         names = names or CONTAINERS[name][0]
         path = f"/api/v1/namespaces/{namespace}/pods"
         parts = [{"name": container, "image": "none", "resources": {"limits": limits or {}}} for container in names]
@@ -68,8 +68,15 @@ class Pods:
         metadata = {"name": name, "namespace": namespace, "annotations": annotations, "labels": labels or {}}
         self.cluster.ask("POST", path, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
         self.created.append(f"{path}/{name}")
-        if runs:
-            self.patch(name, running({container: container_id(IDS[name, container]) for container in names}), namespace, "/status")
+        if running:
+            statuses = [
+                {
+                    "name": container, "image": "none", "imageID": "none", "ready": True, "restartCount": 0,
+                    "containerID": f"containerd://{container_id(IDS[name, container])}", "state": {"running": {}},
+                }
+                for container in names
+            ]  # fmt: skip
+            self.patch(name, {"status": {"phase": "Running", "containerStatuses": statuses}}, namespace, "/status")
 
     def patch(self, name, change, namespace=NAMESPACE, part=""):
         path = f"/api/v1/namespaces/{namespace}/pods/{name}{part}"
@@ -90,12 +97,12 @@ class Shown:
     def __init__(self, exporter):
         self.exporter = exporter
 
-    def limits(self, family=LIMIT):
+    def limits(self):
         """Bytes, by pod, container and source."""
-        return {(l["pod"], l["container"], l["source"]): value for l, value in self.exporter.series(family)}
+        return {(l["pod"], l["container"], l["source"]): value for l, value in self.exporter.series(LIMIT)}
 
     def over(self):
-        return self.limits(OVER)
+        return {(l["pod"], l["container"], l["source"]): value for l, value in self.exporter.series(OVER)}
 
     def promised(self):
         """Bytes, by the GPU's UUID."""
@@ -134,12 +141,12 @@ def kai(pods, shown):
     shown.wait("KAI's limits", shown.limits, limits)
     for group, uuid in (("one", SIZED), ("two", SHARED)):
         name = f"gpu-reservation-{group}"
-        pods.create(name, {}, {GROUP: group}, ("resource-reservation",), RESERVATIONS, runs=False)
+        pods.create(name, {}, {GROUP: group}, ("resource-reservation",), RESERVATIONS, running=False)
         pods.annotate(name, RESERVATIONS, **{RESERVED_GPU: uuid})
     shown.wait("KAI's promises", shown.promised, {SIZED: 2000 * MIB, SHARED: total / 2})
     print("ok  KAI-Scheduler: gpu-memory, gpu-fraction with a container's name, the GPU from the reservation pod", flush=True)
     # The second half. Its container never starts, so only the sum shows it: KAI-Scheduler#2212.
-    pods.create("kai-waiting", {"gpu-fraction": "0.5"}, {GROUP: "two"}, ("main",), runs=False)
+    pods.create("kai-waiting", {"gpu-fraction": "0.5"}, {GROUP: "two"}, ("main",), running=False)
     shown.wait("two halves of a GPU", lambda: shown.promised().get(SHARED), total)
     if total <= allocatable:
         yield "the simulated driver reserves nothing, so nothing was overcommitted"

@@ -136,7 +136,10 @@ class Cluster:
         ended = [name for name, process in self.running.items() if process.poll() is not None]
         if ended:
             raise SystemExit(f"{ended[0]} ended: {(self.folder / f'{ended[0]}.log').read_text()[-2000:]}")
-        return self.ask("GET", "/readyz") == "ok"
+        try:
+            return self.ask("GET", "/readyz") == "ok"
+        except (OSError, http.client.HTTPException):
+            return False
 
     def send(self, method, path, body=None, kind="application/json", token=ADMIN):
         """Sends a request to the API server, as its administrator by default. Returns the body and the warnings."""
@@ -236,7 +239,12 @@ class Cluster:
         """Creates a pod on node-1, and the status that its kubelet would report for its only container."""
         path = f"/api/v1/namespaces/{namespace}/pods"
         self.ask("POST", path, pod(namespace, name, "node-1"))
-        self.ask("PATCH", f"{path}/{name}/status", running({"main": container_id}), "application/strategic-merge-patch+json")
+        container = {
+            "name": "main", "image": "none", "imageID": "none", "ready": True, "restartCount": 0,
+            "containerID": f"containerd://{container_id}", "state": {"running": {}},
+        }  # fmt: skip
+        status = {"status": {"phase": "Running", "containerStatuses": [container]}}
+        self.ask("PATCH", f"{path}/{name}/status", status, "application/strategic-merge-patch+json")
 
     def run_many(self, namespace, count, node):
         """Creates pods on a node over one connection."""
@@ -250,18 +258,6 @@ class Cluster:
             if answer.status != 201:
                 raise SystemExit(f"pod {n}: {answer.status}: {text}")
         link.close()
-
-
-def running(containers):
-    """The status that a kubelet would report: the containers' ids by their names."""
-    statuses = [
-        {
-            "name": name, "image": "none", "imageID": "none", "ready": True, "restartCount": 0,
-            "containerID": f"containerd://{container_id}", "state": {"running": {}},
-        }
-        for name, container_id in containers.items()
-    ]  # fmt: skip
-    return {"status": {"phase": "Running", "containerStatuses": statuses}}
 
 
 def pod(namespace, name, node):

@@ -1,6 +1,5 @@
 """The exporter on a simulated machine, and a relay between it and the API server."""
 
-import contextlib
 import re
 import shutil
 import socket
@@ -71,26 +70,30 @@ class Relay:
                 threading.Thread(target=self.copy, args=(source, sink, counted), daemon=True).start()
 
     def copy(self, source, sink, counted):
-        with contextlib.suppress(OSError):
+        try:
             while data := source.recv(65536):
                 if counted:
                     with self.lock:
                         self.received += len(data)
                 sink.sendall(data)
-        self.break_off({source, sink})
+        except OSError:
+            pass
+        for end in (source, sink):
+            try:
+                end.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
         with self.lock:
             self.open -= {source, sink}
 
     def cut(self):
         with self.lock:
-            ends = set(self.open)
-        self.break_off(ends)
-
-    @staticmethod
-    def break_off(ends):
+            ends = list(self.open)
         for end in ends:
-            with contextlib.suppress(OSError):
+            try:
                 end.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
 
 
 class Exporter(exporter.Exporter):
