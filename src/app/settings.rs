@@ -207,3 +207,17 @@ pub(super) fn dcgm(config: &Config) -> anyhow::Result<Option<dcgm::Settings>> {
     let hostname = host(config);
     Ok(Some(dcgm::Settings { naming, collectors, virtual_gpus: config.dcgm.virtual_gpus, hostname }))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_of_the_metrics_are_those_of_the_configuration() {
+        let configured = metrics(&Config::default(), Some(true));
+        assert_eq!(
+            gpu_metrics::Settings { fault_sources: Source::ALL.to_vec(), ..configured },
+            gpu_metrics::Settings::default()
+        );
+    }
+}

@@ -45,7 +45,7 @@ impl Default for Settings {
         Self {
             peak_window: Duration::from_secs(60),
             stale_after: Duration::from_secs(5),
-            process_interval: Duration::from_secs(1),
+            process_interval: Duration::from_secs(2),
             host_pid_namespace: Some(true),
             process_series: true,
             pod_resources_interval: Duration::from_secs(10),
@@ -54,7 +54,7 @@ impl Default for Settings {
             profiling_interval: Duration::from_secs(10),
             selection: Selection::default(),
             exporter_metrics: true,
-            otlp: true,
+            otlp: false,
             created_samples: false,
             fault_sources: Source::ALL.to_vec(),
         }
