@@ -22,7 +22,7 @@ const LINE: usize = 4 * 1024;
 const NUMBER: usize = 32;
 
 /// Takes a chunk. Returns `false` when no more chunks are wanted.
-pub type Take<'t> = dyn FnMut(Vec<u8>) -> bool + 't;
+pub(crate) type Take<'t> = dyn FnMut(Vec<u8>) -> bool + 't;
 
 /// Families and their series in one format, in the order in which they are added.
 pub struct Exposition<'t> {
@@ -39,13 +39,13 @@ pub struct Exposition<'t> {
 
 impl<'t> Exposition<'t> {
     /// Creates an exposition that is kept whole, with room for `bytes` bytes.
-    pub fn whole(format: Format, bytes: usize) -> Self {
+    pub(crate) fn whole(format: Format, bytes: usize) -> Self {
         let text = Vec::with_capacity(bytes);
         Self { format, created: false, text, sent: 0, take: None, points: None, wanted: true, hidden: None }
     }
 
     /// Creates an exposition that is sent in chunks.
-    pub fn in_chunks(format: Format, take: &'t mut Take<'t>) -> Self {
+    pub(crate) fn in_chunks(format: Format, take: &'t mut Take<'t>) -> Self {
         Self { take: Some(take), ..Self::whole(format, CHUNK + LINE) }
     }
 
@@ -197,7 +197,7 @@ impl<'t> Exposition<'t> {
 
     /// Appends `rest` and ends the exposition. Returns the text, or its last chunk, and the length of the whole text;
     /// `None` if the receiver stopped before the end.
-    pub fn end(mut self, rest: &[u8]) -> Option<(Vec<u8>, usize)> {
+    pub(crate) fn end(mut self, rest: &[u8]) -> Option<(Vec<u8>, usize)> {
         self.text.extend_from_slice(rest);
         let length = self.sent + self.text.len();
         self.wanted.then_some((self.text, length))

@@ -88,7 +88,7 @@ impl Labels {
     }
 
     /// Adds the namespace, pod and container of a pod's container, if there is one.
-    pub fn and_pod(self, pod: Option<&PodContainer>) -> Self {
+    pub(crate) fn and_pod(self, pod: Option<&PodContainer>) -> Self {
         match pod {
             Some(pod) => self.and("namespace", &pod.namespace).and("pod", &pod.pod).and("container", &pod.container),
             None => self,
@@ -104,7 +104,7 @@ impl Labels {
     }
 
     /// Adds a label whose value is a number, unless the value is unknown.
-    pub fn and_known_number(self, name: &str, value: Option<impl itoa::Integer>) -> Self {
+    pub(crate) fn and_known_number(self, name: &str, value: Option<impl itoa::Integer>) -> Self {
         match value {
             Some(value) => self.and_number(name, value),
             None => self,

@@ -39,7 +39,7 @@ mod telemetry;
 mod view;
 mod workloads;
 
-pub use exposition::{Exposition, Take};
+pub use exposition::Exposition;
 pub use family::{Cadence, Family, Kind, Unit};
 pub use label::{LONGEST as LONGEST_LABEL, LabelText, Labels};
 pub use openmetrics::Format;

@@ -88,7 +88,7 @@ pub struct GpuView<'a> {
 
 impl Parts {
     /// The bytes that the lists of processes and workloads use, without their owners, which later lists share.
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         let lists = self.processes.gpus.iter().map(|list| {
             list.processes.capacity() * size_of::<Process>() + list.workloads.capacity() * size_of::<WorkloadUse>()
         });
