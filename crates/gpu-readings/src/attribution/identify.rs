@@ -94,8 +94,8 @@ impl Attribution {
     fn requests(&mut self, pids: &[u32]) -> Vec<ReadRequest> {
         let exhausted = self.reader.is_exhausted();
         let (mut requests, mut visited) = (Vec::new(), HashSet::new());
-        // Counted only if a process has to be read, because counting visits the processes of all GPUs.
-        // How many directories are held open.
+        // How many directories are held open. Counted only if a process has to be read, because counting visits the processes
+        // of all GPUs.
         let mut held = None;
         for &pid in pids.iter().filter(|&&pid| visited.insert(pid)) {
             if let Err(error) = self.revalidate(pid) {
