@@ -29,7 +29,7 @@ subcommand: config
 internals: app kubernetes
 lanes: attribution backoff faults nvml peaks snapshot
 allocator: faults peaks snapshot supervise unix_socket
-nvml: faults nvml_wrapper nvml_wrapper_sys snapshot
+nvml: closed_enum faults nvml_wrapper nvml_wrapper_sys snapshot
 attribution: cgroup_owner faults process_name snapshot
 snapshot: cgroup_owner closed_enum pod_resources
 faults: closed_enum

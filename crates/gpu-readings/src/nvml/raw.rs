@@ -20,6 +20,7 @@ use nvml_wrapper_sys::bindings::{
 
 use super::error::Error;
 use super::readings::RemappedRows;
+use crate::closed_enum::closed_enum;
 
 pub(super) use health::{FIELD_CALL, addressing_mode, field, module_id, row_remapper_histogram};
 pub(super) use limits::{MEMORY_LIMITS_CALL, hard_memory_limit};
@@ -86,21 +87,19 @@ pub(super) fn memory_v1(nvml: &Nvml, handle: Handle) -> Result<(u64, u64, u64), 
     Ok((info.total, info.used, info.free))
 }
 
-/// The three process lists that NVML keeps.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ListKind {
-    /// Processes with a CUDA context.
-    Compute,
-    /// Processes with a graphics context.
-    Graphics,
-    /// Clients of the Multi-Process Service.
-    Mps,
+closed_enum! {
+    /// The three process lists that NVML keeps.
+    pub enum ListKind {
+        /// Processes with a CUDA context.
+        Compute,
+        /// Processes with a graphics context.
+        Graphics,
+        /// Clients of the Multi-Process Service.
+        Mps,
+    }
 }
 
 impl ListKind {
-    /// Every list.
-    pub const ALL: [Self; 3] = [Self::Compute, Self::Graphics, Self::Mps];
-
     /// The name of the call that reads the list.
     fn call_name(self, second_version: bool) -> &'static str {
         match (self, second_version) {

@@ -6,26 +6,23 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::closed_enum::closed_enum;
+
 /// Declares the kinds. An entry is the variant, the value of the label, the kind in words and the condition under which such
 /// an incident is recorded.
 macro_rules! kinds {
     ($($variant:ident $label:literal, $words:literal, $when:literal;)+) => {
-        /// Why an incident was recorded.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-        pub enum IncidentKind {
-            $(#[doc = $when] #[serde(rename = $label)] $variant,)+
+        closed_enum! {
+            /// Why an incident was recorded: the label `kind`.
+            #[derive(Serialize, Deserialize)]
+            pub enum IncidentKind {
+                $(#[doc = $when] #[serde(rename = $label)] $variant => $label,)+
+            }
         }
 
         impl IncidentKind {
-            /// Every kind.
-            pub const ALL: &'static [Self] = &[$(Self::$variant),+];
             /// Every kind as the introduction of its families names it: the label, and in brackets the words.
             pub const LIST: &'static [&'static str] = &[$(concat!("`", $label, "` (", $words, ")")),+];
-
-            /// The value of the label `kind`.
-            pub fn label(self) -> &'static str {
-                match self { $(Self::$variant => $label),+ }
-            }
 
             /// The kind in words, for people.
             pub fn words(self) -> &'static str {
