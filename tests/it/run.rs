@@ -22,15 +22,16 @@ const MIB: u64 = 1 << 20;
 const CONTEXT: u64 = 520 * MIB;
 const GPU: &str = "[[gpu]]\nmodel = \"H200\"\n";
 
-/// Functions for scripts. `place` replaces the control file. `listed PID MARKER` waits until the sampler has read and
-/// sorted a list that contains the pid. To find out, it adds a process with the pid MARKER, which appears only
-/// in a later list.
+/// Functions for scripts. `place` replaces the control file. `listed PID MARKER [GPU]` waits until the processes of the
+/// GPU (0 if it is left out) have been listed with the pid among them and the list has been recorded. To find out, it
+/// adds a process with the pid MARKER to that GPU, which appears only in a later list. Each GPU is read on a thread of
+/// its own, so a list of one GPU says nothing about the other.
 const FUNCTIONS: &str = r#"
 place() { cat > "$NVML_SIM_CONTROL.new"; mv "$NVML_SIM_CONTROL.new" "$NVML_SIM_CONTROL"; }
 await() { while [ ! -e "$1" ]; do sleep 0.01; done; }
 listed() {
     await "$NVML_SIM_PROCFS/$1"
-    { cat "$NVML_SIM_CONTROL"; printf '[[process]]\npid = %s\ncontext = "0B"\n' "$2"; } | place
+    { cat "$NVML_SIM_CONTROL"; printf '[[process]]\npid = %s\ngpus = [%s]\ncontext = "0B"\n' "$2" "${3:-0}"; } | place
     await "$NVML_SIM_PROCFS/$2"
 }
 "#;
@@ -240,14 +241,17 @@ fn peaks_are_those_of_one_moment_and_of_each_process() {
     let other = "[[process]]\npid = 4100\ncommand = [\"/opt/server\"]\nuser = \"mira\"\nmemory = \"5GiB\"\n";
     let machine = Machine::new(&format!("{}{other}", GPU.repeat(2)));
     // The two processes hold first 1 and 2 GiB, then 512 MiB and 2.25 GiB, so their peaks are not at the same moment.
+    // A sum over both GPUs is known once a later list of each shows that its memory has not changed in between, so the
+    // lists of the two are awaited in turn.
     let (report, status) = report(
         &machine,
         &[],
         r#"
-        sh -c "await() { while [ ! -e \$1 ]; do sleep 0.01; done; }; await $NVML_SIM_PROCFS/3000002" &
+        sh -c "await() { while [ ! -e \$1 ]; do sleep 0.01; done; }; await $NVML_SIM_PROCFS/3000017" &
         state() { printf '[[process]]\npid = %s\nmemory = "%s"\n[[process]]\npid = %s\ngpus = [0, 1]\nmemory = "%s"\n' $$ $1 $! $2 | place; }
-        state 1GiB 2GiB; listed $! 3000001
-        state 512MiB 2304MiB; listed $! 3000002
+        settled() { for i in 0 1 2 3 4 5 6 7; do listed $! $1$i $((i % 2)); done; }
+        state 1GiB 2GiB; settled 300000
+        state 512MiB 2304MiB; settled 300001
         wait
         "#,
     );
@@ -407,9 +411,7 @@ fn a_gpu_whose_call_hangs_delays_no_reading_of_another_one() {
     let body = r#"
         await "$NVML_SIM_PROCFS/stat"; cp "$NVML_SIM_CONTROL" fault
         { cat fault; printf '[[process]]\npid = %s\ngpus = [1]\nmemory = "1GiB"\n' $$; } | place
-        await "$NVML_SIM_PROCFS/$$"
-        { cat "$NVML_SIM_CONTROL"; printf '[[process]]\npid = 3000001\ngpus = [1]\ncontext = "0B"\n'; } | place
-        await "$NVML_SIM_PROCFS/3000001"
+        listed $$ 3000001 1
         exit 6
     "#;
     // On a busy machine, a call for the other GPU takes longer than 50 ms.
