@@ -8,6 +8,7 @@ WORKDIR /src
 # Builds only the dependencies, with empty crates as placeholders: this layer stays cached until a manifest or the lock file changes.
 COPY Cargo.toml Cargo.lock ./
 COPY crates/cgroup-owner/Cargo.toml crates/cgroup-owner/
+COPY crates/cuda-probe/Cargo.toml crates/cuda-probe/
 COPY crates/gpu-metrics/Cargo.toml crates/gpu-metrics/
 COPY crates/gpu-readings/Cargo.toml crates/gpu-readings/
 COPY crates/nvml-sim/Cargo.toml crates/nvml-sim/
@@ -20,6 +21,7 @@ COPY crates/web-config/Cargo.toml crates/web-config/
 # These packages are not built, but the workspace and its lock file list them.
 COPY lab/bench/Cargo.toml lab/bench/
 COPY tests/exposition/Cargo.toml tests/exposition/
+COPY tests/fake-libcuda/Cargo.toml tests/fake-libcuda/
 COPY tests/generated-files/Cargo.toml tests/generated-files/
 COPY tests/judges/guard/Cargo.toml tests/judges/guard/
 COPY tests/properties/Cargo.toml tests/properties/
