@@ -3,7 +3,8 @@
 //! Invariant: a file that is handed over is the one that the process has mapped, even if another file has its path by now. It is opened
 //! once, and read and attached through that descriptor.
 //!
-//! A probe belongs to an inode: bind mounts and hard links of a file need no probe of their own, a copy does.
+//! A probe belongs to an inode: bind mounts and hard links of a file need no probe of their own, a copy does. Overlay file systems over
+//! one file, such as those of containers of one image, have ids of their own but share the inode to which probes belong.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -42,9 +43,46 @@ pub struct Library {
     /// Whether the file had been deleted when it was found, as happens when a driver is replaced.
     pub deleted: bool,
     pub(crate) file: File,
+    below: Below,
+}
+
+/// What a file has in common with the file below it, if it is on an overlay file system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Below {
+    overlay: bool,
+    /// The number of its inode, its size, and the times of the last changes of its content and its inode, in nanoseconds.
+    told: [i128; 4],
+}
+
+impl Below {
+    fn of(file: &File) -> io::Result<Self> {
+        /// `OVERLAYFS_SUPER_MAGIC`
+        const OVERLAY: i64 = 0x794c_7630;
+        let told = file.metadata()?;
+        let time = |seconds: i64, nanoseconds: i64| i128::from(seconds) * 1_000_000_000 + i128::from(nanoseconds);
+        Ok(Self {
+            overlay: rustix::fs::fstatfs(file)?.f_type == OVERLAY,
+            told: [
+                told.ino().into(),
+                told.size().into(),
+                time(told.mtime(), told.mtime_nsec()),
+                time(told.ctime(), told.ctime_nsec()),
+            ],
+        })
+    }
+
+    /// Whether probes on the one file are probes on the other. Copies on a file system without overlays, such as snapshots, can have
+    /// the same numbers and times.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        (self.overlay || other.overlay) && self.told == other.told
+    }
 }
 
 impl Library {
+    pub(crate) fn below(&self) -> Below {
+        self.below
+    }
+
     /// Opens a library by its path.
     ///
     /// # Errors
@@ -52,8 +90,13 @@ impl Library {
     pub fn open(path: &Path) -> Result<Self, Error> {
         let open = || {
             let file = open(path)?;
-            let told = file.metadata()?;
-            Ok(Self { id: id(&told), path: path.to_owned(), deleted: false, file })
+            Ok(Self {
+                id: id(&file.metadata()?),
+                path: path.to_owned(),
+                deleted: false,
+                below: Below::of(&file)?,
+                file,
+            })
         };
         open().map_err(|reason| Error::Library { path: path.to_owned(), reason: NoLibrary::Unreadable(reason) })
     }
@@ -108,8 +151,9 @@ impl Found {
             if known(id) || self.libraries.iter().any(|library| library.id == id) {
                 continue;
             }
-            match open_mapped(process, map, &path, deleted) {
-                Ok(file) => self.libraries.push(Library { id, path, deleted, file }),
+            let opened = open_mapped(process, map, &path, deleted).and_then(|file| Ok((Below::of(&file)?, file)));
+            match opened {
+                Ok((below, file)) => self.libraries.push(Library { id, path, deleted, file, below }),
                 Err(_) if !process.exists() => return,
                 Err(reason) => self.failed.push((pid, Error::Library { path, reason })),
             }

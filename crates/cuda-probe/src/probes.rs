@@ -3,8 +3,10 @@
 //! Invariant: nothing is loaded under a dangerous kernel, and everything that was loaded ends when [`Probes`] is dropped.
 
 use std::collections::BTreeSet;
+use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::attach::{Programs, Way, has_no_multi};
@@ -13,7 +15,7 @@ use crate::elf;
 use crate::error::{Error, NoLibrary};
 use crate::event::{Event, Lost, Mode};
 use crate::kernel::{self, Operation};
-use crate::library::{Library, LibraryId};
+use crate::library::{Below, Library, LibraryId};
 use crate::program::{Counter, Maps};
 use crate::record::{ALWAYS, Record, entry};
 use crate::ring::Ring;
@@ -77,13 +79,22 @@ pub struct Unfinished {
 #[derive(Debug)]
 pub struct Probes {
     // The links are dropped before the programs and the maps.
-    attached: Vec<(LibraryId, Vec<OwnedFd>)>,
+    attached: Vec<Watched>,
     settings: Settings,
     programs: Programs,
     ring: Ring,
     counters: Mapping,
     maps: Maps,
     unreadable: u64,
+}
+
+/// A file with probes.
+#[derive(Debug)]
+struct Watched {
+    id: LibraryId,
+    below: Below,
+    /// Files that are the same below overlay file systems share their probes.
+    links: Arc<[OwnedFd]>,
 }
 
 impl Probes {
@@ -149,32 +160,41 @@ impl Probes {
         if self.is_attached(library.id) {
             return Ok(result);
         }
-        let links = match self.programs.attach(&library.file, &places) {
-            Err(error) if self.attached.is_empty() && self.settings.way.is_none() && has_no_multi(&error) => {
-                self.programs = Programs::load(&self.maps, self.settings.mode, Way::PerfEvent)?;
-                self.programs.attach(&library.file, &places)
-            }
-            links => links,
+        let below = library.below();
+        let links = match self.attached.iter().find(|watched| watched.below.is_same(&below)) {
+            Some(same) => Arc::clone(&same.links),
+            None => self.link(&library.file, &places)?.into(),
         };
-        self.attached.push((library.id, links?));
+        self.attached.push(Watched { id: library.id, below, links });
         result.way = self.programs.way;
         Ok(result)
     }
 
+    /// Attaches the programs, and decides the way if this is the first time.
+    fn link(&mut self, file: &File, places: &[Place]) -> Result<Vec<OwnedFd>, Error> {
+        match self.programs.attach(file, places) {
+            Err(error) if self.attached.is_empty() && self.settings.way.is_none() && has_no_multi(&error) => {
+                self.programs = Programs::load(&self.maps, self.settings.mode, Way::PerfEvent)?;
+                self.programs.attach(file, places)
+            }
+            links => links,
+        }
+    }
+
     /// Whether probes are attached to this file.
     pub fn is_attached(&self, id: LibraryId) -> bool {
-        self.attached.iter().any(|(attached, _)| *attached == id)
+        self.attached.iter().any(|watched| watched.id == id)
     }
 
     /// The files with probes.
     pub fn attached(&self) -> impl Iterator<Item = LibraryId> {
-        self.attached.iter().map(|(id, _)| *id)
+        self.attached.iter().map(|watched| watched.id)
     }
 
     /// Removes the probes of a file; whether there were any. Events that are in the ring stay there.
     pub fn detach(&mut self, id: LibraryId) -> bool {
         let before = self.attached.len();
-        self.attached.retain(|(attached, _)| *attached != id);
+        self.attached.retain(|watched| watched.id != id);
         self.attached.len() < before
     }
 

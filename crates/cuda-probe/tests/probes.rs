@@ -280,6 +280,49 @@ fn each_file_needs_probes_of_its_own() {
     assert_eq!(call(&mut probes), [3]);
 }
 
+/// Containers of one image have overlay file systems over one file. Probes on both would count each call twice.
+#[test]
+fn overlays_over_one_file_share_its_probes() {
+    let Some(mut probes) = load(all()) else { return };
+    let (copy, empty) = (DriverFile::new(), tempfile::tempdir().unwrap());
+    let merged = copy.beside("merged");
+    std::fs::create_dir(&merged).unwrap();
+    let (lower, target) = (copy.path.parent().unwrap().display(), merged.display());
+    // In a mount namespace of its own.
+    let script = format!(
+        "mount -t overlay overlay -o lowerdir={}:{lower} {target} || exit 77; exec \"$@\"",
+        empty.path().display()
+    );
+    let start = || program("calls-later", &merged.join("libcuda.so.1"), &["unshare", "-m", "sh", "-c", &script, "sh"]);
+    let mut programs = [start(), start()];
+    for child in &mut programs {
+        let found = eventually("the program has loaded the library, or has ended", || {
+            let found = find_libraries("/proc".as_ref(), [child.id()], |id| probes.is_attached(id)).libraries;
+            (!found.is_empty() || child.try_wait().unwrap().is_some()).then_some(found)
+        });
+        for library in found {
+            probes.attach(&library).unwrap();
+        }
+    }
+    if programs.iter_mut().any(|child| child.try_wait().unwrap().is_some()) {
+        return workspace_skips::skipped("no overlay file system can be mounted");
+    }
+    assert_eq!(probes.attached().count(), 2);
+    for child in programs {
+        output(child);
+    }
+    assert_eq!(events(&mut probes).iter().map(size).collect::<Vec<u64>>(), [64, 64]);
+    assert_eq!(sum(probes.lost()), 0);
+    // The probes stay until the last of both is detached.
+    let ids: Vec<LibraryId> = probes.attached().collect();
+    let driver = copy.driver();
+    for (id, seen) in ids.into_iter().zip([1, 0]) {
+        assert!(probes.detach(id));
+        driver.cuMemAlloc_v2(1);
+        assert_eq!(events(&mut probes).len(), seen);
+    }
+}
+
 #[test]
 fn frees_of_unknown_addresses_are_events() {
     let copy = DriverFile::new();

@@ -110,7 +110,7 @@ pub(crate) fn program(role: &str, library: &Path, wrapper: &[&str]) -> Child {
     let words: Vec<&str> = wrapper.iter().copied().chain([own.to_str().unwrap()]).collect();
     let mut command = Command::new(words[0]);
     command.args(&words[1..]).args(["rig::as_program", "--exact", "--nocapture", "--test-threads=1"]);
-    command.env(ROLE, role).env(LIBRARY, library).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.env(ROLE, role).env(LIBRARY, library).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command.spawn().unwrap()
 }
 
@@ -142,6 +142,12 @@ fn as_program() {
         }
         "waits" => {
             Driver::load(&path).cuMemAlloc_v2(fake_libcuda::WAITS);
+        }
+        "calls-later" => {
+            let driver = Driver::load(&path);
+            // Until the test closes its end.
+            std::io::read_to_string(std::io::stdin()).unwrap();
+            driver.cuMemAlloc_v2(64);
         }
         "loads" => match Probes::load(Settings::new(cuda_probe::Mode::All)) {
             Ok(_) => println!("loaded"),
