@@ -5,6 +5,10 @@
 //! The danger, CVE-2025-21834: since Linux 6.11 (commit ff474a78cef5) a return probe on x86-64 makes its process call a system call,
 //! `uretprobe`. A seccomp filter that does not know it, such as Docker's, kills the process or lets it crash. Since commit cf6cb56ef244
 //! seccomp ignores that call: Linux 6.14, 6.13.3 and 6.12.14. 6.11 was never repaired. Source: the CVE record of kernel.org.
+//!
+//! Another danger is not refused: before Linux 6.11 (commit 1713b63a07a2, also in 6.6.44) a return probe on x86-64 crashes a process that
+//! has a shadow stack (CET), which exists since 6.6. No process has one unless its C library was told to, and all its libraries must
+//! have been built for it.
 
 use std::fmt;
 use std::fs;

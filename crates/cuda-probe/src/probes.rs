@@ -117,12 +117,21 @@ impl Probes {
             ring_bytes: bytes,
             counters: sys::create_map(MapKind::Array, 4, 8 * Counter::COUNT, 1, MAPPABLE).map_err(create)?,
         };
+        let programs = match settings.way {
+            Some(way) => Programs::load(&maps, settings.mode, way)?,
+            None => match Programs::load(&maps, settings.mode, Way::Multi) {
+                Err(error) if !matches!(error, Error::Rights { .. }) => {
+                    Programs::load(&maps, settings.mode, Way::PerfEvent)?
+                }
+                programs => programs?,
+            },
+        };
         let map = |error| Error::of(Operation::Map, error);
         let page = usize::try_from(procfs::page_size()).unwrap_or(4096);
         Ok(Self {
             attached: Vec::new(),
             settings,
-            programs: Programs::load(&maps, settings.mode, settings.way.unwrap_or(Way::Multi))?,
+            programs,
             ring: Ring::new(maps.ring.as_fd(), bytes).map_err(map)?,
             counters: Mapping::new(maps.counters.as_fd(), page, false, 0).map_err(map)?,
             maps,
