@@ -59,8 +59,7 @@ pub enum Mode {
     All,
 }
 
-/// Calls that became no event, since the probes were loaded. Together with the events and with the calls that have not returned they
-/// are all calls.
+/// Calls that became no event, since the probes were loaded, by reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Lost {
@@ -76,4 +75,12 @@ pub struct Lost {
     pub never_returned: u64,
     /// Records that the reader did not understand. Always 0.
     pub unreadable: u64,
+}
+
+impl Lost {
+    /// How many calls they are: together with the events and the [unfinished](crate::Unfinished) calls they are all calls whose kind has
+    /// a probe and, with [`Mode::Refusals`], is not left out. Calls that were in progress when the probes were attached are counted too.
+    pub fn calls(&self) -> u64 {
+        self.ring_full + self.return_without_entry + self.never_returned + self.unreadable
+    }
 }

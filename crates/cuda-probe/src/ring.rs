@@ -2,8 +2,9 @@
 //!
 //! Invariant: a record is read only after the kernel has finished it, and its place is given back only after it has been read.
 //!
-//! Source: Documentation/bpf/ringbuf.rst of Linux. The first page of the mapping is the reader's, the second the kernel's; the data
-//! follows twice, so that a record that wraps is in one piece.
+//! Source: Documentation/bpf/ringbuf.rst of Linux. The first page of the mapping is the reader's, the second the kernel's, then follows
+//! the data. The kernel offers the data twice in a row, so that a record that wraps is in one piece. This reader maps it once, which
+//! halves what counts as its memory, and wraps word by word.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -36,7 +37,7 @@ impl Ring {
         let size = usize::try_from(bytes).map_err(io::Error::other)?;
         Ok(Self {
             read: Mapping::new(map, page, true, 0)?,
-            data: Mapping::new(map, page + 2 * size, false, page)?,
+            data: Mapping::new(map, page + size, false, page)?,
             page,
             mask: u64::from(bytes) - 1,
         })
@@ -49,14 +50,15 @@ impl Ring {
         let mut at = self.read.u64(0).load(Ordering::Relaxed);
         let mut odd = 0;
         while at < end {
-            let place = self.page + (at & self.mask) as usize;
-            let length = self.data.u32(place).load(Ordering::Acquire);
+            // Sizes and places of records, and the size of the ring, are multiples of 8, so a word is never divided.
+            let place = |offset: usize| self.page + ((at + offset as u64) & self.mask) as usize;
+            let length = self.data.u32(place(0)).load(Ordering::Acquire);
             if length & BUSY != 0 {
                 break;
             }
             let bytes = (length & !(BUSY | DISCARDED)) as usize;
             if bytes == 8 * WORDS {
-                let word = |index| self.data.u64(place + HEADER + 8 * index).load(Ordering::Relaxed);
+                let word = |index| self.data.u64(place(HEADER + 8 * index)).load(Ordering::Relaxed);
                 each(&std::array::from_fn(word));
             } else if length & DISCARDED == 0 {
                 odd += 1;

@@ -13,7 +13,7 @@ use cuda_probe::{
 use cuda_probe::{Unfinished, find_libraries};
 use fake_libcuda::{CAPACITY, FIRST_ADDRESS, FIRST_CONTEXT, INVALID_VALUE, PITCH};
 use rig::{
-    DriverFile, Edges, PATIENCE, WAYS, events, eventually, in_first_pid_namespace, load, output, program, sum, watch,
+    DriverFile, Edges, PATIENCE, WAYS, events, eventually, in_first_pid_namespace, load, output, program, watch,
 };
 
 const GIB: u64 = 1 << 30;
@@ -114,7 +114,7 @@ fn every_call_is_an_event_with_its_arguments() {
         if in_first_pid_namespace() {
             assert_eq!(events[0].process, std::process::id());
         }
-        assert_eq!(sum(probes.lost()), 0);
+        assert_eq!(probes.lost().calls(), 0);
     }
 }
 
@@ -140,7 +140,7 @@ fn of_100_000_calls_none_is_lost_or_each_loss_is_counted() {
             }
             seen + probes.drain(|_| ()) as u64
         });
-        assert_eq!(seen + sum(probes.lost()), 100_000, "{way:?}: {seen} seen, {:?}", probes.lost());
+        assert_eq!(seen + probes.lost().calls(), 100_000, "{way:?}: {seen} seen, {:?}", probes.lost());
     }
 }
 
@@ -156,7 +156,7 @@ fn a_ring_without_a_reader_counts_what_it_loses() {
     // 65,536 bytes hold 431 records of 152 bytes.
     assert_eq!(first, (1..=431).collect::<Vec<u64>>());
     assert_eq!(probes.lost().ring_full, 2000 - 431);
-    assert_eq!(sum(probes.lost()), 2000 - 431);
+    assert_eq!(probes.lost().calls(), 2000 - 431);
     // The ring goes on, across its end.
     for size in 1..=300 {
         driver.cuMemAlloc_v2(size);
@@ -191,7 +191,7 @@ fn threads_do_not_mix() {
         }
     });
     let events = events(&mut probes);
-    assert_eq!((events.len() as u64, sum(probes.lost())), (THREADS * CALLS, 0));
+    assert_eq!((events.len() as u64, probes.lost().calls()), (THREADS * CALLS, 0));
     for thread in 0..THREADS {
         let of_thread = |event: &&Event| (size(event) % CAPACITY - 1) >> 16 == thread;
         let own: Vec<&Event> = events.iter().filter(of_thread).collect();
@@ -227,7 +227,7 @@ fn a_call_that_never_returns_is_found() {
     let found = probes.sweep("/proc".as_ref());
     assert_eq!((found.running, found.ended), (0, 1));
     assert_eq!(probes.sweep("/proc".as_ref()), Unfinished::default());
-    assert_eq!(sum(probes.lost()), 0);
+    assert_eq!(probes.lost().calls(), 0);
 }
 
 #[test]
@@ -312,7 +312,7 @@ fn overlays_over_one_file_share_its_probes() {
         output(child);
     }
     assert_eq!(events(&mut probes).iter().map(size).collect::<Vec<u64>>(), [64, 64]);
-    assert_eq!(sum(probes.lost()), 0);
+    assert_eq!(probes.lost().calls(), 0);
     // The probes stay until the last of both is detached.
     let ids: Vec<LibraryId> = probes.attached().collect();
     let driver = copy.driver();
@@ -398,7 +398,7 @@ fn refusals_come_with_their_retries_and_their_contexts() {
         driver.cuMemAlloc_v2(CAPACITY + GIB);
         let address = Some(FIRST_ADDRESS + CAPACITY + GIB);
         assert_eq!(calls(&events(&mut probes)), [(Call::Allocate { size: CAPACITY + GIB, address }, 0)]);
-        assert_eq!(sum(probes.lost()), 0);
+        assert_eq!(probes.lost().calls(), 0);
     }
 }
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use cuda_probe::{Attached, Error, Event, Library, Lost, Probes, Settings, Way};
+use cuda_probe::{Attached, Error, Event, Library, Probes, Settings, Way};
 use fake_libcuda::Driver;
 use tempfile::TempDir;
 use workspace_skips::{missing, skipped};
@@ -74,12 +74,6 @@ pub(crate) fn events(probes: &mut Probes) -> Vec<Event> {
     let count = probes.drain(|event| events.push(event));
     assert_eq!(count, events.len());
     events
-}
-
-/// The calls that became no event, except those whose loss has a second reason.
-pub(crate) fn sum(lost: Lost) -> u64 {
-    assert_eq!(lost.unreadable, 0);
-    lost.ring_full + lost.return_without_entry + lost.never_returned
 }
 
 /// Whether the process sees the pids that the probes report.
