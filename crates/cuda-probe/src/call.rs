@@ -225,3 +225,32 @@ fn low(word: u64) -> u32 {
 fn high(word: u64) -> u32 {
     (word >> 32) as u32
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::record::ROW;
+
+    #[test]
+    fn every_row_has_a_symbol_and_a_number_of_its_own() {
+        let symbols: BTreeSet<&str> = ROWS.iter().map(|row| row.symbol).collect();
+        assert_eq!(symbols.len(), ROWS.len());
+        assert!(ROWS.len() as u64 <= ROW + 1);
+        // Only what can be refused is watched for refusals, so a call that returns memory asks for it.
+        let returns = |row: &&Row| row.kind == Kind::Gives && row.reads != Reads::NONE;
+        assert_eq!(ROWS.iter().find(returns).map(|row| row.symbol), None);
+    }
+
+    #[test]
+    fn an_array_has_the_bytes_of_its_elements() {
+        let array =
+            |width, height, depth, format, channels| ArrayShape { width, height, depth, format, channels }.bytes();
+        assert_eq!(array(640, 480, 0, 0x20, 4), Some(640 * 480 * 16));
+        assert_eq!(array(100, 0, 0, 0x10, 1), Some(200));
+        assert_eq!(array(4, 4, 4, 0x01, 2), Some(128));
+        assert_eq!(array(4, 4, 4, 0x91, 1), None, "a compressed format");
+        assert_eq!(array(u64::MAX, 2, 0, 0x20, 1), None);
+    }
+}

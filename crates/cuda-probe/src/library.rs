@@ -49,7 +49,7 @@ pub struct Library {
 /// What a file has in common with the file below it, if it is on an overlay file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Below {
-    overlay: bool,
+    pub(crate) overlay: bool,
     /// The number of its inode, its size, and the times of the last changes of its content and its inode, in nanoseconds.
     told: [i128; 4],
 }
@@ -83,7 +83,7 @@ impl Library {
         self.below
     }
 
-    /// Opens a library by its path.
+    /// Opens a library by its path. Its id is that of [`find_libraries`] where `stat` gives the same device, see [`LibraryId`].
     ///
     /// # Errors
     /// The file cannot be opened, or it is not a regular file.

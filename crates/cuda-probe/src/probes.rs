@@ -169,14 +169,27 @@ impl Probes {
         if self.is_attached(library.id) {
             return Ok(result);
         }
-        let below = library.below();
-        let links = match self.attached.iter().find(|watched| watched.below.is_same(&below)) {
-            Some(same) => Arc::clone(&same.links),
-            None => self.link(&library.file, &places)?.into(),
-        };
-        self.attached.push(Watched { id: library.id, below, links });
+        let links = self.links_of(library, &places)?;
+        self.attached.push(Watched { id: library.id, below: library.below(), links });
         result.way = self.programs.way;
         Ok(result)
+    }
+
+    /// The links of a file that is attached under another id, or new ones. A file below an overlay replaces the one on it, whose numbers
+    /// and times a process could have forged.
+    fn links_of(&mut self, library: &Library, places: &[Place]) -> Result<Arc<[OwnedFd]>, Error> {
+        let below = library.below();
+        let same = |watched: &Watched| watched.below.is_same(&below);
+        if let Some(watched) = self.attached.iter().find(|watched| same(watched))
+            && (below.overlay || !watched.below.overlay)
+        {
+            return Ok(Arc::clone(&watched.links));
+        }
+        let links: Arc<[OwnedFd]> = self.link(&library.file, places)?.into();
+        for watched in self.attached.iter_mut().filter(|watched| same(watched)) {
+            watched.links = Arc::clone(&links);
+        }
+        Ok(links)
     }
 
     /// Attaches the programs, and decides the way if this is the first time.

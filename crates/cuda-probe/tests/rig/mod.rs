@@ -51,8 +51,9 @@ pub(crate) fn load(settings: Settings) -> Option<Probes> {
 /// Reports why there are no probes.
 fn skip(error: Error) {
     match error {
-        Error::Rights { .. } => {
-            missing(&format!("the right to attach probes ({error})"), false);
+        Error::Rights { call, rights, .. } => {
+            let lacks: Vec<String> = rights.missing.iter().map(|capability| capability.to_string()).collect();
+            missing(&format!("the right to call {call} ({})", lacks.join(", ")), false);
         }
         Error::Dangerous { .. } | Error::KernelTooOld { .. } | Error::System { .. } => skipped(&error.to_string()),
         error => panic!("{error}"),
