@@ -1,7 +1,7 @@
 //! Copies of a driver without a GPU, probes on them, and programs that call them in a process of their own.
 //!
-//! A test that needs BPF is skipped where the kernel cannot do it: it is too old, dangerous, or built without it. Where the kernel can
-//! and only a right is missing, `VRAM_EXPORTER_TEST_REQUIRE_ALL` makes the test fail instead.
+//! A test that needs BPF is skipped, visibly, where there is none: the kernel is too old, dangerous, or built without it, or a right is
+//! missing. Neither can be installed, so `VRAM_EXPORTER_TEST_REQUIRE_ALL` does not make such a test fail.
 
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use cuda_probe::{Attached, Error, Event, Library, Probes, Settings, Way};
 use fake_libcuda::Driver;
 use tempfile::TempDir;
-use workspace_skips::{missing, skipped};
+use workspace_skips::skipped;
 
 /// How long anything may take. The limit is generous, because the machine may be busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -53,7 +53,7 @@ fn skip(error: Error) {
     match error {
         Error::Rights { call, rights, .. } => {
             let lacks: Vec<String> = rights.missing.iter().map(|capability| capability.to_string()).collect();
-            missing(&format!("the right to call {call} ({})", lacks.join(", ")), false);
+            skipped(&format!("the right to call {call} is missing ({})", lacks.join(", ")));
         }
         Error::Dangerous { .. } | Error::KernelTooOld { .. } | Error::System { .. } => skipped(&error.to_string()),
         error => panic!("{error}"),
