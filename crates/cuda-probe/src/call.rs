@@ -51,6 +51,12 @@ pub enum Call {
     RetainPrimaryContext { device: i32, context: Option<u64> },
     /// `cuCtxCreate_v2`, `_v3` or `_v4`: the new context becomes the current one.
     CreateContext { device: i32, context: Option<u64> },
+    /// `cuCtxDestroy_v2`: frees what was allocated in the context.
+    DestroyContext { context: u64 },
+    /// `cuDevicePrimaryCtxRelease_v2`: the last release frees what was allocated in the context.
+    ReleasePrimaryContext { device: i32 },
+    /// `cuDevicePrimaryCtxReset_v2`: frees what was allocated in the context.
+    ResetPrimaryContext { device: i32 },
     /// `cuStreamCreate` or `cuStreamCreateWithPriority`: on the device of the thread's current context.
     CreateStream { stream: Option<u64> },
     /// `cuStreamDestroy_v2`
@@ -167,6 +173,9 @@ pub(crate) const ROWS: &[Row] = &[
     }),
     row("cuMemUnmap", Gives, Reads::NONE, |r| Call::Unmap { address: r.argument(0), size: r.argument(1) }),
     row("cuMemPoolTrimTo", Gives, Reads::NONE, |r| Call::TrimPool { pool: r.argument(0), keep: r.argument(1) }),
+    row("cuCtxDestroy_v2", Gives, Reads::NONE, |r| Call::DestroyContext { context: r.argument(0) }),
+    row("cuDevicePrimaryCtxRelease_v2", Gives, Reads::NONE, |r| Call::ReleasePrimaryContext { device: r.integer(0) }),
+    row("cuDevicePrimaryCtxReset_v2", Gives, Reads::NONE, |r| Call::ResetPrimaryContext { device: r.integer(0) }),
     row("cuCtxSetCurrent", Tells, Reads::NONE, |r| Call::SetContext { context: r.argument(0) }),
     row("cuCtxPushCurrent_v2", Tells, Reads::NONE, |r| Call::PushContext { context: r.argument(0) }),
     row("cuCtxPopCurrent_v2", Tells, FIRST, |r| Call::PopContext { popped: r.first() }),

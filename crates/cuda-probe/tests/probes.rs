@@ -39,7 +39,7 @@ fn every_call_is_an_event_with_its_arguments() {
         let copy = DriverFile::new();
         let Some((mut probes, attached)) = watch(&copy, all(), Some(way)) else { continue };
         assert_eq!(attached.absent, ["cuMemAllocFromPoolAsync_ptsz", "cuMemFreeAsync_ptsz"]);
-        assert_eq!(attached.symbols.len(), 28);
+        assert_eq!(attached.symbols.len(), 31);
         let driver = copy.driver();
         let at = |size| Some(FIRST_ADDRESS + size);
         let context = |device| Some(FIRST_CONTEXT + device);
@@ -69,6 +69,9 @@ fn every_call_is_an_event_with_its_arguments() {
         driver.cuDevicePrimaryCtxRetain(1);
         driver.cuCtxCreate_v2(0, 2);
         driver.create_contexts(3);
+        driver.cuCtxDestroy_v2(FIRST_CONTEXT + 3);
+        driver.cuDevicePrimaryCtxRelease_v2(1);
+        driver.cuDevicePrimaryCtxReset_v2(2);
         driver.cuStreamCreate(1);
         driver.cuStreamCreateWithPriority(1, -1);
         driver.cuStreamDestroy_v2(FIRST_ADDRESS);
@@ -103,6 +106,9 @@ fn every_call_is_an_event_with_its_arguments() {
             (Call::CreateContext { device: 2, context: context(2) }, 0),
             (Call::CreateContext { device: 3, context: context(3) }, 0),
             (Call::CreateContext { device: 3, context: context(3) }, 0),
+            (Call::DestroyContext { context: FIRST_CONTEXT + 3 }, 0),
+            (Call::ReleasePrimaryContext { device: 1 }, 0),
+            (Call::ResetPrimaryContext { device: 2 }, 0),
             (Call::CreateStream { stream: at(3) }, 0),
             (Call::CreateStream { stream: at(4) }, 0),
             (Call::DestroyStream { stream: FIRST_ADDRESS }, 0),

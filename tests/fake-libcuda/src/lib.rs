@@ -140,6 +140,9 @@ calls! {
     25 cuStreamCreateWithPriority(to: *mut u64, flags: c_uint, priority: c_int) -> to = driver::request(4);
     26 cuStreamDestroy_v2(stream: u64) = known(stream);
     27 cuIpcOpenMemHandle_v2(to: *mut u64, handle: IpcHandle, flags: c_uint) -> to = driver::request(5);
+    30 cuCtxDestroy_v2(context: u64) = (SUCCESS, 0);
+    31 cuDevicePrimaryCtxRelease_v2(device: c_int) = (SUCCESS, 0);
+    32 cuDevicePrimaryCtxReset_v2(device: c_int) = (SUCCESS, 0);
     // Not a call of the driver: changes what it grants.
     29 fakeSetCapacity(bytes: u64) = {
         driver::GRANTED.store(bytes, std::sync::atomic::Ordering::Relaxed);
@@ -221,6 +224,9 @@ methods! {
     cuCtxPopCurrent_v2() -> to;
     cuDevicePrimaryCtxRetain(device: c_int) -> to;
     cuCtxCreate_v2(flags: c_uint, device: c_int) -> to;
+    cuCtxDestroy_v2(context: u64);
+    cuDevicePrimaryCtxRelease_v2(device: c_int);
+    cuDevicePrimaryCtxReset_v2(device: c_int);
     cuStreamCreate(flags: c_uint) -> to;
     cuStreamCreateWithPriority(flags: c_uint, priority: c_int) -> to;
     cuStreamDestroy_v2(stream: u64);
