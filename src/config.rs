@@ -28,7 +28,7 @@ pub use command::words;
 pub use load::{Command, load};
 pub use model::{
     Allocator, ApiServer, Config, Dcgm, DcgmNames, Kubernetes, Limits, Log, LogFormat, Memory, Metrics, Nvml, Otlp,
-    OtlpNames, Paths, Process, Recorder, Slurm, Telemetry, Web,
+    OtlpNames, Paths, Probes, Process, Recorder, Slurm, Telemetry, Web,
 };
 pub(crate) use problem::nearest;
 pub use problem::{Error, Problem};

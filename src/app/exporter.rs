@@ -7,7 +7,8 @@ use tokio::task::JoinSet;
 
 use super::{cluster, settings};
 use crate::attribution::{self, Attribution};
-use crate::config::Config;
+use crate::calls::CallWatch;
+use crate::config::{Config, Probes};
 use crate::demo::SimulatedMachine;
 use crate::faults::Faults;
 use crate::lanes::Lanes;
@@ -25,6 +26,8 @@ pub(super) struct Exporter {
     pub(super) lanes: Lanes,
     /// `None` if the recorder is switched off.
     pub(super) recorder: Option<Arc<Recorder>>,
+    /// The probes end with the exporter. `None` if there are none.
+    _calls: Option<CallWatch>,
     /// The followers end when this set is dropped.
     _followers: JoinSet<()>,
     /// Keeps the simulated `/proc` while the exporter runs.
@@ -42,8 +45,11 @@ impl Exporter {
         };
         if let Some(machine) = &machine {
             config = machine.adapt(config);
+            if std::mem::take(&mut config.memory.probes) != Probes::None {
+                tracing::warn!("memory.probes has no effect with --demo: simulated processes call no driver");
+            }
         }
-        let snapshot = Snapshot::recorded(settings::feed(&config));
+        let snapshot = Snapshot::recorded(settings::feed(&config), settings::call_feed(&config));
         let metrics =
             Arc::new(Metrics::new(snapshot.clone(), faults.clone(), settings::metrics(&config, sees_host(&config)))?);
         let left_out = metrics.settings().selection.left_out().len();
@@ -67,7 +73,21 @@ impl Exporter {
             .map(|settings| Recorder::start(settings, snapshot.clone(), faults.clone()))
             .transpose()
             .context("the recorder could not be started")?;
-        Ok(Self { config, snapshot, faults, metrics, lanes, recorder, _followers: followers, _machine: machine })
+        let calls = settings::calls(&config)
+            .map(|settings| CallWatch::start(settings, snapshot.clone(), faults.clone()))
+            .transpose()
+            .context("the probes could not be started")?;
+        Ok(Self {
+            config,
+            snapshot,
+            faults,
+            metrics,
+            lanes,
+            recorder,
+            _calls: calls,
+            _followers: followers,
+            _machine: machine,
+        })
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use super::{descriptors, resource};
-use crate::config::{ApiServer, Config, Recorder};
+use crate::config::{ApiServer, Config, Probes, Recorder};
 use crate::dcgm::{self, Collectors};
 use crate::faults::Source;
 use crate::kubernetes::{api, kubelet};
@@ -11,8 +11,8 @@ use crate::lanes::{self, MemorySettings, ProcessSettings, TelemetrySettings};
 use crate::nvml::Library;
 use crate::otlp;
 use crate::recorder::{self, ReportFileSettings, ReportSettings, StoreSettings};
-use crate::snapshot::Feed;
-use crate::{allocator, attribution};
+use crate::snapshot::{CallFeed, Feed};
+use crate::{allocator, attribution, calls};
 
 /// The settings of the lanes, with the library to open.
 pub fn lanes(config: &Config, library: Library) -> lanes::Settings {
@@ -84,6 +84,7 @@ fn is_used(source: Source, config: &Config) -> bool {
         Source::WebConfig => config.web.config_file.is_some(),
         Source::Allocator => config.allocator.socket.is_some(),
         Source::Otlp => config.otlp.endpoint.is_some(),
+        Source::Probes => config.memory.probes != Probes::None,
         Source::Recorder => config.recorder.max_memory_mib > 0,
         Source::Library
         | Source::Topology
@@ -150,6 +151,22 @@ pub(super) fn feed(config: &Config) -> Feed {
         return Feed::default();
     }
     Feed::with_room((2.0 * recorder::PERIOD.as_secs_f64() * config.memory.rate * GPUS).ceil() as usize)
+}
+
+/// The settings of the probes on the driver's memory calls; `None` if there are none.
+pub(super) fn calls(config: &Config) -> Option<calls::Settings> {
+    let mode = match config.memory.probes {
+        Probes::None => return None,
+        Probes::Refusals => calls::Mode::Refusals,
+        Probes::All => calls::Mode::All,
+    };
+    let linger = config.process.linger + config.memory.peak_window;
+    Some(calls::Settings { mode, procfs: config.path.procfs.clone(), linger })
+}
+
+/// The feed between the lanes and the probes, with room only if there are probes.
+pub(super) fn call_feed(config: &Config) -> CallFeed {
+    if config.memory.probes == Probes::None { CallFeed::default() } else { CallFeed::with_room() }
 }
 
 /// The settings of the follower of the API server; `None` without a server or a node.

@@ -12,7 +12,7 @@ use otlp::OTLP;
 use web::WEB;
 
 pub use super::key::{Key, SECTIONS};
-use super::model::{DcgmNames, LogFormat};
+use super::model::{DcgmNames, LogFormat, Probes};
 use super::setting::{Field, Kind};
 
 /// The key that the user may have meant when giving only a port.
@@ -84,6 +84,20 @@ const OTHERS: &[Key] = &[
     ),
     Key::duration("memory.stale-after", "5s", millis(100)..=secs(3600), |c| &mut c.memory.stale_after).help(
         "A GPU without a good sample for this long loses its memory values. At least two periods of memory.idle-rate.",
+    ),
+    Key::new(
+        "memory.probes",
+        Some("none"),
+        Kind::Choice(&[
+            ("none", |c| c.memory.probes = Probes::None),
+            ("refusals", |c| c.memory.probes = Probes::Refusals),
+            ("all", |c| c.memory.probes = Probes::All),
+        ]),
+    )
+    .help(
+        "Watch the calls with which programs ask the driver for memory (docs/probes.md). refusals: see each request that \
+         the driver refuses. all: see every call too, so that no peak is too short. Needs rights that nothing else here \
+         needs. Where they are missing, vram_exporter_probes_up is 0 and everything else is as with none.",
     ),
     Key::duration("process.interval", "2s", millis(100)..=secs(60), |c| &mut c.process.interval)
         .help("Longest time between two readings of the processes; a change in memory use triggers a reading at once."),

@@ -146,6 +146,20 @@ pub struct Memory {
     pub peak_window: Duration,
     /// `memory.stale-after`: the values of a GPU are dropped after this long without a good sample.
     pub stale_after: Duration,
+    /// `memory.probes`: which of the driver's memory calls are seen.
+    pub probes: Probes,
+}
+
+/// Which of the driver's memory calls are seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Probes {
+    /// None: nothing is loaded into the kernel.
+    #[default]
+    None,
+    /// Those that are refused.
+    Refusals,
+    /// All.
+    All,
 }
 
 /// The process lane.

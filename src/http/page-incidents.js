@@ -34,7 +34,7 @@ const SENTENCES = {
   xid: (e) => `Xid ${e.xid}${e.count > 1 ? `, ${e.count} times` : ""}`,
   process_started: (e) => `${processText(e)} appeared`,
   process_ended: (e) => `${processText(e)} ended after ${duration(e.lived_seconds)}${exitText(e)}, highest memory ${bytes(e.peak_bytes)}`,
-  out_of_memory: (e) => `${processText(e)} could not allocate ${bytes(e.requested_bytes)} (${e.framework}${e.free_bytes == null ? "" : `, ${bytes(e.free_bytes)} free`})`,
+  out_of_memory: (e) => `${processText(e)} could not allocate ${bytes(e.requested_bytes)} (${e.framework ?? "refused by the driver"}${e.free_bytes == null ? "" : `, ${bytes(e.free_bytes)} free`})`,
   new_peak: (e) => `highest memory since the start: ${bytes(e.used_bytes)}`,
   reached: (e) => `memory reached ${(100 * e.ratio).toFixed(0)} %: ${bytes(e.used_bytes)}`,
   incident: (e) => `incident ${e.id}`,

@@ -46,7 +46,7 @@ pub(super) use self::event::Recorded;
 pub use self::event::{Event, EventKind, Failure, ProcessRef};
 pub use self::exit_status::Exit;
 pub(super) use self::exit_status::ExitWatch;
-use self::failures::{Failures, Resolved};
+use self::failures::{Failures, Novelty, Resolved};
 pub(super) use self::heap_use::{HeapUse, allocation};
 pub use self::incident::{Between, Growth, Holder, Incident, IncidentGpu, IncidentMig, Kind, Peak, VERSION};
 use self::list_times::ListTimes;
@@ -199,7 +199,7 @@ impl Histories {
     /// Records the failed allocations of processes that the driver lists, and returns them.
     pub(super) fn resolve_failures(&mut self, now: Now) -> Vec<Resolved> {
         let resolved = self.failures.resolve(&self.devices, now.micros);
-        for found in &resolved {
+        for found in resolved.iter().filter(|found| found.novelty != Novelty::Account) {
             self.note(found.at, found.index, Some(found.process), EventKind::OutOfMemory(found.failure.clone()));
         }
         resolved

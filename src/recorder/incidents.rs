@@ -121,7 +121,9 @@ impl Incidents {
         let device = histories.device(&trigger.device)?;
         let subject = Subject::of(device, &trigger);
         if let Some(index) = self.in_progress(&trigger, &subject) {
-            return Some(Moment::Part(self.kept[index].take_subject(subject)));
+            let kept = &mut self.kept[index];
+            kept.take_account(&trigger, histories, now, self.host.as_deref(), simulated);
+            return Some(Moment::Part(kept.take_subject(subject)));
         }
         if let Some(index) = self.repeated(&trigger, &subject) {
             let kept = &mut self.kept[index];
@@ -288,6 +290,24 @@ impl Kept {
             self.claim = claim(&self.incident);
         }
         self.incident.clone()
+    }
+
+    /// Adds another account of the failure that an incident in progress is about.
+    fn take_account(
+        &mut self,
+        other: &Trigger,
+        histories: &Histories,
+        now: Now,
+        host: Option<&str>,
+        simulated: bool,
+    ) {
+        let Some((trigger, failure)) = self.trigger.as_mut().zip(other.failure.as_deref()) else { return };
+        if let Some(own) = trigger.failure.as_deref_mut() {
+            own.join(failure);
+        }
+        let trigger = trigger.clone();
+        self.freeze_again(histories, now, host, simulated);
+        self.trigger = Some(trigger);
     }
 
     /// Replaces an incident in progress with what is known now, and ends its recording.

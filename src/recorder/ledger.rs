@@ -11,7 +11,7 @@ use std::time::{Instant, SystemTime};
 
 use super::history::ended_log::Gone;
 use super::history::ending::AtLimit;
-use super::history::failures::Resolved;
+use super::history::failures::{Novelty, Resolved};
 use super::history::state::Alarms;
 use super::history::{Clock, ExitWatch, Histories, Incident, Kind, Micros, Now, SECOND};
 use super::incidents::trigger::Trigger;
@@ -121,11 +121,13 @@ impl Ledger {
     }
 
     /// Records the failed allocations of processes that the driver lists. Failures of one process within a few seconds
-    /// share one incident.
+    /// share one incident, and so do the two accounts of one failure: the framework's report and the driver's refusal.
     fn resolve_failures(&mut self, now: Now) {
-        for Resolved { at, gpu, device, holding, failure, is_new, .. } in self.histories.resolve_failures(now) {
-            self.jobs.fail(&gpu, &failure, at);
-            if is_new {
+        for Resolved { at, gpu, device, holding, failure, novelty, .. } in self.histories.resolve_failures(now) {
+            if novelty != Novelty::Account {
+                self.jobs.fail(&gpu, &failure, at);
+            }
+            if novelty != Novelty::Further {
                 let moment = Trigger::of_device(Kind::OutOfMemory, at, device);
                 self.triggers.push(Trigger { process: Some(holding), failure: Some(failure), ..moment });
             }

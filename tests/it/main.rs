@@ -17,6 +17,7 @@ mod allocator;
 mod architecture;
 mod attribution;
 mod budgets;
+mod calls;
 mod client;
 mod command_line;
 mod config;

@@ -545,6 +545,7 @@ fn bytes_are_exact_and_print_as_integers() {
         used: 0,
         free: 1,
         window_peak: 2,
+        is_peak_of_calls: false,
         peak: 150_754_820_096,
     });
     machine.memory[0].increase = 1 << 53;

@@ -29,6 +29,12 @@ pub struct Event {
 }
 
 impl Event {
+    /// For tests of what is made of events: a call of the thread with the number of its process, which took 1 ms.
+    #[doc(hidden)]
+    pub fn for_tests(process: u32, call: Call, result: i32, start: Duration) -> Self {
+        Self { process, thread: process, call, result, start, duration: Duration::from_millis(1) }
+    }
+
     /// Whether the driver refused memory.
     pub fn refused(&self) -> bool {
         self.result == OUT_OF_MEMORY

@@ -101,6 +101,8 @@ pub enum Cadence {
     Event,
     /// By the process itself, which reports it.
     Reported,
+    /// From the driver's memory calls.
+    Calls,
     /// By the recorder, about once a second.
     Recorder,
     /// When the driver is opened.
@@ -130,6 +132,7 @@ impl Cadence {
             }
             Self::Event => "Counted when the driver reports the event, not at the scrape.",
             Self::Reported => "Reported by a client in the process, up to 5 seconds before the scrape.",
+            Self::Calls => "Counted in the background from the driver's calls, up to half a second before the scrape.",
             Self::Recorder => "Recorded in the background, up to a second before the scrape.",
             Self::Opening => "Read when the driver is opened.",
             Self::Scrape => "Current at the scrape.",

@@ -9,6 +9,7 @@
 mod allocators;
 mod budgets;
 mod build_metrics;
+mod calls;
 mod data_quality;
 mod driver;
 mod exporter;

@@ -6,18 +6,19 @@
 use super::family::Family;
 use super::section::Section;
 use super::{
-    allocators, budgets, build_metrics, data_quality, driver, exporter, gpu_memory, health, incidents, kubernetes, mig,
+    allocators, budgets, build_metrics, calls, data_quality, driver, exporter, gpu_memory, health, incidents, kubernetes, mig,
     own_process, processes, profiling, pushes, telemetry, workloads,
 };
 
 /// The table, in the order of the reference and of a scrape.
-pub(super) static SECTIONS: [&Section; 17] = [
+pub(super) static SECTIONS: [&Section; 18] = [
     &gpu_memory::SECTION,
     &mig::SECTION,
     &processes::SECTION,
     &workloads::SECTION,
     &budgets::SECTION,
     &allocators::SECTION,
+    &calls::SECTION,
     &kubernetes::SECTION,
     &incidents::SECTION,
     &telemetry::SECTION,

@@ -26,13 +26,15 @@ pub struct Peaks {
     /// Slot numbers, each with the highest value in the slot; the numbers ascend and the values descend.
     slots: VecDeque<(u64, u64)>,
     highest: u64,
+    /// The same of values that calls tell, which no reading shows; `None` until there is one.
+    calls: Option<Box<Peaks>>,
 }
 
 impl Peaks {
     /// Creates an instance without values.
     pub fn new(window: Duration) -> Self {
         let window = nanos(window);
-        Self { slot: (window / SLOTS).max(1), window, origin: None, slots: VecDeque::new(), highest: 0 }
+        Self { slot: (window / SLOTS).max(1), window, origin: None, slots: VecDeque::new(), highest: 0, calls: None }
     }
 
     /// Creates an instance without values but with room for all slots of a window, so that [`Peaks::see`] never
@@ -60,9 +62,27 @@ impl Peaks {
         self.highest = self.highest.max(value);
     }
 
+    /// Records a value that calls tell: a lower bound, which counts where no recorded value is as high.
+    pub fn see_call(&mut self, value: u64, now: Instant) {
+        let new = || Box::new(Self::new(Duration::from_nanos(self.window)));
+        self.calls.get_or_insert_with(new).see(value, now);
+    }
+
+    /// Whether the highest value within the window that ends now is one that calls tell.
+    pub fn is_of_calls(&mut self, now: Instant) -> bool {
+        let calls = self.calls.as_mut().and_then(|calls| calls.within_window(now));
+        calls > self.recorded(now)
+    }
+
     /// Merges the values of another instance with the same window, keeping the times at which they were recorded.
     pub fn absorb(&mut self, other: &Self) {
         self.highest = self.highest.max(other.highest);
+        if let Some(theirs) = &other.calls {
+            match &mut self.calls {
+                Some(ours) => ours.absorb(theirs),
+                None => self.calls = Some(theirs.clone()),
+            }
+        }
         let Some(theirs) = other.origin else { return };
         let mine = *self.origin.get_or_insert(theirs);
         let origin = mine.min(theirs);
@@ -85,13 +105,19 @@ impl Peaks {
 
     /// The highest value within the window that ends now; `None` if there is no value in the window.
     pub fn within_window(&mut self, now: Instant) -> Option<u64> {
-        self.expire(now);
-        self.slots.front().map(|&(_, value)| value)
+        let calls = self.calls.as_mut().and_then(|calls| calls.within_window(now));
+        self.recorded(now).max(calls)
     }
 
     /// The highest value ever; 0 before the first.
     pub fn highest(&self) -> u64 {
-        self.highest
+        self.highest.max(self.calls.as_ref().map_or(0, |calls| calls.highest))
+    }
+
+    /// The highest recorded value within the window.
+    fn recorded(&mut self, now: Instant) -> Option<u64> {
+        self.expire(now);
+        self.slots.front().map(|&(_, value)| value)
     }
 
     fn slot_of(&mut self, now: Instant) -> u64 {
@@ -185,6 +211,24 @@ mod tests {
             one.see(1, at(start, theirs + 61_300));
             assert!(one.within_window(at(start, theirs + 61_300)).unwrap() < 100, "{mine} {theirs}");
         }
+    }
+
+    #[test]
+    fn what_calls_tell_counts_where_no_recorded_value_is_as_high() {
+        let start = Instant::now();
+        let mut peaks = Peaks::new(WINDOW);
+        peaks.see(10, at(start, 0));
+        assert!(!peaks.is_of_calls(at(start, 0)));
+        peaks.see_call(15, at(start, 10));
+        assert_eq!((peaks.within_window(at(start, 20)), peaks.highest()), (Some(15), 15));
+        assert!(peaks.is_of_calls(at(start, 20)));
+        let mut other = Peaks::new(WINDOW);
+        other.absorb(&peaks);
+        assert!(other.is_of_calls(at(start, 20)));
+        peaks.see(15, at(start, 30));
+        assert!(!peaks.is_of_calls(at(start, 30)), "a reading shows as much");
+        peaks.see(2, at(start, 61_300));
+        assert_eq!((peaks.within_window(at(start, 61_300)), peaks.highest()), (Some(2), 15));
     }
 
     #[test]

@@ -6,6 +6,8 @@
 
 mod allocator;
 mod budget;
+mod call_feed;
+mod calls;
 mod feed;
 mod health;
 mod incident_kind;
@@ -33,6 +35,10 @@ pub use allocator::{
     ReportingProcess, STALE_AFTER,
 };
 pub use budget::{Budget, BudgetAmount, BudgetPlace, BudgetSource, WorkloadLimit};
+pub use call_feed::{CallFeed, CallHolder, CallPeak};
+pub use calls::{
+    CORRECTION_BUCKETS, CallPart, CallState, GpuCalls, LostCalls, WorkloadCalls, WorkloadRequests,
+};
 pub use cgroup_owner::{Boundary, CgroupLocation, Job, Scheduler};
 pub use feed::{Feed, MemorySample};
 pub use health::{AddressingMode, RecoveryAction, SPARE_ROWS};
@@ -80,6 +86,8 @@ pub struct Snapshot {
     pub jobs: ArcSwap<JobAllocations>,
     /// Written by the module `allocator`.
     pub allocator: ArcSwap<AllocatorPart>,
+    /// Written by the room `calls`.
+    pub calls: ArcSwap<CallPart>,
     /// What each lane reports about itself.
     pub vitals: Vitals,
     /// What became of the pushes to an OTLP receiver.
@@ -88,6 +96,8 @@ pub struct Snapshot {
     pub recorder: ArcSwap<RecorderPart>,
     /// Passes samples and process lists from the lanes to the recorder.
     pub feed: Feed,
+    /// Passes lists from the lanes to the room `calls`, and peaks back to the lanes.
+    pub call_feed: CallFeed,
     /// Sees every reading. The exporter has none.
     pub observer: Option<Arc<dyn Observer>>,
 }
@@ -98,9 +108,9 @@ impl Snapshot {
         Arc::default()
     }
 
-    /// An empty snapshot with a feed for the recorder.
-    pub fn recorded(feed: Feed) -> Arc<Self> {
-        Arc::new(Self { feed, ..Self::default() })
+    /// An empty snapshot with a feed for the recorder, and one for the room `calls`.
+    pub fn recorded(feed: Feed, call_feed: CallFeed) -> Arc<Self> {
+        Arc::new(Self { feed, call_feed, ..Self::default() })
     }
 
     /// An empty snapshot whose readings the observer sees.

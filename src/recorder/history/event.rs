@@ -76,7 +76,7 @@ pub enum EventKind {
         #[serde(flatten)]
         exit: Exit,
     },
-    /// A framework in a process could not allocate memory, as the process itself reports.
+    /// A process could not allocate memory: a framework in it reported that, or the driver refused a request.
     OutOfMemory(Box<Failure>),
     /// The memory use of the GPU or MIG device was higher than at any earlier time since the exporter started.
     NewPeak {
@@ -139,18 +139,22 @@ impl ProcessRef {
     }
 }
 
-/// An allocation that failed, as the process itself reported it. What it did not report is absent.
+/// An allocation that failed, as the process itself reported it, or a request that the driver refused, as the probes on
+/// its calls have seen. What is not known is absent.
 #[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Failure {
     /// Which process.
     #[serde(flatten)]
     pub who: ProcessRef,
-    /// The framework's name.
-    pub framework: String,
+    /// The framework's name; absent if no framework reported the failure.
+    pub framework: Option<String>,
     /// Bytes that were requested.
     pub requested_bytes: u64,
-    /// Bytes that were free on the device.
+    /// Bytes of the request that the driver refused; absent if that was not seen. A framework may ask for less at a time
+    /// than the program asked of it.
+    pub refused_bytes: Option<u64>,
+    /// Bytes that were free on the device: as the framework reported, or else at the last reading before the request.
     pub free_bytes: Option<u64>,
     /// Bytes that the device has.
     pub total_bytes: Option<u64>,
@@ -160,6 +164,17 @@ pub struct Failure {
     pub reserved_bytes: Option<u64>,
     /// A file that the framework wrote about the failure. It is never opened here.
     pub snapshot_path: Option<String>,
+}
+
+impl Failure {
+    /// Adds another account of the same failure: the figures are the framework's, if it reported any.
+    pub(crate) fn join(&mut self, other: &Self) {
+        let refused_bytes = self.refused_bytes.or(other.refused_bytes);
+        if self.framework.is_none() && other.framework.is_some() {
+            *self = other.clone();
+        }
+        self.refused_bytes = refused_bytes;
+    }
 }
 
 /// The latest events, oldest first, with times on the recorder's clock.

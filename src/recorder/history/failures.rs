@@ -1,4 +1,4 @@
-//! Failed allocations that processes report about themselves.
+//! Failed allocations that processes report about themselves, and requests that the driver refused.
 //!
 //! Invariant: a failure is recorded only for a GPU or MIG device on which the driver lists the process, or listed it
 //! until a moment ago. A process that the driver does not list cannot add an event.
@@ -24,9 +24,30 @@ const MOST: usize = 64;
 #[derive(Debug, Default)]
 pub(crate) struct Failures {
     waiting: VecDeque<(FailedAllocation, Micros)>,
-    /// For each process: the time of its last reported failure, and the time of the failure that began its last
-    /// incident.
-    recent: VecDeque<(ProcessId, Micros, Micros)>,
+    recent: VecDeque<Recent>,
+}
+
+/// A process that failed to allocate memory recently.
+#[derive(Debug)]
+struct Recent {
+    process: ProcessId,
+    /// The time of its last failure, and of the one that began its last incident.
+    last: Micros,
+    incident: Micros,
+    /// Whether a framework reported a failure that belongs to that incident, and whether the driver refused a request.
+    accounts: [bool; 2],
+}
+
+/// What a failure is to the incidents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Novelty {
+    /// The first failure of the process within a few seconds.
+    New,
+    /// The first one within these seconds that the framework reported, or that the driver's calls showed, after one of the other
+    /// kind: another account of the same failure.
+    Account,
+    /// A further failure.
+    Further,
 }
 
 /// A failure that has been matched to a process.
@@ -40,8 +61,7 @@ pub(crate) struct Resolved {
     pub(crate) process: ProcessId,
     pub(crate) holding: Holding,
     pub(crate) failure: Box<Failure>,
-    /// Whether it is the first failure of the process within a few seconds.
-    pub(crate) is_new: bool,
+    pub(crate) novelty: Novelty,
 }
 
 impl Failures {
@@ -65,8 +85,8 @@ impl Failures {
                     at,
                     process: failed.process,
                     holding: process.holding(),
-                    is_new: self.remember(failed.process, at),
-                    failure: Box::new(failure(&failed, process)),
+                    novelty: self.remember(failed.process, at, failed.framework.is_some()),
+                    failure: Box::new(failure(&failed, at, &devices[index], process)),
                 }),
                 None if now.saturating_sub(at) < WAIT => self.waiting.push_back((failed, at)),
                 None => {}
@@ -78,27 +98,31 @@ impl Failures {
     /// Whether the process reported a failure shortly before its end, even if that failure is still waiting.
     pub(crate) fn is_recent(&self, process: &ProcessHistory, end: Micros) -> bool {
         let is_near = |at: Micros| end.saturating_sub(at) <= BEFORE_END;
-        self.recent.iter().any(|&(known, last, _)| known == process.id() && is_near(last))
+        self.recent.iter().any(|known| known.process == process.id() && is_near(known.last))
             || self.waiting.iter().any(|(failed, at)| failed.process == process.id() && is_near(*at))
     }
 
-    /// Returns whether the failure needs a new incident, because the last incident of the process, if any, began more
-    /// than [`SAME`] ago.
-    fn remember(&mut self, process: ProcessId, at: Micros) -> bool {
-        let known = self.recent.iter_mut().find(|known| known.0 == process);
-        if let Some((_, last, incident)) = known {
-            *last = at;
-            let is_new = at.saturating_sub(*incident) > SAME;
-            if is_new {
-                *incident = at;
+    /// What the failure is, and whether it begins an incident: if the last one of the process, if any, began more than
+    /// [`SAME`] ago.
+    fn remember(&mut self, process: ProcessId, at: Micros, is_reported: bool) -> Novelty {
+        let accounts = [is_reported, !is_reported];
+        let Some(known) = self.recent.iter_mut().find(|known| known.process == process) else {
+            self.recent.push_back(Recent { process, last: at, incident: at, accounts });
+            if self.recent.len() > MOST {
+                self.recent.pop_front();
             }
-            return is_new;
+            return Novelty::New;
+        };
+        known.last = known.last.max(at);
+        if at.saturating_sub(known.incident) > SAME {
+            (known.incident, known.accounts) = (at, accounts);
+            return Novelty::New;
         }
-        self.recent.push_back((process, at, at));
-        if self.recent.len() > MOST {
-            self.recent.pop_front();
+        if std::mem::replace(&mut known.accounts[usize::from(!is_reported)], true) {
+            Novelty::Further
+        } else {
+            Novelty::Account
         }
-        true
     }
 }
 
@@ -122,13 +146,17 @@ fn find<'g>(
     })
 }
 
-fn failure(failed: &FailedAllocation, process: &ProcessHistory) -> Failure {
+fn failure(failed: &FailedAllocation, at: Micros, device: &DeviceHistory, process: &ProcessHistory) -> Failure {
     let FailedAllocation { requested, free, total, allocated, reserved, .. } = *failed;
+    let is_refusal = failed.framework.is_none();
+    let read = || device.memory.at(at).filter(|_| device.allocatable > 0);
+    let left = || read().map(|used| device.allocatable.saturating_sub(used));
     Failure {
         who: process.who(),
-        framework: failed.framework.as_ref().to_owned(),
+        framework: failed.framework.as_deref().map(str::to_owned),
         requested_bytes: requested,
-        free_bytes: free,
+        refused_bytes: is_refusal.then_some(requested),
+        free_bytes: free.or_else(|| if is_refusal { left() } else { None }),
         total_bytes: total,
         allocated_bytes: allocated,
         reserved_bytes: reserved,

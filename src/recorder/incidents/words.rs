@@ -28,14 +28,24 @@ pub(super) fn owner(who: &ProcessRef) -> Option<&str> {
     who.workload.as_deref().or(who.user.as_deref())
 }
 
-/// `train.py (pid 4711, slurm:77) could not allocate 2.00 GiB: pytorch reports 1.20 GiB free, …`.
+/// `train.py (pid 4711, slurm:77) could not allocate 2.00 GiB: pytorch reports 1.20 GiB free, …`, or `… asked the driver for
+/// 2.00 GiB and was refused, with 1.20 GiB free at the last reading before`.
 pub(super) fn failure(failed: &Failure) -> String {
+    let (who, requested) = (process(&failed.who), bytes(failed.requested_bytes));
+    let Some(framework) = &failed.framework else {
+        let left = failed.free_bytes.map_or_else(String::new, |free| {
+            format!(", with {} free at the last reading before", bytes(free))
+        });
+        return format!("{who} asked the driver for {requested} and was refused{left}");
+    };
     let known =
         [(failed.free_bytes, "free"), (failed.allocated_bytes, "allocated"), (failed.reserved_bytes, "reserved")];
     let known: Vec<_> = known.iter().filter_map(|(value, what)| Some(format!("{} {what}", bytes((*value)?)))).collect();
     let told = if known.is_empty() { "no figures".to_owned() } else { known.join(", ") };
-    let (who, requested) = (process(&failed.who), bytes(failed.requested_bytes));
-    format!("{who} could not allocate {requested}: {} reports {told}", name(&failed.framework))
+    let refused = failed.refused_bytes.map_or_else(String::new, |refused| {
+        format!("; the driver refused its request for {}", bytes(refused))
+    });
+    format!("{who} could not allocate {requested}: {} reports {told}{refused}", name(framework))
 }
 
 /// The positions, among the processes of an incident, of those that its sentences name. A pid would not do, because two

@@ -147,7 +147,7 @@ fn workload(name: &str, kind: WorkloadKind) -> Arc<Workload> {
 /// What a list shows about a workload with one process.
 fn usage(workload: &Arc<Workload>, mig: Option<Arc<MigDevice>>, gib: u64) -> WorkloadUse {
     let (workload, used) = (workload.clone(), Some(gib * GIB));
-    WorkloadUse { workload, mig, processes: 1, used, window_peak: None, peak: None, limits: Vec::new() }
+    WorkloadUse { workload, mig, processes: 1, used, window_peak: None, is_peak_of_calls: false, peak: None, limits: Vec::new() }
 }
 
 fn job(id: u32) -> Arc<Workload> {
@@ -402,7 +402,7 @@ fn failures_raise_the_margin_and_allocators_cannot_claim_more_than_the_driver_re
             mig_uuid: mig.map(str::to_owned),
             ..ProcessRef::default()
         },
-        framework: "pytorch".into(),
+        framework: Some("pytorch".into()),
         requested_bytes: GIB,
         ..Failure::default()
     };

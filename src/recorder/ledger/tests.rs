@@ -116,7 +116,7 @@ impl Scene {
     /// The process reports that it could not allocate 80 GiB.
     fn fail(&mut self, pid: u32) -> &mut Self {
         let failed = FailedAllocation {
-            framework: "pytorch".into(),
+            framework: Some("pytorch".into()),
             requested: 80 * GIB,
             free: Some(61 * GIB),
             total: Some(141 * GIB),
@@ -145,7 +145,11 @@ impl Scene {
     }
 
     fn incident(&self, kind: Kind) -> Arc<Incident> {
-        self.ledger.incidents.all().find(|incident| incident.kind == kind).unwrap().clone()
+        self.incidents(kind).remove(0)
+    }
+
+    fn incidents(&self, kind: Kind) -> Vec<Arc<Incident>> {
+        self.ledger.incidents.all().filter(|incident| incident.kind == kind).cloned().collect()
     }
 }
 
@@ -157,6 +161,7 @@ pub(super) fn listed(process: &Process) -> WorkloadUse {
         processes: 1,
         used: process.used,
         window_peak: None,
+        is_peak_of_calls: false,
         peak: process.peak,
         limits: Vec::new(),
     }
@@ -592,6 +597,60 @@ fn a_failed_allocation_is_an_incident_with_the_words_of_the_process() {
 }
 
 #[test]
+fn a_request_that_the_driver_refused_is_an_incident_of_any_program() {
+    let mut scene = Scene::new();
+    scene.hold(1, 78.5).hold(2, 57.0).pass(5000);
+    let refusal = FailedAllocation { framework: None, requested: 30 * GIB, ..failed_by(&scene, 1) };
+    scene.ledger.fail(refusal.clone());
+    scene.pass(300);
+    let incident = scene.incident(Kind::OutOfMemory);
+    let failed = incident.out_of_memory.clone().unwrap();
+    // 8 MiB belong to each process' context.
+    let left = scene.gpu().allocatable - 135 * GIB - GIB / 2 - (16 << 20);
+    assert_eq!((failed.framework, failed.refused_bytes), (None, Some(30 * GIB)));
+    assert_eq!((failed.requested_bytes, failed.free_bytes), (30 * GIB, Some(left)));
+    let expected = format!(
+        "job1.py (pid 1, slurm:1) asked the driver for 30.00 GiB and was refused, with {} free at the last reading before. GPU 2",
+        crate::format::bytes(left)
+    );
+    assert!(incident.summary.starts_with(&expected), "{}", incident.summary);
+    assert_eq!(incident.processes.len(), 2, "who held what");
+    // The request is repeated: the same incident.
+    scene.ledger.fail(FailedAllocation { at: scene.at(scene.millis), ..refusal });
+    scene.pass(12_000);
+    assert_eq!(scene.incidents(Kind::OutOfMemory).len(), 1);
+}
+
+#[test]
+fn the_driver_s_refusal_and_the_framework_s_report_are_one_incident() {
+    for driver_first in [true, false] {
+        let mut scene = Scene::new();
+        scene.hold(1, 78.5).pass(5000);
+        // PyTorch with expandable segments asks for pieces of 20 MiB.
+        let refusal = FailedAllocation { framework: None, requested: 20 << 20, ..failed_by(&scene, 1) };
+        if driver_first {
+            scene.ledger.fail(refusal);
+            scene.pass(1000).fail(1).pass(300);
+        } else {
+            scene.fail(1).pass(1000);
+            scene.ledger.fail(refusal);
+            scene.pass(300);
+        }
+        let incident = scene.incident(Kind::OutOfMemory);
+        let expected = "job1.py (pid 1, slurm:1) could not allocate 80.00 GiB: pytorch reports 61.00 GiB free, 60.00 GiB \
+                        allocated, 70.00 GiB reserved; the driver refused its request for 20 MiB. GPU 2";
+        assert!(incident.summary.starts_with(expected), "{driver_first}: {}", incident.summary);
+        scene.pass(12_000);
+        let [whole] = &scene.incidents(Kind::OutOfMemory)[..] else { panic!("{driver_first}") };
+        assert!(whole.complete && whole.summary.starts_with(expected), "{driver_first}: {}", whole.summary);
+        let shown = whole.out_of_memory.as_ref().unwrap();
+        assert_eq!((shown.refused_bytes, shown.requested_bytes), (Some(20 << 20), 80 * GIB));
+        let failures = whole.events.iter().filter(|event| matches!(event.what, EventKind::OutOfMemory(_)));
+        assert_eq!(failures.count(), 1, "one failure: {driver_first}");
+    }
+}
+
+#[test]
 fn failures_of_one_process_within_seconds_are_one_incident_and_its_end_is_no_second_one() {
     let mut scene = Scene::new();
     scene.hold(1, 78.5).hold(2, 57.0).pass(5000).fail(1).pass(1000).fail(1).fail(2).pass(1000).end(1).pass(12_000);
@@ -718,7 +777,7 @@ fn failed_by(scene: &Scene, pid: u32) -> FailedAllocation {
         process: ProcessId { pid, start_ticks: Some(u64::from(pid)) },
         at: scene.at(scene.millis),
         device: "GPU-2".into(),
-        framework: "jax".into(),
+        framework: Some("jax".into()),
         requested: GIB,
         free: None,
         total: None,

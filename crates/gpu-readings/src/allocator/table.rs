@@ -224,7 +224,7 @@ impl Table {
             process,
             at: now,
             device: Arc::from(&*failed.device),
-            framework: Arc::from(&*failed.framework),
+            framework: Some(Arc::from(&*failed.framework)),
             requested: failed.requested_bytes,
             free: failed.free_bytes,
             total: failed.total_bytes,

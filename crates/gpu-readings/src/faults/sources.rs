@@ -29,6 +29,8 @@ closed_enum! {
         Budget => "budget",
         /// The socket on which processes report about their memory allocators.
         Allocator => "allocator",
+        /// The probes on the driver's memory calls.
+        Probes => "probes",
         /// The recorder and its files.
         Recorder => "recorder",
         /// The receiver to which the exporter pushes its metrics.
@@ -47,9 +49,10 @@ closed_enum! {
         Uninitialized => "uninitialized",
         /// `NVML_ERROR_INVALID_ARGUMENT`.
         InvalidArgument => "invalid_argument",
-        /// `NVML_ERROR_NOT_SUPPORTED` for a value that this GPU never provides, counted only when the refusal begins.
+        /// `NVML_ERROR_NOT_SUPPORTED` for a value that this GPU never provides, counted only when the refusal begins, or a
+        /// kernel on which probes cannot be used.
         NotSupported => "not_supported",
-        /// `NVML_ERROR_NO_PERMISSION`, a server that rejects the exporter's credentials or denies it access, or a
+        /// `NVML_ERROR_NO_PERMISSION`, a right that probes need, a server that rejects the exporter's credentials or denies it access, or a
         /// client whose password is wrong.
         NoPermission => "no_permission",
         /// `NVML_ERROR_NOT_FOUND`, or a socket that does not exist.
@@ -96,7 +99,8 @@ closed_enum! {
         UserUnknown => "user_unknown",
         /// The driver lists processes that `/proc` does not show.
         Invisible => "invisible",
-        /// The mounted `/proc` belongs to another pid namespace, in which the driver's pids belong to other processes.
+        /// The mounted `/proc` belongs to another pid namespace, in which the driver's pids belong to other processes, or the
+        /// exporter is not in the machine's pid namespace, which probes need.
         ForeignProcfs => "foreign_procfs",
         /// A response that cannot be parsed or is too large, a budget that cannot be read, or a file that is rejected.
         Malformed => "malformed",
@@ -180,6 +184,16 @@ const ALLOCATOR: &[Reason] = &[
     Reason::Panicked,
 ];
 
+/// The reasons for which the driver's memory calls are not seen.
+const PROBES: &[Reason] = &[
+    Reason::NoPermission,
+    Reason::NotSupported,
+    Reason::ForeignProcfs,
+    Reason::Unreadable,
+    Reason::Unknown,
+    Reason::Panicked,
+];
+
 /// The reasons for faults of the recorder.
 const RECORDER: &[Reason] =
     &[Reason::Unwritable, Reason::Unreadable, Reason::Malformed, Reason::Overloaded, Reason::Panicked];
@@ -207,6 +221,7 @@ impl Source {
             Self::Budget => (&[], &[Reason::Malformed, Reason::TooManyKeys]),
             Self::Allocator => (&[], ALLOCATOR),
             Self::Otlp => (PEER, &[Reason::Rejected, Reason::Overloaded, Reason::Panicked]),
+            Self::Probes => (&[], PROBES),
             Self::Recorder => (&[], RECORDER),
             Self::Http => (&[], HTTP),
             Self::WebConfig | Self::Slurm => (&[], &[Reason::Unreadable, Reason::Malformed, Reason::Panicked]),

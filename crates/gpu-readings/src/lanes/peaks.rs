@@ -26,6 +26,17 @@ impl Record {
         }
     }
 
+    /// Records what calls tell that was held at least.
+    pub(super) fn see_call(&mut self, bytes: u64, now: Instant) {
+        self.measured = true;
+        self.peaks.see_call(bytes, now);
+    }
+
+    /// See [`Peaks::is_of_calls`].
+    pub(super) fn is_of_calls(&mut self, now: Instant) -> bool {
+        self.peaks.is_of_calls(now)
+    }
+
     /// Records that the process or workload ended: it holds no memory from now on.
     pub(super) fn end(&mut self, now: Instant) {
         if self.measured {

@@ -122,17 +122,17 @@ impl PartialEq for LastMessage {
     }
 }
 
-/// A framework in a process could not allocate memory.
+/// A process could not allocate memory: a framework in it reported that, or the driver refused a request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FailedAllocation {
-    /// The process that reported it.
+    /// The process that reported it, or that asked.
     pub process: ProcessId,
-    /// When the report arrived.
+    /// When the report arrived, or when the driver first refused the request.
     pub at: Instant,
     /// The UUID of the GPU or MIG device, as reported.
     pub device: Arc<str>,
-    /// The framework's name.
-    pub framework: Arc<str>,
+    /// The framework's name; `None` if the driver refused a request, as the probes on its calls have seen.
+    pub framework: Option<Arc<str>>,
     /// Bytes that were requested.
     pub requested: u64,
     /// Bytes that were free on the device.

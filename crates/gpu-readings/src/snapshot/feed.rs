@@ -127,7 +127,7 @@ mod tests {
             process: ProcessId { pid: 1, start_ticks: Some(1) },
             at: Instant::now(),
             device: "GPU-1".into(),
-            framework: "jax".into(),
+            framework: Some("jax".into()),
             requested,
             free: None,
             total: None,

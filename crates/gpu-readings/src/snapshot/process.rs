@@ -27,6 +27,8 @@ pub struct GpuProcesses {
     pub gpu: Arc<Gpu>,
     /// When the list was last read completely.
     pub at: Option<Instant>,
+    /// When the reading of that list began.
+    pub began: Option<Instant>,
     /// Running processes and, for a while, those that have ended; if there are more than the configured number, only
     /// the largest are kept. No two entries have the same pid, name, kind and MIG device, except while the MIG
     /// devices are unknown.
@@ -91,6 +93,8 @@ pub struct Process {
     pub used: Option<u64>,
     /// Bytes: the highest `used` within the peak window; 0 if the process ended before the window began.
     pub window_peak: Option<u64>,
+    /// Whether `window_peak` is a lower bound that calls tell, because no reading shows as much.
+    pub is_peak_of_calls: bool,
     /// Bytes: the highest `used` ever read, or the driver's own maximum if accounting is on.
     pub peak: Option<u64>,
     /// Share of the SMs' time, 0 to 1; `None` if the driver has no sample.
@@ -118,6 +122,7 @@ impl Process {
             ended: None,
             used: None,
             window_peak: None,
+            is_peak_of_calls: false,
             peak: None,
             sm_utilization: None,
             last_active: None,
@@ -147,6 +152,8 @@ pub struct WorkloadUse {
     pub used: Option<u64>,
     /// Bytes: the highest sum within the peak window; 0 if the last process ended before the window began.
     pub window_peak: Option<u64>,
+    /// Whether `window_peak` is a lower bound that calls tell, because no reading shows as much.
+    pub is_peak_of_calls: bool,
     /// Bytes: the highest sum ever read.
     pub peak: Option<u64>,
     /// What limits its memory on this device, sorted by source; empty if nothing does. A limit that no longer applies

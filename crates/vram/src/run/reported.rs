@@ -61,7 +61,8 @@ impl Reported {
     pub(super) fn end(&mut self, failures: Vec<FailedAllocation>, refused: Vec<(&'static str, u64)>) {
         self.refused = refused;
         for failed in failures {
-            let key = (failed.process, failed.device.clone(), failed.framework.clone());
+            let Some(framework) = failed.framework.clone() else { continue };
+            let key = (failed.process, failed.device.clone(), framework);
             if let Some(entry) = self.entry(key) {
                 entry.failures.push(failed);
             }
@@ -138,7 +139,7 @@ mod tests {
             process: process(pid, start_ticks),
             at: Instant::now(),
             device: "GPU-1".into(),
-            framework: "jax".into(),
+            framework: Some("jax".into()),
             requested: 5,
             free: None,
             total: None,

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use gpu_readings::allocator::{Allocator, Listener, Outcomes, Settings, StartTicks};
 use gpu_readings::faults::{Faults, Source};
-use gpu_readings::snapshot::{Feed, Snapshot};
+use gpu_readings::snapshot::{CallFeed, Feed, Snapshot};
 use nix::unistd::mkdtemp;
 use parking_lot::Mutex;
 
@@ -68,7 +68,7 @@ impl Socket {
             outcomes: Some(Outcomes::new(move |outcomes| taking.lock().add(outcomes))),
         };
         // The feed keeps the latest failed allocations until the end. Nothing else is written to it here.
-        let snapshot = Snapshot::recorded(Feed::with_room(1));
+        let snapshot = Snapshot::recorded(Feed::with_room(1), CallFeed::default());
         let allocator = Allocator::start(listener, settings, snapshot.clone(), faults.clone());
         Ok(Self { allocator, path, reported, snapshot, faults, _folder: folder })
     }

@@ -12,7 +12,7 @@ use gpu_metrics::{Format, Metrics};
 use gpu_readings::attribution::{self, Attribution};
 use gpu_readings::faults::Faults;
 use gpu_readings::lanes::ManualLanes;
-use gpu_readings::snapshot::{Feed, GpuProcesses, GpuTelemetry, Lane, Snapshot};
+use gpu_readings::snapshot::{CallFeed, Feed, GpuProcesses, GpuTelemetry, Lane, Snapshot};
 use tempfile::TempDir;
 use vram_exporter::config::Config;
 use vram_exporter::demo::SimulatedMachine;
@@ -54,7 +54,7 @@ impl Workplace {
 
     /// The same as `moving`, with a feed for a recorder. Nothing reads what is passed on, so the feed is soon full.
     pub fn recorded() -> Self {
-        Self::eight(MOVING, Snapshot::recorded(Feed::with_room(FEED)))
+        Self::eight(MOVING, Snapshot::recorded(Feed::with_room(FEED), CallFeed::default()))
     }
 
     fn eight(memory: &str, snapshot: Arc<Snapshot>) -> Self {

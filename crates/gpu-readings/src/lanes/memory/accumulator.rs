@@ -152,6 +152,17 @@ impl GpuAccumulator {
         }
     }
 
+    /// Records what calls tell that the GPU held at least.
+    pub(super) fn see_call(&mut self, bytes: u64, now: Instant) {
+        self.peaks.see_call(bytes, now);
+        self.flush_run();
+        if let Some(run) = &self.run
+            && self.shown.figures.is_some()
+        {
+            self.shown.figures = Some(figures(run.reading, &mut self.peaks, now));
+        }
+    }
+
     fn answered(&mut self, at: Instant) {
         self.shown.state = GpuState::Up;
         self.shown.at = Some(at);
@@ -254,7 +265,8 @@ fn figures(reading: MemoryReading, peaks: &mut Peaks, at: Instant) -> MemoryFigu
     let MemoryReading { total, reserved, used, free } = reading;
     peaks.see(used, at);
     let window_peak = peaks.within_window(at).unwrap_or(used);
-    MemoryFigures { total, reserved, used, free, window_peak, peak: peaks.highest() }
+    let is_peak_of_calls = peaks.is_of_calls(at);
+    MemoryFigures { total, reserved, used, free, window_peak, is_peak_of_calls, peak: peaks.highest() }
 }
 
 /// `used` as a share of the memory that can be allocated.

@@ -87,6 +87,7 @@ impl MemoryLane {
                 continue;
             }
             let sampled = self.sampler.sample(caller, position, accumulator, began)?;
+            let sampled = self.see_calls(accumulator, began).unwrap_or(sampled);
             if let Some(observer) = &self.snapshot.observer {
                 let mut accumulator = accumulator.lock();
                 accumulator.flush_run();
@@ -113,6 +114,19 @@ impl MemoryLane {
             self.snapshot.vitals.observe(Lane::Memory, began.elapsed());
         }
         Ok(())
+    }
+
+    /// Takes in what calls tell that a GPU held at least; `None` if there is nothing new. The processes have news too, so they
+    /// are listed at once, as when memory has moved.
+    fn see_calls(&self, accumulator: &Mutex<GpuAccumulator>, now: Instant) -> Option<Sampled> {
+        let calls = &self.snapshot.call_feed;
+        if !calls.is_on() {
+            return None;
+        }
+        let mut accumulator = accumulator.lock();
+        let bytes = calls.take_gpu(&accumulator.shown.gpu)?;
+        accumulator.see_call(bytes, now);
+        Some(Sampled::Moved)
     }
 
     /// Waits for the next tick and returns its time; `None` at the end of the session.

@@ -227,11 +227,15 @@ impl ProcessLane {
             }
             let limits = LimitSources::load(&self.snapshot, device.gpu(), kept.limits.current.clone());
             let mut state = self.state.lock();
+            while let Some(peak) = self.snapshot.call_feed.next_peak() {
+                state.see_call(&peak, list.at);
+            }
             match state.fold_list(device.position(), device.gpu(), list, layout_holds, &limits, &kept.guests.known) {
                 Folded::Alive(alive) => {
                     state.alive[device.position()] = alive;
                     let shown = &state.shown[device.position()];
                     self.snapshot.feed.add_list(shown);
+                    self.snapshot.call_feed.add_list(shown);
                     observer.iter().for_each(|observer| observer.attributed(shown));
                     return Ok(Some(alive));
                 }

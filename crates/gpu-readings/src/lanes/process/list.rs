@@ -46,6 +46,8 @@ pub(super) struct ProcessList {
     pub(super) implausible: Option<u32>,
     /// Processes of these kinds may be on the GPU although they are not listed.
     pub(super) unread: Vec<ProcessKind>,
+    /// When the reading of the last list began.
+    pub(super) began: Instant,
     pub(super) at: Instant,
 }
 
@@ -90,6 +92,7 @@ mod tests {
             around: vec![[in_use(10), in_use(3)], [in_use(3), in_use(3)]],
             implausible: None,
             unread: Vec::new(),
+            began: Instant::now(),
             at: Instant::now(),
         };
         let reads = whole.reads();

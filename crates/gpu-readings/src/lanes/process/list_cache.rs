@@ -88,6 +88,7 @@ impl ListCache {
         total: Option<u64>,
         faults: &Faults,
     ) -> Result<Option<ProcessList>, Superseded> {
+        let mut began = Instant::now();
         let mut before = source.in_use()?;
         let is_valid = |(at, used): (Instant, Used)| before.gpu == Some(used) && at.elapsed() < VALID_FOR;
         let all = whole && !self.all_read.is_some_and(is_valid);
@@ -97,13 +98,14 @@ impl ListCache {
             if !self.read_once(source, buffer, all, faults)? {
                 return Ok(None);
             }
+            let next = Instant::now();
             let after = source.in_use()?;
             around.push([before.clone(), after.clone()]);
             if before == after || earlier.len() + 1 == ATTEMPTS {
                 // A figure that changed during every attempt does not match the lists.
                 break before.common(after);
             }
-            before = after;
+            (began, before) = (next, after);
             // A spike may be over by the next attempt.
             earlier.push(self.merge());
         };
@@ -130,6 +132,7 @@ impl ListCache {
             around,
             implausible,
             unread: self.unread(),
+            began,
             at: Instant::now(),
         }))
     }

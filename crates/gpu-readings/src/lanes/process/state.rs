@@ -14,7 +14,7 @@ use super::workloads::Workloads;
 use crate::attribution::Attribution;
 use crate::faults::{Faults, Reason, Source};
 use crate::lanes::telemetry::Work;
-use crate::snapshot::{Gpu, GpuProcesses, MigDevice};
+use crate::snapshot::{CallHolder, CallPeak, Gpu, GpuProcesses, MigDevice};
 
 /// What the lane remembers. Never locked during a driver call.
 #[derive(Debug)]
@@ -129,6 +129,7 @@ impl ProcessLaneState {
         // A new part is created, because a reader may still hold the previous one; the other GPUs keep their parts.
         let mut shown = GpuProcesses {
             at: Some(list.at),
+            began: Some(list.began),
             unattributed: list.used.zip(held).map(|(used, held)| used.saturating_sub(held)),
             mig_unattributed: known.mig_unattributed(layout.unwrap_or_default(), &list.mig_used),
             ..unread(gpu)
@@ -163,9 +164,9 @@ impl ProcessLaneState {
     fn show_again(&mut self, gpu: &Arc<Gpu>, now: Instant) {
         let Some(known) = self.gpus.get_mut(&gpu.key()) else { return };
         if let Some(shown) = self.shown.iter_mut().find(|shown| Arc::ptr_eq(&shown.gpu, gpu)) {
-            let GpuProcesses { at, unattributed, ref mig_unattributed, .. } = **shown;
+            let GpuProcesses { at, began, unattributed, ref mig_unattributed, .. } = **shown;
             let mig_unattributed = mig_unattributed.clone();
-            let mut next = GpuProcesses { at, unattributed, mig_unattributed, ..unread(gpu) };
+            let mut next = GpuProcesses { at, began, unattributed, mig_unattributed, ..unread(gpu) };
             known.show(&mut next, &self.attribution, &self.faults, now);
             *shown = Arc::new(next);
         }
@@ -192,6 +193,15 @@ impl ProcessLaneState {
         known.table.raise(pid, peak);
         for member in known.table.members().filter(|member| member.pid == pid) {
             known.workloads.raise(&member, peak);
+        }
+    }
+
+    /// Applies what calls tell that a process or a workload held.
+    pub(super) fn see_call(&mut self, peak: &CallPeak, now: Instant) {
+        let Some(known) = self.gpus.get_mut(&peak.gpu.key()) else { return };
+        match &peak.holder {
+            CallHolder::Process(id) => known.table.see_call(*id, peak.mig.as_deref(), peak.bytes, now),
+            CallHolder::Workload(workload) => known.workloads.see_call(workload, peak.mig.as_deref(), peak.bytes, now),
         }
     }
 

@@ -192,6 +192,16 @@ impl ProcessTable {
         }
     }
 
+    /// Applies what calls tell that a process held.
+    pub(super) fn see_call(&mut self, id: ProcessId, mig: Option<&MigDevice>, bytes: u64, now: Instant) {
+        let is_it = |process: &&mut TrackedProcess| {
+            process.id() == id && process.mig.as_ref().map(|own| &own.uuid) == mig.map(|mig| &mig.uuid)
+        };
+        for process in self.processes.iter_mut().filter(is_it) {
+            process.record.see_call(bytes, now);
+        }
+    }
+
     /// How many processes are on the GPU.
     pub(super) fn alive(&self) -> usize {
         self.living().count()

@@ -140,6 +140,7 @@ impl TrackedProcess {
             ended: self.ended.map(|by| Ended { after: self.last_seen, by }),
             used: self.used,
             window_peak: self.record.window_peak(now, !alive),
+            is_peak_of_calls: self.record.is_of_calls(now),
             peak: self.record.peak(),
             sm_utilization: self.sm_utilization,
             last_active: self.last_active.filter(|_| alive),

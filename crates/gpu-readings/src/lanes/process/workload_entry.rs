@@ -118,6 +118,7 @@ impl WorkloadEntry {
             processes: self.sum.processes,
             used: self.sum.used,
             window_peak: self.record.window_peak(now, !self.is_alive()),
+            is_peak_of_calls: self.record.is_of_calls(now),
             peak: self.record.peak(),
             limits: self.over.show(),
         }

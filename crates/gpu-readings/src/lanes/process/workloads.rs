@@ -13,7 +13,7 @@ use super::list::{Instance, ListEntry};
 use super::retention::Retention;
 use super::workload_cgroups::cgroups;
 use super::workload_entry::{Sum, WorkloadEntry, WorkloadMember};
-use crate::snapshot::{Other, Workload, WorkloadUse};
+use crate::snapshot::{MigDevice, Other, Workload, WorkloadUse};
 
 /// The workloads of a GPU: those that are alive and, for a while, those that have ended.
 #[derive(Debug)]
@@ -167,6 +167,16 @@ impl Workloads {
     pub(super) fn raise(&mut self, member: &WorkloadMember<'_>, peak: u64) {
         if let Some(position) = self.position(member) {
             self.entries[position].record.raise(peak);
+        }
+    }
+
+    /// Applies what calls tell that the processes of a workload held together.
+    pub(super) fn see_call(&mut self, workload: &Workload, mig: Option<&MigDevice>, bytes: u64, now: Instant) {
+        let is_it = |entry: &&mut WorkloadEntry| {
+            *entry.workload == *workload && entry.mig.as_ref().map(|own| &own.uuid) == mig.map(|mig| &mig.uuid)
+        };
+        for entry in self.entries.iter_mut().filter(is_it) {
+            entry.record.see_call(bytes, now);
         }
     }
 

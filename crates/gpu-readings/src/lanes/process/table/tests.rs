@@ -24,6 +24,7 @@ fn list(entries: &[ListEntry], at: Instant) -> ProcessList {
         around: Vec::new(),
         implausible: None,
         unread: Vec::new(),
+        began: at,
         at,
     }
 }

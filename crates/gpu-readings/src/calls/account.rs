@@ -1,0 +1,217 @@
+//! What the calls and the lists of one round mean: pure but for the checks that it is given.
+//!
+//! Invariant: a call counts for a process only while a list shows the process, or showed it a moment ago.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use cuda_probe::{Call, Event};
+
+use super::batch::{Batch, Happening};
+use super::bounds::{Bounds, Taken};
+use super::held::Span;
+use super::memory::{Memory, device_of_refusal};
+use super::places::{Device, DeviceNumber, Place, Places};
+use super::requests::{Outcome, Request, Requests};
+use super::tally::Tally;
+use crate::snapshot::{CallPart, GpuProcesses, LostCalls, ProcessId, Workload};
+
+/// How long the outcome of a request waits for a list with its process, and how many wait.
+const UNLISTED: Duration = Duration::from_secs(3);
+const MOST_UNLISTED: usize = 256;
+
+/// What the account asks of the machine.
+pub(super) trait Machine {
+    /// Whether the process has not ended.
+    fn is_alive(&self, process: ProcessId) -> bool;
+    /// Bytes that were free on a device at its last reading.
+    fn free(&self, device: &Device) -> Option<u64>;
+    /// Bytes that a device can give out at most.
+    fn allocatable(&self, device: &Device) -> Option<u64>;
+}
+
+/// A request that was refused for good, with its process and device.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    pub(super) request: Request,
+    pub(super) process: ProcessId,
+    pub(super) device: Device,
+}
+
+/// Everything that is remembered of calls.
+#[derive(Debug, Default)]
+pub(super) struct Account {
+    pub(super) places: Places,
+    memory: Memory,
+    bounds: Bounds,
+    requests: Requests,
+    tally: Tally,
+    batch: Batch,
+    unlisted: Vec<Request>,
+    unlisted_lost: u64,
+    /// Whether every call is seen, so that what is held can be followed.
+    follows: bool,
+}
+
+impl Account {
+    /// `follows`: whether every call is seen.
+    pub(super) fn new(follows: bool) -> Self {
+        Self { follows, ..Self::default() }
+    }
+
+    /// Takes in a call. Returns the request of its thread whose outcome is known now.
+    pub(super) fn call(&mut self, event: Event, process: ProcessId) -> Option<Request> {
+        let ordinal = match self.memory.process(process) {
+            Some(known) => {
+                known.contexts.see(&event);
+                known.contexts.ordinal(&event)
+            }
+            None => None,
+        };
+        let outcome = self.requests.see(&event, process, ordinal);
+        if self.follows {
+            if is_memory_call(&event.call) {
+                if let Some(workload) = self.places.of(event.process).iter().find_map(|place| place.workload.clone()) {
+                    self.tally.call(&workload, 1, event.duration);
+                }
+                self.batch.add_call(event, ordinal);
+            }
+        }
+        outcome
+    }
+
+    /// Takes in a list that was read within `span`.
+    pub(super) fn list(&mut self, list: &Arc<GpuProcesses>, span: Span) {
+        self.tally.gpu(&list.gpu);
+        if self.follows {
+            self.batch.add_list(list.clone(), span.start, span.end);
+        } else {
+            self.places.read(list);
+        }
+    }
+
+    /// Calls were lost.
+    pub(super) fn lose(&mut self) {
+        self.memory.lose();
+    }
+
+    /// Follows what is held up to a moment. Returns the peaks.
+    pub(super) fn follow(&mut self, until: Duration, machine: &impl Machine) -> Taken {
+        let (happened, too_many) = self.batch.until(until);
+        for (at, what) in happened {
+            match what {
+                Happening::List(list, complete) => self.read(&list, Span { start: at, end: complete }),
+                Happening::Call(call) => self.follow_call(&call.0, call.1),
+            }
+        }
+        if too_many {
+            self.memory.lose();
+        }
+        let places = &self.places;
+        self.bounds.take(
+            places,
+            |process| machine.is_alive(process),
+            |device| machine.allocatable(places.device(device)),
+        )
+    }
+
+    fn follow_call(&mut self, event: &Event, ordinal: Option<i32>) {
+        let Some(process) = self.memory.processes.get(&event.process) else { return };
+        let id = ProcessId { pid: event.process, start_ticks: process.start_ticks };
+        let places = self.places.of(event.process);
+        if !self.memory.see(id, event, ordinal, places) {
+            return;
+        }
+        let device = self.memory.processes.get(&event.process).and_then(|known| known.device(ordinal, places));
+        if let Some(device) = device {
+            let at = event.start + event.duration;
+            self.bounds.took(&self.memory, &self.places, event.process, device, at);
+        }
+    }
+
+    fn read(&mut self, list: &Arc<GpuProcesses>, span: Span) {
+        let alive = self.places.read(list);
+        for place in &alive {
+            let correction = self.memory.process(place.id).and_then(|known| known.read(place, span));
+            correction.into_iter().for_each(|bytes| self.tally.correct(&list.gpu, bytes));
+        }
+        self.bounds.read(list, &alive, &self.places);
+    }
+
+    /// Counts the requests whose outcome is known. Returns those that were refused for good.
+    pub(super) fn settle(
+        &mut self,
+        mut known: Vec<Request>,
+        now: Duration,
+        machine: &impl Machine,
+    ) -> Vec<Refusal> {
+        known.extend(self.requests.settle(now, |process| machine.is_alive(process)));
+        let waiting = std::mem::take(&mut self.unlisted);
+        let mut refusals = Vec::new();
+        for request in waiting.into_iter().chain(known) {
+            let places = self.places_of(request.process);
+            if places.is_empty() {
+                if now.saturating_sub(request.at) < UNLISTED.saturating_add(Duration::from_secs(5))
+                    && self.unlisted.len() < MOST_UNLISTED
+                {
+                    self.unlisted.push(request);
+                } else {
+                    self.unlisted_lost += 1;
+                }
+                continue;
+            }
+            let device = self.device(&request, &places, machine).map(|number| self.places.device(number).clone());
+            let workload = places.iter().find_map(|place| place.workload.clone());
+            self.tally.request(workload.as_ref(), device.as_ref(), request.outcome);
+            if let (Outcome::Refused, Some(device)) = (request.outcome, device) {
+                refusals.push(Refusal { request, process: places[0].id, device });
+            }
+        }
+        refusals
+    }
+
+    /// The places of a process, also if it has just ended.
+    fn places_of(&self, process: ProcessId) -> Vec<Place> {
+        self.places.of(process.pid).iter().filter(|place| place.id.may_be(process)).cloned().collect()
+    }
+
+    fn device(&self, request: &Request, places: &[Place], machine: &impl Machine) -> Option<DeviceNumber> {
+        let known = self.memory.processes.get(&request.process.pid);
+        let known = known.and_then(|known| known.device(request.ordinal, places));
+        device_of_refusal(known, places, request.asked, |device| machine.free(self.places.device(device)))
+    }
+
+    /// Forgets processes that have ended, and workloads that have not been counted for this long.
+    pub(super) fn sweep(&mut self, linger: Duration, machine: &impl Machine) {
+        self.memory.sweep(|process| machine.is_alive(process));
+        for (pid, process) in self.memory.processes.iter_mut().filter(|(_, process)| process.contexts.threads() > 64) {
+            process.contexts.sweep(|thread| std::path::Path::new(&format!("/proc/{pid}/task/{thread}")).exists());
+        }
+        let places = &self.places;
+        self.tally.sweep(linger, |workload: &Workload| places.has(workload));
+    }
+
+    /// Fills in what is published.
+    pub(super) fn show(&self, part: &mut CallPart) {
+        self.tally.show(part);
+        part.lost[LostCalls::Unlisted as usize] = self.unlisted_lost;
+        part.counted_since.get_or_insert_with(SystemTime::now);
+    }
+}
+
+/// Whether a call asks for memory or gives it back.
+fn is_memory_call(call: &Call) -> bool {
+    !matches!(
+        call,
+        Call::SetContext { .. }
+            | Call::PushContext { .. }
+            | Call::PopContext { .. }
+            | Call::RetainPrimaryContext { .. }
+            | Call::CreateContext { .. }
+            | Call::CreateStream { .. }
+            | Call::DestroyStream { .. }
+    )
+}
+
+#[cfg(test)]
+mod tests;

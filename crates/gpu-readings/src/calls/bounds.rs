@@ -1,0 +1,123 @@
+//! Peaks that calls tell: what processes, workloads and devices held at least, whenever a process took memory.
+//!
+//! Invariants: a sum is one over the same moment, and only over processes that were alive then: one that ended since the
+//! last list may have ended before, so it is left out, and with it what no process holds. A bound above what can be
+//! allocated is not true, so it is dropped.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::memory::Memory;
+use super::places::{DeviceNumber, Place, Places};
+use crate::snapshot::{CallHolder, CallPeak, GpuProcesses, ProcessId, Workload};
+
+/// What the last list of a device tells besides its processes.
+#[derive(Debug, Default)]
+struct Listed {
+    /// The processes on it.
+    processes: Vec<Place>,
+    /// Bytes that no process holds, if the list has every process and all of them can be watched.
+    unattributed: Option<u64>,
+}
+
+/// The peaks since they were last taken, by device.
+#[derive(Debug, Default)]
+pub(super) struct Bounds {
+    listed: HashMap<DeviceNumber, Listed>,
+    peaks: BTreeMap<DeviceNumber, Peaks>,
+}
+
+#[derive(Debug, Default)]
+struct Peaks {
+    processes: HashMap<ProcessId, u64>,
+    workloads: HashMap<Arc<Workload>, u64>,
+    /// Of the GPU as a whole: absent for a MIG device.
+    device: u64,
+}
+
+/// The peaks of one round.
+#[derive(Debug, Default)]
+pub(super) struct Taken {
+    pub(super) holders: Vec<CallPeak>,
+    /// For each GPU with news: the bytes that it held at least, 0 if only its processes have news.
+    pub(super) gpus: Vec<(DeviceNumber, u64)>,
+}
+
+impl Bounds {
+    /// Takes in a list: `alive` are its processes.
+    pub(super) fn read(&mut self, list: &GpuProcesses, alive: &[Place], places: &Places) {
+        self.listed.retain(|device, _| places.device(*device).gpu.uuid != list.gpu.uuid);
+        let is_whole = list.invisible == 0
+            && list.other.is_none()
+            && alive.iter().all(|place| place.id.start_ticks.is_some());
+        let mut by_device: HashMap<DeviceNumber, Vec<Place>> = HashMap::new();
+        for place in alive {
+            by_device.entry(place.device).or_default().push(place.clone());
+        }
+        for (device, processes) in by_device {
+            let has_mig = !list.gpu.mig.is_empty();
+            let unattributed = list.unattributed.filter(|_| is_whole && !has_mig);
+            self.listed.insert(device, Listed { processes, unattributed });
+        }
+    }
+
+    /// Takes in that a process took memory on a device: the bounds of that moment.
+    pub(super) fn took(&mut self, memory: &Memory, places: &Places, pid: u32, device: DeviceNumber, at: Duration) {
+        let held = |pid: u32| memory.processes.get(&pid)?.at_least(device, at, places.of(pid));
+        let Some(own) = places.of(pid).iter().find(|place| place.device == device && place.alive) else { return };
+        let Some(bytes) = held(pid).filter(|bytes| own.used.is_none_or(|used| *bytes > used)) else { return };
+        let peaks = self.peaks.entry(device).or_default();
+        raise(peaks.processes.entry(own.id).or_default(), bytes);
+        let Some(listed) = self.listed.get(&device) else { return };
+        let sum = |wanted: &dyn Fn(&Place) -> bool| {
+            let holders = listed.processes.iter().filter(|place| wanted(place));
+            holders.filter_map(|place| held(place.id.pid)).fold(0, u64::saturating_add)
+        };
+        if let Some(workload) = &own.workload {
+            let bytes = sum(&|place| place.workload.as_ref() == Some(workload));
+            raise(peaks.workloads.entry(workload.clone()).or_default(), bytes);
+        }
+        if let Some(unattributed) = listed.unattributed {
+            raise(&mut peaks.device, sum(&|_| true).saturating_add(unattributed));
+        }
+    }
+
+    /// Takes the peaks since the last time. `is_alive`: whether a process still is. `allocatable`: what a device can give
+    /// out at most; `None` if that is not known.
+    pub(super) fn take(
+        &mut self,
+        places: &Places,
+        is_alive: impl Fn(ProcessId) -> bool,
+        allocatable: impl Fn(DeviceNumber) -> Option<u64>,
+    ) -> Taken {
+        let mut taken = Taken::default();
+        for (number, peaks) in std::mem::take(&mut self.peaks) {
+            let device = places.device(number);
+            let limit = allocatable(number).unwrap_or(0);
+            let processes = self.listed.get(&number).map_or(&[][..], |listed| &listed.processes);
+            let all_live = |wanted: &dyn Fn(&Place) -> bool| {
+                processes.iter().filter(|place| wanted(place)).all(|place| is_alive(place.id))
+            };
+            let peak = |holder, bytes: u64| {
+                (bytes <= limit).then(|| CallPeak { gpu: device.gpu.clone(), mig: device.mig.clone(), holder, bytes })
+            };
+            let before = taken.holders.len();
+            let own = peaks.processes.into_iter().map(|(id, bytes)| (CallHolder::Process(id), bytes));
+            let workloads = peaks.workloads.into_iter();
+            let workloads = workloads
+                .filter(|(workload, _)| all_live(&|place| place.workload.as_ref() == Some(workload)))
+                .map(|(workload, bytes)| (CallHolder::Workload(workload), bytes));
+            taken.holders.extend(own.chain(workloads).filter_map(|(holder, bytes)| peak(holder, bytes)));
+            let whole = if peaks.device <= limit && all_live(&|_| true) { peaks.device } else { 0 };
+            if whole > 0 || taken.holders.len() > before {
+                taken.gpus.push((number, whole));
+            }
+        }
+        taken
+    }
+}
+
+fn raise(highest: &mut u64, bytes: u64) {
+    *highest = (*highest).max(bytes);
+}

@@ -1,0 +1,110 @@
+//! Counts requests and calls by device and by workload.
+//!
+//! Invariant: bounded; a workload is counted as long as it is on a device, and for a while after.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use super::places::Device;
+use super::requests::Outcome;
+use crate::snapshot::{
+    CORRECTION_BUCKETS, CallPart, Gpu, GpuCalls, MigDevice, Workload, WorkloadCalls, WorkloadRequests,
+};
+
+/// The maximum number of workloads whose requests, and whose calls, are counted.
+const WORKLOADS: usize = 1024;
+
+/// The counts.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    gpus: Vec<GpuCalls>,
+    requests: Vec<(Instant, WorkloadRequests)>,
+    workloads: Vec<(Instant, WorkloadCalls)>,
+}
+
+impl Tally {
+    /// A GPU that was listed, from then on with its counts.
+    pub(super) fn gpu(&mut self, gpu: &Arc<Gpu>) -> &mut GpuCalls {
+        let position = self.gpus.iter().position(|known| known.gpu.uuid == gpu.uuid).unwrap_or_else(|| {
+            self.gpus.push(GpuCalls::new(gpu.clone()));
+            self.gpus.len() - 1
+        });
+        let counted = &mut self.gpus[position];
+        counted.gpu = gpu.clone();
+        counted
+    }
+
+    /// Counts how far what calls told was from a reading.
+    pub(super) fn correct(&mut self, gpu: &Arc<Gpu>, bytes: u64) {
+        let counted = self.gpu(gpu);
+        let bucket = CORRECTION_BUCKETS.partition_point(|bound| *bound < bytes as f64);
+        counted.corrections[bucket] += 1;
+        counted.corrected = counted.corrected.saturating_add(bytes);
+    }
+
+    /// Counts a request. `device`: `None` if it is not known.
+    pub(super) fn request(&mut self, workload: Option<&Arc<Workload>>, device: Option<&Device>, outcome: Outcome) {
+        if let (Outcome::Refused, Some(device)) = (outcome, device) {
+            self.gpu(&device.gpu).refused += 1;
+        }
+        let Some(workload) = workload else { return };
+        let (gpu, mig) = device.map(|device| (&device.gpu, device.mig.as_ref())).unzip();
+        let mig = mig.flatten();
+        let is_it = |(_, known): &(Instant, WorkloadRequests)| {
+            let uuid = |gpu: Option<&Arc<Gpu>>| gpu.map(|gpu| gpu.uuid.clone());
+            let mig_uuid = |mig: Option<&Arc<MigDevice>>| mig.map(|mig| mig.uuid.clone());
+            known.workload == *workload
+                && uuid(known.gpu.as_ref()) == uuid(gpu)
+                && mig_uuid(known.mig.as_ref()) == mig_uuid(mig)
+        };
+        let position = self.requests.iter().position(is_it).unwrap_or_else(|| {
+            let (workload, since) = (workload.clone(), SystemTime::now());
+            let new = WorkloadRequests { workload, gpu: gpu.cloned(), mig: mig.cloned(), since, refused: 0, retried: 0 };
+            add(&mut self.requests, new)
+        });
+        let (counted, known) = &mut self.requests[position];
+        *counted = Instant::now();
+        match outcome {
+            Outcome::Refused => known.refused += 1,
+            Outcome::Retried => known.retried += 1,
+        }
+    }
+
+    /// Counts calls of a workload and the time in them.
+    pub(super) fn call(&mut self, workload: &Arc<Workload>, calls: u64, time: Duration) {
+        let position = self.workloads.iter().position(|(_, known)| known.workload == *workload).unwrap_or_else(|| {
+            let (workload, since) = (workload.clone(), SystemTime::now());
+            add(&mut self.workloads, WorkloadCalls { workload, since, calls: 0, time: Duration::ZERO })
+        });
+        let (counted, known) = &mut self.workloads[position];
+        *counted = Instant::now();
+        known.calls += calls;
+        known.time = known.time.saturating_add(time);
+    }
+
+    /// Forgets workloads that are on no device and have not been counted for this long.
+    pub(super) fn sweep(&mut self, linger: Duration, is_listed: impl Fn(&Workload) -> bool) {
+        let stays = |counted: &Instant, workload: &Workload| is_listed(workload) || counted.elapsed() < linger;
+        self.requests.retain(|(counted, known)| stays(counted, &known.workload));
+        self.workloads.retain(|(counted, known)| stays(counted, &known.workload));
+    }
+
+    /// Fills in what is published.
+    pub(super) fn show(&self, part: &mut CallPart) {
+        part.gpus.clone_from(&self.gpus);
+        part.requests = self.requests.iter().map(|(_, known)| known.clone()).collect();
+        part.workloads = self.workloads.iter().map(|(_, known)| known.clone()).collect();
+    }
+}
+
+/// Adds an entry, in place of the one that has not been counted for the longest if there are too many. Returns its position.
+fn add<T>(entries: &mut Vec<(Instant, T)>, new: T) -> usize {
+    let new = (Instant::now(), new);
+    if entries.len() < WORKLOADS {
+        entries.push(new);
+        return entries.len() - 1;
+    }
+    let oldest = entries.iter().enumerate().min_by_key(|(_, (counted, _))| *counted).map_or(0, |(at, _)| at);
+    entries[oldest] = new;
+    oldest
+}

@@ -1,0 +1,330 @@
+//! The thread that loads the probes, reads their events and passes on what they mean.
+//!
+//! Invariant: if the probes cannot be loaded or attached, the reason is published and logged once, and nothing else changes.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use cuda_probe::{Error, Lost, Mode, Probes};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::time::{ClockId, clock_gettime};
+
+use super::account::{Account, Machine, Refusal};
+use super::held::Span;
+use super::libraries::Libraries;
+use super::places::Device;
+use crate::attribution::record::Stat;
+use crate::attribution::{process, sees_host_processes};
+use crate::faults::{Faults, Reason, Source};
+use crate::snapshot::{
+    CallPart, CallState, FailedAllocation, LostCalls, MemoryFigures, ProcessId, Snapshot, allocatable,
+};
+
+/// How often the events are read. A refusal is read at once.
+const PERIOD: Duration = Duration::from_millis(100);
+/// How often what has ended is forgotten.
+const SWEEP: Duration = Duration::from_secs(10);
+
+/// The settings of the probes.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Which calls are seen.
+    pub mode: Mode,
+    /// The machine's procfs, of the first pid namespace.
+    pub procfs: PathBuf,
+    /// How long a workload is counted after it has left its devices.
+    pub linger: Duration,
+}
+
+/// The running thread. Dropping it ends the thread within a moment; the probes end with it.
+#[derive(Debug)]
+pub struct CallWatch {
+    stopping: Arc<AtomicBool>,
+}
+
+impl CallWatch {
+    /// Starts the thread. The snapshot's call feed must have room. Whether the probes could be loaded is in the snapshot.
+    ///
+    /// # Errors
+    /// When the system cannot create a thread.
+    pub fn start(settings: Settings, snapshot: Arc<Snapshot>, faults: Arc<Faults>) -> io::Result<Self> {
+        let stopping = Arc::new(AtomicBool::new(false));
+        let stop = stopping.clone();
+        thread::Builder::new().name("call-watch".into()).spawn(move || {
+            let panicked = faults.clone();
+            let down = snapshot.clone();
+            let work = std::panic::AssertUnwindSafe(|| watch(&settings, &snapshot, &faults, &stop));
+            if std::panic::catch_unwind(work).is_err() {
+                give_up(&down, &panicked, Reason::Panicked, &io::Error::other("the thread of the probes panicked"));
+            }
+        })?;
+        Ok(Self { stopping })
+    }
+}
+
+impl Drop for CallWatch {
+    fn drop(&mut self) {
+        self.stopping.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The probes see the pids of the first pid namespace, which are not those of the lists.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "memory.probes needs the machine's pid namespace (hostPID: true, docker run --pid=host): the probes report the pids of \
+     that namespace"
+)]
+struct ForeignPids;
+
+fn watch(settings: &Settings, snapshot: &Snapshot, faults: &Faults, stopping: &AtomicBool) {
+    if sees_host_processes(&settings.procfs) != Some(true) {
+        return give_up(snapshot, faults, Reason::ForeignProcfs, &ForeignPids);
+    }
+    let probes = match Probes::load(cuda_probe::Settings::new(settings.mode)) {
+        Ok(probes) => probes,
+        Err(error) => return give_up(snapshot, faults, reason(&error), &error),
+    };
+    let epoll = match edges(&probes) {
+        Ok(epoll) => epoll,
+        Err(error) => return give_up(snapshot, faults, Reason::Unknown, &error),
+    };
+    let mut watch = Watch::new(settings, snapshot, faults, probes);
+    let errors = watch.libraries.attach_installed(&mut watch.probes);
+    if watch.fails(errors) {
+        return;
+    }
+    while !stopping.load(Ordering::Relaxed) {
+        let timeout = EpollTimeout::try_from(PERIOD).unwrap_or(EpollTimeout::ZERO);
+        // A signal ends the wait early, and nothing else goes wrong with it.
+        let _ = epoll.wait(&mut [EpollEvent::empty()], timeout);
+        if watch.round() {
+            return;
+        }
+    }
+}
+
+/// Becomes ready for each refusal: an edge, because the level stays up while any event is unread.
+fn edges(probes: &Probes) -> io::Result<Epoll> {
+    let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+    epoll.add(probes.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, 0))?;
+    Ok(epoll)
+}
+
+fn give_up(snapshot: &Snapshot, faults: &Faults, reason: Reason, error: &dyn std::error::Error) {
+    faults.raise(Source::Probes, reason, None, error);
+    let part = CallPart { state: CallState::Down(reason), ..CallPart::default() };
+    snapshot.calls.store(Arc::new(part));
+}
+
+fn reason(error: &Error) -> Reason {
+    match error {
+        Error::Rights { .. } => Reason::NoPermission,
+        Error::Dangerous { .. } | Error::KernelTooOld { .. } => Reason::NotSupported,
+        Error::Library { .. } => Reason::Unreadable,
+        _ => Reason::Unknown,
+    }
+}
+
+struct Watch<'a> {
+    settings: &'a Settings,
+    snapshot: &'a Snapshot,
+    faults: &'a Faults,
+    probes: Probes,
+    libraries: Libraries,
+    account: Account,
+    shown: CallPart,
+    lost: Lost,
+    /// Calls whose threads have ended in them.
+    ended: u64,
+    /// Up to when the calls of the last round had returned.
+    returned: Duration,
+    swept: Instant,
+}
+
+impl<'a> Watch<'a> {
+    fn new(settings: &'a Settings, snapshot: &'a Snapshot, faults: &'a Faults, probes: Probes) -> Self {
+        let sees_all = settings.mode == Mode::All;
+        let counted_since = Some(SystemTime::now());
+        Self {
+            settings,
+            snapshot,
+            faults,
+            probes,
+            libraries: Libraries::new(settings.procfs.clone()),
+            account: Account::new(sees_all),
+            shown: CallPart { state: CallState::Up, sees_all, counted_since, ..CallPart::default() },
+            lost: Lost::default(),
+            ended: 0,
+            returned: Duration::ZERO,
+            swept: Instant::now(),
+        }
+    }
+
+    /// Reports what went wrong with libraries. Returns whether no library can be watched.
+    fn fails(&self, errors: Vec<Error>) -> bool {
+        let is_fatal = |error: &&Error| !matches!(error, Error::Library { .. });
+        if let Some(error) = errors.iter().find(is_fatal) {
+            give_up(self.snapshot, self.faults, reason(error), error);
+            return true;
+        }
+        errors.iter().for_each(|error| self.faults.raise(Source::Probes, reason(error), None, error));
+        false
+    }
+
+    /// Reads what has happened since the last round. Returns whether to give up.
+    fn round(&mut self) -> bool {
+        let clocks = Clocks::now();
+        // Taken before the events, which are later than this only if they are of the next round.
+        let returned = std::mem::replace(&mut self.returned, clocks.monotonic);
+        let mut listed = false;
+        while let Some(list) = self.snapshot.call_feed.next_list() {
+            if let Some((began, complete)) = list.began.zip(list.at) {
+                self.account.list(&list, Span { start: clocks.of(began), end: clocks.of(complete) });
+                listed = true;
+            }
+        }
+        let known = self.read_events();
+        let machine = View { procfs: &self.settings.procfs, snapshot: self.snapshot };
+        if self.settings.mode == Mode::All {
+            if self.has_lost_more() {
+                self.account.lose();
+            }
+            let taken = self.account.follow(returned, &machine);
+            taken.holders.into_iter().for_each(|peak| self.snapshot.call_feed.add_peak(peak));
+            for (device, bytes) in taken.gpus {
+                self.snapshot.call_feed.raise_gpu(&self.account.places.device(device).gpu, bytes);
+            }
+        }
+        for refusal in self.account.settle(known, clocks.monotonic, &machine) {
+            self.snapshot.feed.add_failure(failure(&refusal, &clocks));
+        }
+        if self.swept.elapsed() >= SWEEP {
+            self.swept = Instant::now();
+            self.account.sweep(self.settings.linger, &machine);
+            self.ended += self.probes.sweep(&self.settings.procfs).ended;
+        }
+        let errors = if listed { self.attach() } else { Vec::new() };
+        if self.fails(errors) {
+            return true;
+        }
+        self.publish();
+        false
+    }
+
+    /// Reads the events. Returns the requests whose outcome is known.
+    fn read_events(&mut self) -> Vec<super::requests::Request> {
+        let (account, procfs) = (&mut self.account, &self.settings.procfs);
+        let mut ids: HashMap<u32, ProcessId> = HashMap::new();
+        let mut known = Vec::new();
+        self.probes.drain(|event| {
+            let gone = ProcessId { pid: event.process, start_ticks: None };
+            let id = *ids.entry(event.process).or_insert_with(|| process(procfs, event.process).unwrap_or(gone));
+            known.extend(account.call(event, id));
+        });
+        known
+    }
+
+    fn attach(&mut self) -> Vec<Error> {
+        let processes: Vec<ProcessId> = self.account.places.processes().collect();
+        self.libraries.attach(&mut self.probes, &processes)
+    }
+
+    /// Whether calls were lost since the last round.
+    fn has_lost_more(&mut self) -> bool {
+        let lost = self.probes.lost();
+        std::mem::replace(&mut self.lost, lost).calls() < lost.calls()
+    }
+
+    fn publish(&mut self) {
+        let lost = self.probes.lost();
+        let Lost { ring_full, return_without_entry, never_returned, unreadable, .. } = lost;
+        self.account.show(&mut self.shown);
+        self.shown.lost[LostCalls::RingFull as usize] = ring_full + unreadable;
+        self.shown.lost[LostCalls::NoEntry as usize] = return_without_entry;
+        self.shown.lost[LostCalls::NoReturn as usize] = never_returned + self.ended;
+        self.snapshot.calls.store(Arc::new(self.shown.clone()));
+    }
+}
+
+/// One moment on the clock of the events and on that of the readings. Both tick alike.
+struct Clocks {
+    monotonic: Duration,
+    instant: Instant,
+}
+
+impl Clocks {
+    fn now() -> Self {
+        let monotonic = clock_gettime(ClockId::CLOCK_MONOTONIC).map(Duration::from).unwrap_or_default();
+        Self { monotonic, instant: Instant::now() }
+    }
+
+    /// The moment on the clock of the events.
+    fn of(&self, instant: Instant) -> Duration {
+        let before = self.instant.saturating_duration_since(instant);
+        let after = instant.saturating_duration_since(self.instant);
+        (self.monotonic + after).saturating_sub(before)
+    }
+
+    /// The moment on the clock of the readings.
+    fn instant(&self, moment: Duration) -> Instant {
+        let ago = self.monotonic.saturating_sub(moment);
+        self.instant.checked_sub(ago).unwrap_or(self.instant)
+    }
+}
+
+fn failure(refusal: &Refusal, clocks: &Clocks) -> FailedAllocation {
+    FailedAllocation {
+        process: refusal.process,
+        at: clocks.instant(refusal.request.at),
+        device: refusal.device.uuid().into(),
+        framework: None,
+        requested: refusal.request.asked,
+        free: None,
+        total: None,
+        allocated: None,
+        reserved: None,
+        snapshot_path: None,
+    }
+}
+
+/// What is known of the machine besides the calls.
+struct View<'a> {
+    procfs: &'a Path,
+    snapshot: &'a Snapshot,
+}
+
+impl View<'_> {
+    fn figures(&self, device: &Device) -> Option<MemoryFigures> {
+        let memory = self.snapshot.memory.load();
+        let gpu = memory.gpus.iter().find(|known| known.gpu.uuid == device.gpu.uuid)?;
+        match &device.mig {
+            Some(mig) => gpu.mig.iter().find(|known| known.device.uuid == mig.uuid)?.figures,
+            None => gpu.figures,
+        }
+    }
+}
+
+impl Machine for View<'_> {
+    fn is_alive(&self, process: ProcessId) -> bool {
+        let stat = std::fs::read(self.procfs.join(process.pid.to_string()).join("stat")).ok();
+        let Some(stat) = stat.and_then(|line| Stat::parse(&line)) else { return false };
+        // A zombie holds nothing.
+        !stat.ended && process.start_ticks.is_none_or(|start| start == stat.start)
+    }
+
+    fn free(&self, device: &Device) -> Option<u64> {
+        Some(self.figures(device)?.free)
+    }
+
+    fn allocatable(&self, device: &Device) -> Option<u64> {
+        let figures = self.figures(device)?;
+        Some(allocatable(figures.total, figures.reserved))
+    }
+}
+
