@@ -21,6 +21,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests/judges"))
 
 import check_advice
+import check_calls
 import check_cost
 import check_dcgm
 import check_formats
@@ -74,6 +75,12 @@ CHECKS = {
     "run-ends": check_run.ends,
     "run-allocators": check_run.allocators,
     "run-pace": check_run.pace,
+    "calls-spikes": check_calls.spikes,
+    "calls-mps": check_calls.mps,
+    "calls-two-gpus": check_calls.two_gpus,
+    "calls-frameworks": check_calls.frameworks,
+    "calls-refusals": check_calls.refusals,
+    "calls-cost": check_calls.cost,
 }
 
 

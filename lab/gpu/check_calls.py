@@ -1,0 +1,224 @@
+"""Checks of the probes on the driver's memory calls: spikes of 50 µs, refused requests, how far calls are from readings, and the cost."""
+
+import math
+import random
+import statistics
+import time
+from contextlib import ExitStack
+
+from check_incidents import await_incident, get
+from check_memory import MIB, settle
+from check_sharing import Mps
+from children import Child
+from exporter import Exporter
+from harness import cpu_seconds, resident_kib
+
+GIB = 1 << 30
+SPIKES = 20
+# Without a module of its own, Child runs cuda_child.py.
+SCRIPT = "call_child.py"
+
+
+def child(mode, *args, user=None, **environment):
+    return Child(mode, *args, user=user, environment=environment, script=SCRIPT)
+
+
+def probed(setup, name, mode="all"):
+    return Exporter(setup, name, f"--memory.probes={mode}", "--process.interval=1s")
+
+
+def peaks(scrape, pid):
+    """The window peaks of the process, of its workload and of the GPUs."""
+    gpus = {labels["gpu"]: value for labels, value in scrape.rows("gpu_memory_window_peak_bytes")}
+    of_process = {labels["gpu"]: value for labels, value in scrape.rows("gpu_process_memory_window_peak_bytes", pid=pid)}
+    of_workload = {labels["gpu"]: value for labels, value in scrape.rows("gpu_workload_memory_window_peak_bytes")}
+    return gpus, of_process, of_workload
+
+
+def lost(scrape):
+    return sum(value for _, value in scrape.rows("vram_exporter_probe_events_lost_total"))
+
+
+def spikes_of(exporter, job, results, what, device=0, gpu="0"):
+    """Spikes that grow, so that each one is the highest of its window, and what is seen of each."""
+    before = exporter.scrape()
+    used = before.value("gpu_memory_used_bytes", gpu=gpu)
+    own = before.value("gpu_process_memory_used_bytes", pid=job.pid, gpu=gpu)
+    # Of all its processes: a server of MPS may belong to it.
+    workload = before.value("gpu_workload_memory_used_bytes", gpu=gpu)
+    seen = {"gpu": 0, "process": 0, "workload": 0}
+    missed = []
+    for number in range(SPIKES):
+        mib = 1024 + 150 * number
+        job.send(mib=mib, device=device)
+        if job.hear()["result"] != "ok":
+            raise RuntimeError("the spike was refused")
+        wanted = {"gpu": used + mib * MIB, "process": own + mib * MIB, "workload": workload + mib * MIB}
+        for _ in range(20):
+            time.sleep(0.1)
+            told = dict(zip(("gpu", "process", "workload"), (values.get(gpu) for values in peaks(exporter.scrape(), job.pid))))
+            if told == wanted:
+                break
+        for who, bytes_ in wanted.items():
+            seen[who] += told[who] == bytes_
+            if told[who] != bytes_:
+                missed.append((number, who, (told[who] or 0) - bytes_))
+    results.check(f"{what}: spikes of 50 µs seen with their sizes", seen, f"{SPIKES} of {SPIKES} each", set(seen.values()) == {SPIKES})
+    if missed:
+        results.note(f"{what}: what was told instead, bytes more", missed[:6])
+    results.check(f"{what}: calls lost", lost(exporter.scrape()), "0", lost(exporter.scrape()) == 0)
+
+
+def spikes(setup, results):
+    with probed(setup, "calls-spikes") as exporter, child("driver") as job:
+        settle(setup.gpu())
+        time.sleep(2)
+        spikes_of(exporter, job, results, "one process")
+
+
+def mps(setup, results):
+    daemon = Mps()
+    if daemon.control is None:
+        return results.note("a client of MPS", "left out: no MPS")
+    with daemon, probed(setup, "calls-mps") as exporter, child("driver", **daemon.environment) as job:
+        settle(setup.gpu())
+        time.sleep(2)
+        spikes_of(exporter, job, results, "a client of MPS")
+
+
+def two_gpus(setup, results):
+    if len(setup.gpus()) < 2:
+        return results.note("two GPUs", "this machine has one")
+    with probed(setup, "calls-two") as exporter, child("driver", "--devices", 2) as job:
+        for device in (0, 1):
+            job.send(mib=512, keep=True, device=device)
+            job.hear()
+            time.sleep(2.5)
+        for device in (0, 1):
+            spikes_of(exporter, job, results, f"one process on two GPUs, device {device}", device, str(device))
+
+
+def corrections(scrape):
+    """How many corrections there were, their mean, and the bounds below which half and all of them are."""
+    buckets = sorted((float(labels["le"]), value) for labels, value in scrape.rows("gpu_memory_call_correction_bytes_bucket"))
+    count = buckets[-1][1]
+    mean = scrape.value("gpu_memory_call_correction_bytes_sum") / max(count, 1)
+    bound = lambda share: next(limit for limit, below in buckets if below >= share * count)
+    return count, mean, bound(0.5), bound(1)
+
+
+FRAMEWORKS = {
+    "PyTorch, native": ("random", {}),
+    "PyTorch, expandable segments": ("random", {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}),
+    "PyTorch, cudaMallocAsync": ("random", {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}),
+    "JAX, preallocating": ("jax", {}),
+    "JAX, not preallocating": ("jax", {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}),
+}
+
+
+def frameworks(setup, results):
+    for what, (mode, environment) in FRAMEWORKS.items():
+        count, seconds = (1000, 60) if what == "PyTorch, native" else (200, 10)
+        with probed(setup, "calls-" + what.replace(", ", "-").replace(" ", "-")) as exporter, child(mode, **environment) as job:
+            time.sleep(2)
+            job.send(count=count, seconds=seconds)
+            peak = job.hear(seconds * 4 + 60)["peak"]
+            time.sleep(1.5)
+            scrape = exporter.scrape()
+            number, mean, half, most = corrections(scrape)
+            figure = f"{number:.0f} readings: half within {half / MIB:g} MiB, all within {most / MIB:g} MiB, mean {mean / MIB:.1f} MiB"
+            results.note(f"{what}: {count} random allocations in {seconds} s, corrections", figure)
+            calls = sum(value for _, value in scrape.rows("gpu_workload_memory_calls_total"))
+            spent = sum(value for _, value in scrape.rows("gpu_workload_memory_call_seconds_total"))
+            results.note(f"{what}: calls, and the time in them", f"{calls:.0f}, {spent * 1e3:.0f} ms")
+            results.check(f"{what}: calls lost", lost(scrape), "0", lost(scrape) == 0)
+            highest = scrape.value("gpu_process_memory_peak_bytes", pid=job.pid)
+            total = scrape.value("gpu_memory_total_bytes")
+            if mode == "random":
+                used = scrape.value("gpu_process_memory_used_bytes", pid=job.pid)
+                off = (highest - peak - (used or 0)) / MIB
+                # What remains after the cache has been given back is the context, and the first tensor's segment.
+                results.check(f"{what}: process peak minus max_memory_reserved and what stays", f"{off:+.1f} MiB", "-64 to 4 MiB", -64 <= off <= 4)
+            results.check(f"{what}: no peak above the GPU", f"{highest / GIB:.1f} GiB", f"at most {total / GIB:.1f}", highest <= total)
+
+
+def refusals(setup, results):
+    """A nearly full GPU, and programs that ask for more than is left."""
+    with ExitStack() as stack:
+        exporter = stack.enter_context(probed(setup, "calls-refusals", "refusals"))
+        neighbour = stack.enter_context(child("driver"))
+        gpu = setup.gpu()
+        memory = gpu.memory()
+        left = 12 * 1024
+        neighbour.send(mib=(memory["free"]) // MIB - left, keep=True)
+        neighbour.hear()
+        asks = 30 * 1024
+        programs = {
+            "a program without a framework": ("driver", {}, lambda job: job.send(mib=asks)),
+            "PyTorch": ("random", {}, lambda job: job.send(ask_mib=asks)),
+            "JAX, not preallocating": ("jax", {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}, lambda job: job.send(ask_mib=asks)),
+        }
+        for number, (what, (mode, environment, ask)) in enumerate(programs.items()):
+            # Each is a workload of its own, whose incident is no repeat of the one before.
+            job = child(mode, user=20011 + number, HOME="/tmp", **environment)
+            try:
+                job.hear(180)
+                time.sleep(2.5)
+                free = gpu.memory()["free"]
+                ask(job)
+                answer = job.hear(120)["result"]
+            finally:
+                job.end()
+            found, took = await_incident(exporter, "out_of_memory", number + 1)
+            failed = found["out_of_memory"]
+            told = f"{failed['requested_bytes'] / GIB:.2f} GiB, {failed.get('free_bytes', 0) / GIB:.2f} GiB free, after {took:.1f} s"
+            exact = failed["pid"] == job.pid and failed["requested_bytes"] >= asks * MIB
+            near = abs((failed.get("free_bytes") or 0) - free) <= 64 * MIB
+            results.check(f"{what}, which got {answer}: the incident has the request and what was left", told, f"{asks / 1024:.0f} GiB, {free / GIB:.2f} GiB", exact and near)
+            holders = [process["pid"] for process in found["processes"]]
+            results.check(f"{what}: who held what", len(holders), "the neighbour first, and the program", holders[:1] == [neighbour.pid] and job.pid in holders)
+            results.note(f"{what}: summary", found["summary"])
+        scrape = exporter.scrape()
+        results.check("refused requests", scrape.value("gpu_memory_refused_requests_total"), "at least 3", scrape.value("gpu_memory_refused_requests_total") >= 3)
+        results.check("incidents of the kind out_of_memory", len(get(exporter, "/api/v1/incidents")["incidents"]), "3", True)
+
+
+ARMS = {"none": "none", "none again": "none", "refusals": "refusals", "all": "all"}
+
+
+def cost(setup, results, rounds=18, seconds=2):
+    """Steps and calls of one process while exporters with different probes watch it in turn, each arm once a round in a random order."""
+    took = {arm: [] for arm in ARMS}
+    used = {arm: [] for arm in ARMS}
+    rng = random.Random(3)
+    with child("steps") as job:
+        for _ in range(rounds):
+            for arm in rng.sample(list(ARMS), len(ARMS)):
+                with probed(setup, "calls-cost", ARMS[arm]) as exporter:
+                    time.sleep(0.7)
+                    cpu = cpu_seconds(exporter.process.pid)
+                    begun = time.monotonic()
+                    job.send(seconds=seconds)
+                    took[arm].append(job.hear(seconds * 5 + 30))
+                    share = (cpu_seconds(exporter.process.pid) - cpu) / (time.monotonic() - begun)
+                    used[arm].append((share * 100, resident_kib(exporter.process.pid) / 1024))
+    for work in took["none"][0]:
+        base = [figures[work] for figures in took["none"]]
+        for arm in list(ARMS)[1:]:
+            own = [figures[work] for figures in took[arm]]
+            if work.startswith(("cuMem", "a pair")):
+                more = statistics.median(own) - statistics.median(base)
+                results.check(f"{work}, {arm}: µs more", f"{more:+.2f} (from {statistics.median(base):.2f})", "at most 5", more <= 5)
+                continue
+            ratios = [one / other for one, other in zip(own, base)]
+            mean, error = statistics.mean(ratios), statistics.stdev(ratios) / math.sqrt(len(ratios))
+            # Student's t for seventeen degrees of freedom; more rounds make it a little smaller.
+            low, high = mean - 2.11 * error, mean + 2.11 * error
+            name, figure = f"{work}, {arm} against none: time of a step, 95 %", f"{low:.4f} to {high:.4f}"
+            if arm == "none again":
+                results.note(name, figure)
+            else:
+                results.check(name, figure, "0.99 to 1.01", 0.99 <= low and high <= 1.01)
+    for arm, figures in used.items():
+        cpu, resident = (statistics.median(values) for values in zip(*figures))
+        results.note(f"the exporter, {arm}: CPU and resident memory", f"{cpu:.2f} % of a core, {resident:.1f} MiB")
