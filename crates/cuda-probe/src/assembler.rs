@@ -1,7 +1,7 @@
 //! An assembler for the instructions of eBPF that the two programs need.
 //!
 //! Invariant: a program that [`Assembler::finish`] returns jumps forward only, to a label that is set once, and no distance is
-//! cut off to fit its 16 bits. Whether the program is safe is for the kernel's verifier to decide.
+//! cut off to fit its 16 bits. It uses less than [`STACK`] bytes of its stack. The kernel's verifier decides whether it is safe.
 //!
 //! Source of the encoding: Documentation/bpf/standardization/instruction-set.rst of Linux, which is RFC 9669.
 
@@ -98,6 +98,12 @@ pub enum AssemblyError {
         /// The index of its target.
         to: usize,
     },
+    /// The program uses so much of its stack that the kernel may share the stack between threads.
+    #[error("instruction {at} uses too much of the stack")]
+    Stack {
+        /// The index of the instruction.
+        at: usize,
+    },
     /// The distance of a jump does not fit 16 bits.
     #[error("instruction {at} cannot reach {to}")]
     TooFar {
@@ -107,6 +113,10 @@ pub enum AssemblyError {
         to: usize,
     },
 }
+
+/// From this many bytes on, Linux 6.13 and later can give a program one stack for each processor instead of the thread's. A program
+/// on a uprobe can be interrupted by another thread, whose program would then overwrite its stack.
+const STACK: i16 = 64;
 
 /// A program that grows instruction by instruction.
 #[derive(Debug, Default)]
@@ -161,19 +171,22 @@ impl Assembler {
         self.push(0x79, to, base as u8, offset, 0)
     }
 
-    /// Writes 64 bits to the stack.
-    pub(crate) fn store(&mut self, offset: i16, from: Register) -> &mut Self {
-        self.push(0x7b, Frame, from as u8, offset, 0)
+    /// Writes 64 bits to memory.
+    pub(crate) fn store(&mut self, base: Register, offset: i16, from: Register) -> &mut Self {
+        self.reach(base, offset).push(0x7b, base, from as u8, offset, 0)
     }
 
-    /// Writes a value of 64 bits to the stack.
-    pub(crate) fn store_value(&mut self, offset: i16, value: i32) -> &mut Self {
-        self.push(0x7a, Frame, 0, offset, value)
+    /// The address of a place in memory.
+    pub(crate) fn address(&mut self, to: Register, base: Register, offset: i16) -> &mut Self {
+        self.reach(base, offset).copy(to, base).push(0x07, to, 0, 0, offset.into())
     }
 
-    /// The address of a place in the stack.
-    pub(crate) fn address(&mut self, to: Register, offset: i16) -> &mut Self {
-        self.copy(to, Frame).push(0x07, to, 0, 0, offset.into())
+    /// Notes an error if a place is too deep in the stack.
+    fn reach(&mut self, base: Register, offset: i16) -> &mut Self {
+        if base == Frame && offset <= -STACK {
+            self.error.get_or_insert(AssemblyError::Stack { at: self.code.len() });
+        }
+        self
     }
 
     fn wide(&mut self, to: Register, meaning: u8, low: RawFd, high: i32) -> &mut Self {
@@ -184,9 +197,14 @@ impl Assembler {
         self.wide(to, MAP, map.as_raw_fd(), 0)
     }
 
+    /// The address of this offset in the only value of an array.
+    pub(crate) fn value(&mut self, to: Register, array: BorrowedFd<'_>, offset: i32) -> &mut Self {
+        self.wide(to, MAP_VALUE, array.as_raw_fd(), offset)
+    }
+
     /// Adds 1, atomically, to the 64 bits at this offset in the only value of an array. Changes `R1` and `R2`.
     pub(crate) fn increment(&mut self, array: BorrowedFd<'_>, offset: i32) -> &mut Self {
-        self.wide(R1, MAP_VALUE, array.as_raw_fd(), offset).set(R2, 1).push(0xdb, R1, R2 as u8, 0, 0)
+        self.value(R1, array, offset).set(R2, 1).push(0xdb, R1, R2 as u8, 0, 0)
     }
 
     pub(crate) fn call(&mut self, helper: Helper) -> &mut Self {
@@ -226,7 +244,7 @@ impl Assembler {
     /// The program, with the distances of its jumps.
     ///
     /// # Errors
-    /// A jump that leads back, too far or nowhere; a label that is set twice.
+    /// A jump that leads back, too far or nowhere; a label that is set twice; too much of the stack is used.
     pub(crate) fn finish(mut self) -> Result<Vec<Instruction>, AssemblyError> {
         if let Some(error) = self.error {
             return Err(error);
@@ -260,7 +278,7 @@ mod tests {
     #[test]
     fn instructions_have_the_bytes_of_the_standard() {
         let mut program = Assembler::default();
-        program.copy(Register::R6, R1).load(R1, Register::R6, 112).store(-8, R1).address(R2, -8);
+        program.copy(Register::R6, R1).load(R1, Register::R6, 112).store(Frame, -8, R1).address(R2, Frame, -8);
         program.call(Helper::AttachCookie).exit();
         let bytes: Vec<(u8, u8, i16, i32)> =
             program.finish().unwrap().iter().map(|i| (i.opcode, i.registers, i.offset, i.immediate)).collect();
@@ -314,5 +332,19 @@ mod tests {
         let twice = program.label();
         program.jump(Condition::Always, twice).here(twice).set(R0, 0).here(twice).exit();
         assert_eq!(program.finish().unwrap_err(), AssemblyError::SetTwice { first: 1, second: 2 });
+    }
+
+    #[test]
+    fn the_stack_stays_below_the_size_that_the_kernel_shares() {
+        let finish = |offset, to_address: bool| {
+            let mut program = Assembler::default();
+            if to_address { program.address(R2, Frame, offset) } else { program.store(Frame, offset, R1) }.exit();
+            program.finish().map(|code| code.len())
+        };
+        assert!(finish(-56, true).is_ok() && finish(-56, false).is_ok());
+        for offset in [-64, -72, -160] {
+            assert_eq!(finish(offset, true), Err(AssemblyError::Stack { at: 0 }));
+            assert_eq!(finish(offset, false), Err(AssemblyError::Stack { at: 0 }));
+        }
     }
 }

@@ -77,12 +77,21 @@ pub enum Error {
 impl Error {
     /// The error of a system call: with the missing rights if it was refused, and with the release if the kernel is old.
     pub(crate) fn of(call: Operation, error: io::Error) -> Self {
+        let release = kernel::release().unwrap_or_default();
         match error.raw_os_error() {
-            Some(libc::EPERM | libc::EACCES) => Self::Rights { call, error, rights: Rights::for_call(call) },
-            _ => match kernel::release() {
-                Ok(release) if kernel::is_old(&release) => Self::KernelTooOld { release, call, error },
-                _ => Self::System { call, error },
-            },
+            Some(libc::EPERM | libc::EACCES) => Self::refused(call, error, Rights::for_call(call), release),
+            _ if kernel::is_old(&release) => Self::KernelTooOld { release, call, error },
+            _ => Self::System { call, error },
+        }
+    }
+
+    /// The error of a refused call. An old kernel also refuses memory above a limit, which no capability lifts.
+    fn refused(call: Operation, error: io::Error, rights: Rights, release: String) -> Self {
+        let limited = matches!(call, Operation::MapCreate | Operation::ProgramLoad) && kernel::limits_memory(&release);
+        if limited && rights.missing.is_empty() && !rights.filtered {
+            Self::KernelTooOld { release, call, error }
+        } else {
+            Self::Rights { call, error, rights }
         }
     }
 }
@@ -103,4 +112,28 @@ pub enum NoLibrary {
     /// It has been replaced by another file since the process mapped it.
     #[error("the file at this path is not the one that the process has mapped")]
     Replaced,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::Capability;
+
+    #[test]
+    fn a_refusal_by_an_old_kernel_names_the_kernel_unless_a_right_is_missing() {
+        let text = |call, missing: &[Capability], filtered, release: &str| {
+            let rights = Rights { missing: missing.to_vec(), filtered };
+            Error::refused(call, io::Error::from_raw_os_error(libc::EPERM), rights, release.to_owned()).to_string()
+        };
+        let (create, old) = (Operation::MapCreate, "5.10.0-32-amd64");
+        let too_old = "the kernel 5.10.0-32-amd64 is too old: bpf(BPF_MAP_CREATE): Operation not permitted (os error 1); \
+                       probes need Linux 5.15";
+        assert_eq!(text(create, &[], false, old), too_old);
+        assert!(text(create, &[Capability::Bpf], false, old).ends_with("CAP_BPF is missing"));
+        assert!(text(create, &[], true, old).contains("seccomp filter"));
+        assert!(text(Operation::PerfEventOpen, &[], false, old).contains("the capabilities are there"));
+        for release in ["5.14.0-503.el9.x86_64", "6.1.0-50-amd64", ""] {
+            assert!(text(create, &[], false, release).contains("the capabilities are there"), "{release}");
+        }
+    }
 }

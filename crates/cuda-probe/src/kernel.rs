@@ -70,6 +70,11 @@ pub(crate) fn is_old(release: &str) -> bool {
     version(release).is_some_and(|((major, minor, _), _)| (major, minor) < (5, 15))
 }
 
+/// Whether the kernel counts maps and programs against `RLIMIT_MEMLOCK`, and answers EPERM above it: before Linux 5.11.
+pub(crate) fn limits_memory(release: &str) -> bool {
+    version(release).is_some_and(|((major, minor, _), _)| (major, minor) < (5, 11))
+}
+
 /// The three numbers, of which the last may be absent, and what follows them.
 fn version(release: &str) -> Option<((u32, u32, u32), &str)> {
     let (major, rest) = number(release)?;

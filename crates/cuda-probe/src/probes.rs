@@ -17,7 +17,7 @@ use crate::event::{Event, Lost, Mode};
 use crate::kernel::{self, Operation};
 use crate::library::{Below, Library, LibraryId};
 use crate::program::{Counter, Maps};
-use crate::record::{ALWAYS, Record, entry};
+use crate::record::{ALWAYS, Record, WORDS};
 use crate::ring::Ring;
 use crate::sys::{self, Keyed, MAPPABLE, MapKind, Mapping, Place};
 
@@ -111,7 +111,8 @@ impl Probes {
         }
         let create = |error| Error::of(Operation::MapCreate, error);
         let maps = Maps {
-            entries: Keyed::new(8 * entry::WORDS, ENTRIES).map_err(create)?,
+            entries: Keyed::new(8 * WORDS, ENTRIES).map_err(create)?,
+            blank: sys::create_map(MapKind::Array, 4, 8 * WORDS, 1, 0).map_err(create)?,
             refused: Keyed::new(8, REFUSED).map_err(create)?,
             ring: sys::create_map(MapKind::Ring, 0, 0, bytes, 0).map_err(create)?,
             ring_bytes: bytes,

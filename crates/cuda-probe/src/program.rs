@@ -2,8 +2,10 @@
 //!
 //! Invariant: a call that the entry program has seen is in the ring, is still in the table of entries, or is in one of the counters.
 //!
-//! The entry program keeps the arguments under the thread and the call, so that calls inside each other do not mix. The return program
-//! takes them out, adds the result and what the call's pointers lead to, and puts a record into the ring.
+//! The entry program makes a record under the thread and the call, so that calls inside each other do not mix, and writes the arguments
+//! into it. The return program adds the result and what the call's pointers lead to, copies the record into the ring and removes it.
+//!
+//! A record is never made in the stack, which the kernel may share between threads if it is large, see [`crate::assembler`].
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -31,8 +33,10 @@ compile_error!("cuda-probe knows the registers of x86-64 and of 64-bit Arm");
 /// What both programs use.
 #[derive(Debug)]
 pub(crate) struct Maps {
-    /// Thread and call → the words of [`entry`].
+    /// Thread and call → the record, as far as it is known.
     pub(crate) entries: Keyed,
+    /// An array whose only value is a record of zeros.
+    pub(crate) blank: OwnedFd,
     /// Thread and call → the second argument of the request that was refused last. Only for [`Mode::Refusals`].
     pub(crate) refused: Keyed,
     pub(crate) ring: OwnedFd,
@@ -60,13 +64,12 @@ impl Counter {
     }
 }
 
-/// Places in a program's stack, which ends at 0: the key of the call, and the record or its part.
+/// The place of the key of the call in a program's stack, which ends at 0. Nothing else is in the stack.
 const KEY: i16 = -8;
-const BASE: i16 = KEY - 8 * WORDS as i16;
 
 /// The place of a word of the record.
 const fn word(index: usize) -> i16 {
-    BASE + 8 * index as i16
+    8 * index as i16
 }
 
 /// The place of a word of the entry program's part.
@@ -89,26 +92,23 @@ const UNREAD: i32 = 0;
 pub(crate) fn entry_program(maps: &Maps) -> Result<Vec<Instruction>, AssemblyError> {
     let mut program = Assembler::default();
     let a = &mut program;
+    let (made, full) = (a.label(), a.label());
     begin(a);
+    make(a, maps, ONLY_NEW).jump(Condition::Equal(R0, 0), made).jump(Condition::NotEqual(R0, EEXIST), full);
+    // This thread has entered the call before and has never returned from it.
+    count(a, maps, Counter::EntryReplaced);
+    make(a, maps, ANY).jump(Condition::NotEqual(R0, 0), full).here(made);
+    lookup(a, &maps.entries).jump(Condition::Equal(R0, 0), full).copy(R9, R0);
     for (index, offset) in REGISTERS.arguments.into_iter().enumerate() {
-        a.load(R1, R6, offset).store(entry_word(entry::ARGUMENT + index), R1);
-    }
-    for index in entry::FLAGS..entry::WORDS {
-        a.store_value(entry_word(index), 0);
+        a.load(R1, R6, offset).store(R9, entry_word(entry::ARGUMENT + index), R1);
     }
     for structure in [PROPERTIES, ARRAY, ARRAY_3D] {
         read(a, structure, entry_word(entry::STRUCTURE));
     }
-    a.call(Helper::Time).store(entry_word(entry::START), R0);
-    let (done, full) = (a.label(), a.label());
-    update(a, &maps.entries, entry_word(0), ONLY_NEW).jump(Condition::Equal(R0, 0), done);
-    a.jump(Condition::NotEqual(R0, EEXIST), full);
-    // This thread has entered the call before and has never returned from it.
-    count(a, maps, Counter::EntryReplaced);
-    update(a, &maps.entries, entry_word(0), ANY).jump(Condition::Equal(R0, 0), done);
+    a.call(Helper::Time).store(R9, entry_word(entry::START), R0).exit();
     a.here(full);
     count(a, maps, Counter::EntryTableFull);
-    a.here(done).exit();
+    a.exit();
     program.finish()
 }
 
@@ -116,25 +116,22 @@ pub(crate) fn entry_program(maps: &Maps) -> Result<Vec<Instruction>, AssemblyErr
 pub(crate) fn return_program(maps: &Maps, mode: Mode) -> Result<Vec<Instruction>, AssemblyError> {
     let mut program = Assembler::default();
     let a = &mut program;
-    let (missing, lost, skip) = (a.label(), a.label(), a.label());
+    let (missing, sent, done) = (a.label(), a.label(), a.label());
     begin(a);
     lookup(a, &maps.entries).jump(Condition::Equal(R0, 0), missing).copy(R9, R0);
-    a.store(word(record::WHO), R7).store(word(record::COOKIE), R8);
-    for index in 0..entry::WORDS {
-        a.load(R1, R9, 8 * index as i16).store(entry_word(index), R1);
-    }
-    delete(a, &maps.entries);
-    a.load(R1, R6, REGISTERS.result).shift_left(R1, 32).shift_right(R1, 32).store(word(record::RESULT), R1);
+    a.store(R9, word(record::WHO), R7).store(R9, word(record::COOKIE), R8);
+    a.load(R1, R6, REGISTERS.result).shift_left(R1, 32).shift_right(R1, 32).store(R9, word(record::RESULT), R1);
     if mode == Mode::Refusals {
-        pass_refusals(a, maps, skip);
+        pass_refusals(a, maps, done);
     }
     read_results(a);
-    a.call(Helper::Time).store(word(record::END), R0);
+    a.call(Helper::Time).store(R9, word(record::END), R0);
     choose_wakeup(a, maps);
-    a.map(R1, maps.ring.as_fd()).address(R2, BASE).set(R3, 8 * WORDS as i32);
-    a.call(Helper::RingOutput).jump(Condition::NotEqual(R0, 0), lost).here(skip).exit();
-    a.here(lost);
+    a.map(R1, maps.ring.as_fd()).address(R2, R9, 0).set(R3, 8 * WORDS as i32);
+    a.call(Helper::RingOutput).jump(Condition::Equal(R0, 0), sent);
     count(a, maps, Counter::RingFull);
+    a.here(sent).here(done);
+    delete(a, &maps.entries);
     a.exit().here(missing);
     count(a, maps, Counter::ReturnWithoutEntry);
     a.exit();
@@ -146,21 +143,22 @@ pub(crate) fn return_program(maps: &Maps, mode: Mode) -> Result<Vec<Instruction>
 fn begin(a: &mut Assembler) {
     a.copy(R6, R1).call(Helper::ProcessAndThread).copy(R7, R0);
     a.copy(R1, R6).call(Helper::AttachCookie).copy(R8, R0);
-    a.copy(R1, R7).shift_left(R1, 32).or(R1, R8).store(KEY, R1);
+    a.copy(R1, R7).shift_left(R1, 32).or(R1, R8).store(Frame, KEY, R1);
 }
 
 /// Leaves the address of the value under the key, or 0, in `R0`.
 fn lookup<'a>(a: &'a mut Assembler, map: &Keyed) -> &'a mut Assembler {
-    a.map(R1, map.descriptor()).address(R2, KEY).call(Helper::MapLookup)
+    a.map(R1, map.descriptor()).address(R2, Frame, KEY).call(Helper::MapLookup)
 }
 
-/// Leaves 0 or a negative error in `R0`.
-fn update<'a>(a: &'a mut Assembler, map: &Keyed, value: i16, flags: i32) -> &'a mut Assembler {
-    a.map(R1, map.descriptor()).address(R2, KEY).address(R3, value).set(R4, flags).call(Helper::MapUpdate)
+/// Puts a record of zeros under the key. Leaves 0 or a negative error in `R0`.
+fn make<'a>(a: &'a mut Assembler, maps: &Maps, flags: i32) -> &'a mut Assembler {
+    a.map(R1, maps.entries.descriptor()).address(R2, Frame, KEY).value(R3, maps.blank.as_fd(), 0).set(R4, flags);
+    a.call(Helper::MapUpdate)
 }
 
 fn delete(a: &mut Assembler, map: &Keyed) {
-    a.map(R1, map.descriptor()).address(R2, KEY).call(Helper::MapDelete);
+    a.map(R1, map.descriptor()).address(R2, Frame, KEY).call(Helper::MapDelete);
 }
 
 fn count(a: &mut Assembler, maps: &Maps, counter: Counter) {
@@ -173,19 +171,18 @@ fn unless_cookie(a: &mut Assembler, bits: i32, to: Label) {
     a.copy(R1, R8).and_value(R1, bits).jump(Condition::Equal(R1, 0), to);
 }
 
-/// If the cookie has the read's bit: reads to a place in the stack, and notes in the flags that it worked.
+/// If the cookie has the read's bit: reads to a place in the record, and notes in the flags that it worked.
 fn read(a: &mut Assembler, read: Read, to: i16) {
     let flags = entry_word(entry::FLAGS);
     let next = a.label();
     unless_cookie(a, read.bit, next);
-    a.address(R1, to).set(R2, read.bytes).load(R3, Frame, entry_word(entry::ARGUMENT + read.argument));
+    a.address(R1, R9, to).set(R2, read.bytes).load(R3, R9, entry_word(entry::ARGUMENT + read.argument));
     a.call(Helper::ReadUserMemory).jump(Condition::NotEqual(R0, 0), next);
-    a.load(R1, Frame, flags).or_value(R1, read.bit).store(flags, R1).here(next);
+    a.load(R1, R9, flags).or_value(R1, read.bit).store(R9, flags, R1).here(next);
 }
 
 /// Reads what the call has returned through its pointers, if it has succeeded.
 fn read_results(a: &mut Assembler) {
-    a.store_value(word(record::OUT_FIRST), 0).store_value(word(record::OUT_SECOND), 0);
     let failed = a.label();
     load_result(a, R1).jump(Condition::NotEqual(R1, 0), failed);
     read(a, FIRST, word(record::OUT_FIRST));
@@ -194,7 +191,7 @@ fn read_results(a: &mut Assembler) {
 }
 
 fn load_result(a: &mut Assembler, to: Register) -> &mut Assembler {
-    a.load(to, Frame, word(record::RESULT))
+    a.load(to, R9, word(record::RESULT))
 }
 
 /// Jumps to `skip` unless the call is one that [`Mode::Refusals`] passes on.
@@ -204,10 +201,11 @@ fn pass_refusals(a: &mut Assembler, maps: &Maps, skip: Label) {
     unless_cookie(a, ALWAYS, ask);
     a.jump(Condition::Always, pass).here(ask);
     load_result(a, R1).jump(Condition::Equal(R1, 0), success).jump(Condition::NotEqual(R1, OUT_OF_MEMORY), pass);
-    update(a, &maps.refused, size, ANY).jump(Condition::Always, pass);
+    a.map(R1, maps.refused.descriptor()).address(R2, Frame, KEY).address(R3, R9, size).set(R4, ANY);
+    a.call(Helper::MapUpdate).jump(Condition::Always, pass);
     a.here(success);
     lookup(a, &maps.refused).jump(Condition::Equal(R0, 0), skip);
-    a.load(R1, R0, 0).load(R2, Frame, size).jump(Condition::NotEqualRegister(R1, R2), skip);
+    a.load(R1, R0, 0).load(R2, R9, size).jump(Condition::NotEqualRegister(R1, R2), skip);
     delete(a, &maps.refused);
     a.here(pass);
 }

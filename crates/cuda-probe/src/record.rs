@@ -63,7 +63,7 @@ pub(crate) const ARGUMENTS: usize = 5;
 /// Words of the longest structure that is read.
 pub(crate) const STRUCTURE_WORDS: usize = 5;
 
-/// Places in what the entry program leaves for the return program.
+/// Places in the part of a record that the entry program writes.
 pub(crate) mod entry {
     use super::{ARGUMENTS, STRUCTURE_WORDS};
 

@@ -197,7 +197,7 @@ fn threads_do_not_mix() {
         }
     });
     let events = events(&mut probes);
-    assert_eq!((events.len() as u64, probes.lost().calls()), (THREADS * CALLS, 0));
+    assert_eq!((events.len() as u64, probes.lost().calls()), (THREADS * CALLS, 0), "{:?}", probes.lost());
     for thread in 0..THREADS {
         let of_thread = |event: &&Event| (size(event) % CAPACITY - 1) >> 16 == thread;
         let own: Vec<&Event> = events.iter().filter(of_thread).collect();
@@ -303,10 +303,10 @@ fn overlays_over_one_file_share_its_probes() {
     let mut programs = [start(), start()];
     for child in &mut programs {
         let found = eventually("the program has loaded the library, or has ended", || {
-            let found = find_libraries("/proc".as_ref(), [child.id()], |id| probes.is_attached(id)).libraries;
-            (!found.is_empty() || child.try_wait().unwrap().is_some()).then_some(found)
+            let found = find_libraries("/proc".as_ref(), [child.id()], |id| probes.is_attached(id));
+            (!found.in_use.is_empty() || child.try_wait().unwrap().is_some()).then_some(found)
         });
-        for library in found {
+        for library in found.libraries {
             probes.attach(&library).unwrap();
         }
     }
@@ -317,19 +317,20 @@ fn overlays_over_one_file_share_its_probes() {
     for library in [&copy.path, &copy.path] {
         probes.attach(&Library::open(library).unwrap()).unwrap();
     }
-    assert_eq!(probes.attached().count(), 3);
+    // Older kernels, such as 6.1, show the numbers of the file below in the maps of a process.
+    let ids: Vec<LibraryId> = probes.attached().collect();
+    assert!(ids.len() == 3 || ids == [Library::open(&copy.path).unwrap().id], "{ids:?}");
     for child in programs {
         output(child);
     }
     assert_eq!(events(&mut probes).iter().map(size).collect::<Vec<u64>>(), [64, 64]);
     assert_eq!(probes.lost().calls(), 0);
     // The probes stay until the last of them is detached.
-    let ids: Vec<LibraryId> = probes.attached().collect();
     let driver = copy.driver();
-    for (id, seen) in ids.into_iter().zip([1, 1, 0]) {
-        assert!(probes.detach(id));
+    for (id, left) in ids.iter().zip((0..ids.len()).rev()) {
+        assert!(probes.detach(*id));
         driver.cuMemAlloc_v2(1);
-        assert_eq!(events(&mut probes).len(), seen);
+        assert_eq!(events(&mut probes).len(), left.min(1));
     }
 }
 

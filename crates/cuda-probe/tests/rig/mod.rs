@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use cuda_probe::{Attached, Error, Event, Library, Probes, Settings, Way};
+use cuda_probe::{Attached, Call, Error, Event, Library, Probes, Settings, Way};
 use fake_libcuda::Driver;
 use tempfile::TempDir;
 use workspace_skips::skipped;
@@ -50,12 +50,17 @@ pub(crate) fn load(settings: Settings) -> Option<Probes> {
 
 /// Reports why there are no probes.
 fn skip(error: Error) {
+    skipped(&no_probes(error));
+}
+
+/// Why there are no probes here.
+fn no_probes(error: Error) -> String {
     match error {
         Error::Rights { call, rights, .. } => {
             let lacks: Vec<String> = rights.missing.iter().map(|capability| capability.to_string()).collect();
-            skipped(&format!("the right to call {call} is missing ({})", lacks.join(", ")));
+            format!("the right to call {call} is missing ({})", lacks.join(", "))
         }
-        Error::Dangerous { .. } | Error::KernelTooOld { .. } | Error::System { .. } => skipped(&error.to_string()),
+        Error::Dangerous { .. } | Error::KernelTooOld { .. } | Error::System { .. } => error.to_string(),
         error => panic!("{error}"),
     }
 }
@@ -144,11 +149,39 @@ fn as_program() {
             std::io::read_to_string(std::io::stdin()).unwrap();
             driver.cuMemAlloc_v2(64);
         }
+        "watches" => watch_until_killed(&path, None),
+        "watches-with-perf" => watch_until_killed(&path, Some(Way::PerfEvent)),
         "loads" => match Probes::load(Settings::new(cuda_probe::Mode::All)) {
             Ok(_) => println!("loaded"),
             Err(error) => println!("refused: {error}"),
         },
         other => panic!("{other}"),
+    }
+}
+
+/// Watches a library. Prints how, and on each line of the input what it has seen since the last one.
+fn watch_until_killed(path: &Path, way: Option<Way>) {
+    let mut settings = Settings::new(cuda_probe::Mode::All);
+    settings.way = way;
+    let watching = Probes::load(settings).and_then(|mut probes| {
+        let attached = probes.attach(&Library::open(path)?)?;
+        Ok((probes, attached))
+    });
+    let (mut probes, attached) = match watching {
+        Ok(watching) => watching,
+        Err(error) => return println!("\nattached not: {}", no_probes(error)),
+    };
+    println!("\nattached {:?} {}", attached.way, attached.symbols.len());
+    for _ in std::io::stdin().lines() {
+        let events = events(&mut probes);
+        println!("events {}", events.len());
+        for event in events {
+            match event.call {
+                Call::Allocate { size, .. } => println!("call {size} {}", event.result),
+                other => println!("error: {other:?}"),
+            }
+        }
+        println!("lost {}", probes.lost().calls());
     }
 }
 
