@@ -70,12 +70,15 @@ def findings(text):
 
 
 def expected_findings(scenario, level):
-    """What docs/deploy/kubernetes.md documents: hostPID always, hostPath with a host folder, and uid 0 with two of the components."""
+    """What docs/deploy/kubernetes.md documents: hostPID always, hostPath with a host folder, uid 0 with three of the components, and
+    capabilities with one."""
     found = {"host namespaces"}
     if scenario.host_paths:
         found.add("hostPath volumes" if level == "baseline" else "restricted volume types")
     if level == "restricted" and scenario.root:
         found |= {"runAsNonRoot != true", "runAsUser=0"}
+    if scenario.probes != "none":
+        found.add("non-default capabilities" if level == "baseline" else "unrestricted capabilities")
     return found
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Lints the chart strictly with each scenario's values, and shows that invalid values are refused with a message
-# that gives the reason.
+# that gives the reason, and what memory.probes changes.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
 
@@ -40,6 +40,10 @@ refused "otlp.headersSecret: Does not match pattern" --set otlp.endpoint=http://
 refused "dcgm.names" --set dcgm.names=4.8
 refused "dcgm.collectors.key: Does not match pattern" --set dcgm.collectors.key=../key
 refused "config.memory: Invalid type" --set config.memory.rate=200
+refused 'memory.probes must be one of the following: "none", "refusals", "all"' --set memory.probes=some
+refused "memory.probes must be one of the following" --set memory.probes=true
+refused "Additional property probe is not allowed" --set memory.probe=all
+refused "set the value memory.probes" --set 'config.memory\.probes=all'
 refused "maxUnavailable" --set maxUnavailable=0
 refused "podMonitor.interval: Does not match pattern" --set podMonitor.interval=fast
 refused "prometheusRule.runbook: Does not match pattern" --set prometheusRule.runbook=wiki
@@ -63,3 +67,23 @@ refused "web.scheme" --set web.scheme=tls
 refused "podLabels must not set app.kubernetes.io/name" --set 'podLabels.app\.kubernetes\.io/name=x'
 refused "dashboards.labels" --set dashboards.enabled=true --set dashboards.labels.grafana_dashboard=1
 refused "dashboards.namespace: Does not match pattern" --set dashboards.namespace=Grafana
+
+# memory.probes changes the user, the variable and the capabilities, and nothing else.
+rendered() { helm template release "$chart" "$@"; }
+changed() { # VALUE...: the lines that the values remove and add
+    diff <(rendered) <(rendered "$@") | sed -n 's/^\([<>]\) *\(- \)\?/\1 /p' || true
+}
+[ -z "$(changed --set memory.probes=none)" ] || { echo "memory.probes=none is not the default" >&2; exit 1; }
+for value in refusals all; do
+    expected="< runAsNonRoot: true
+< runAsUser: 65534
+< runAsGroup: 65534
+> runAsNonRoot: false
+> runAsUser: 0
+> runAsGroup: 0
+> name: VRAM_EXPORTER_MEMORY_PROBES
+> value: $value
+> add: [BPF, PERFMON, SYS_PTRACE]"
+    diff <(echo "$expected") <(changed --set memory.probes=$value) || { echo "memory.probes=$value changes something else" >&2; exit 1; }
+done
+echo "memory.probes: nothing for none; uid 0, the variable and three capabilities for refusals and all"

@@ -63,8 +63,8 @@ def empty_lists(value, path=""):
 
 def pod_problems(scenario, pod):
     """Beyond the level "baseline" of Kubernetes' Pod Security Standards there are only hostPID, without which no other container's process
-    would be visible, and the chosen host paths: each of the level's other controls is about a field that has exactly one permitted value
-    here, in `container_problems` or in `annotation_problems`."""
+    would be visible, the chosen host paths and, with memory.probes, three capabilities: each of the level's other controls is about a
+    field that has exactly one permitted value here, in `container_problems` or in `annotation_problems`."""
     namespaces = {key for key in ("hostPID", "hostIPC", "hostNetwork") if pod.get(key)}
     if namespaces != {"hostPID"}:
         yield f"host namespaces {sorted(namespaces)}, allowed and needed: hostPID"
@@ -92,7 +92,7 @@ def container_problems(scenario, container):
         "privileged": False,
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
+        "capabilities": {"drop": ["ALL"]} | ({"add": ["BPF", "PERFMON", "SYS_PTRACE"]} if scenario.probes != "none" else {}),
     }
     if context != promised:
         yield f"security context of the container: {context}"
@@ -115,6 +115,9 @@ def container_problems(scenario, container):
         yield "a variable is set twice"
     if scenario.environment - names:
         yield f"configuration that was not passed on: {sorted(scenario.environment - names)}"
+    probes = [entry["value"] for entry in container.get("env", []) if entry["name"] == "VRAM_EXPORTER_MEMORY_PROBES"]
+    if probes != [scenario.probes] * (scenario.probes != "none"):
+        yield f"memory.probes {probes}, chosen {scenario.probes}"
     access = "VRAM_EXPORTER_KUBERNETES_API_SERVER"
     if (access in names) is not scenario.api:
         yield f"{access} is set: {access in names}, API access: {scenario.api}"

@@ -23,6 +23,8 @@ class Scenario:
     api: bool
     root: bool
     host_paths: set
+    # The value of memory.probes.
+    probes: str = "none"
     writable: set = field(default_factory=set)
     environment: set = field(default_factory=set)
     secret: str | None = None
@@ -64,6 +66,7 @@ BRINGS = {
     "grafana-dashboards": set(),
     "gke-device-injector": {"/home/kubernetes/bin/nvidia/lib64"},
     "host-users": {"/etc/passwd"},
+    "memory-probes": set(),
     "pod-monitor": set(),
     "pod-resources": {"/var/lib/kubelet/pod-resources"},
     "prometheus-annotations": set(),
@@ -114,7 +117,8 @@ def kustomizations():
         return Scenario(
             name=f"kustomize: {name}",
             api="without-api" not in components,
-            root=bool({"pod-resources", "allocator-socket"} & set(components)),
+            root=bool({"pod-resources", "allocator-socket", "memory-probes"} & set(components)),
+            probes="refusals" if "memory-probes" in components else "none",
             writable={"/run/vram-exporter"} if "allocator-socket" in components else set(),
             host_paths=set().union(*(BRINGS[component] for component in components)),
             image=f"vram-exporter:{version}",
@@ -184,7 +188,8 @@ def releases():
         yield Scenario(
             name=f"helm: {file.name}",
             api=value(values, "kubernetes", "apiAccess"),
-            root=value(values, "kubernetes", "podResources", "enabled") or socket,
+            root=value(values, "kubernetes", "podResources", "enabled") or socket or value(values, "memory", "probes") != "none",
+            probes=value(values, "memory", "probes"),
             writable={"/run/vram-exporter"} if socket else set(),
             host_paths=paths,
             environment=named,

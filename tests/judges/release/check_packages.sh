@@ -78,7 +78,7 @@ check() { # ARCH: the packages of one architecture, in WORK/ARCH
     [ "$(grep -c '^Exec[A-Za-z]*=/usr/bin/vram-exporter' "$unit")" -eq 2 ] || fail "the unit does not start and check /usr/bin/vram-exporter"
     for wanted in usr/lib/sysusers.d/vram-exporter.conf usr/lib/vram-exporter/libnvml_sim.so usr/share/man/man1/{vram-exporter,vram,vram-run}.1.gz \
         usr/share/bash-completion/completions/{vram-exporter,vram} usr/share/vram-exporter/prometheus/rules/memory.yml \
-        usr/share/vram-exporter/grafana/dashboards/fleet.json usr/share/doc/vram-exporter/{copyright,changelog.gz,sbom.cdx.json}; do
+        usr/share/vram-exporter/grafana/dashboards/fleet.json usr/share/doc/vram-exporter/{copyright,changelog.gz,sbom.cdx.json,deploy/systemd/probes.conf}; do
         [ -s "$work/deb/$wanted" ] || fail "no $wanted"
     done
     for page in "$work/deb"/usr/share/man/man1/*; do

@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 """Runs the packaged unit under a real systemd, on simulated GPUs, and checks what docs/deploy/systemd.md promises.
 
-    check.py [--exporter PROGRAM] [--simulator LIBRARY] [--system FOLDER]
+    check.py [--exporter PROGRAM] [--simulator LIBRARY] [--watch PROGRAM] [--system FOLDER]
+
+The program `watch` is the example of crates/cuda-probe. It is run in the place of the exporter under the drop-in of the probes, on a library
+without a GPU, libfake_libcuda.so, from the folder deps of its build.
 
 FOLDER is the root of another system, for example made by debootstrap with systemd, curl and openssl; without it, this machine's
 system is used. Needs root, systemd and the right to create namespaces, cgroups and mounts. Where systemd cannot run, it prints SKIPPED with
@@ -20,12 +23,33 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from harness import ROOT, arguments, simulator_of, skipped, until
+from harness import ROOT, arguments, everything_required, simulator_of, skipped, until
 from machine import CannotBoot, Machine, NotInstalled
 
 PAGE = ROOT / "docs/deploy/systemd.md"
 UNIT = "/etc/systemd/system/vram-exporter.service"
 DROP_INS = UNIT + ".d"
+PROBES = ROOT / "deploy/systemd/probes.conf"
+WATCH, DRIVER = "/usr/local/bin/watch", "/usr/local/lib/driver/libcuda.so.1"
+# Runs `watch` once in the place of the exporter. The name of its file is the last of the drop-ins. What it says goes to a file: journald
+# does not always learn to which run a process belonged that has ended at once.
+SAID = "/run/trial"
+TRIAL = f"""[Service]
+Type=oneshot
+RemainAfterExit=yes
+Restart=no
+WatchdogSec=0
+StandardOutput=file:{SAID}
+StandardError=inherit
+ExecStart=
+ExecStart={WATCH} 0 {{}}
+"""
+# A process of another user that has mapped the driver's library.
+HOLDER = f"""[Service]
+User=1001
+Environment=LD_PRELOAD={DRIVER}
+ExecStart=/usr/bin/sleep infinity
+"""
 DEFAULTS = "/etc/default/vram-exporter"
 LIBRARY = "/usr/local/lib/libnvml_sim.so"
 # The exit status that says that this machine does not permit it.
@@ -316,6 +340,43 @@ class Judge:
         # 7 is "failed to connect"; the socket does not speak HTTP.
         expect(done.returncode != 7, "another user cannot connect to the socket")
 
+    def probes(self):
+        """The drop-in of the probes lets the service attach them to another user's library; without it bpf(2) is refused."""
+        if self.machine.run("ls", WATCH, DRIVER, check=False).returncode != 0:
+            expect(not everything_required(), "the example `watch` is not built: cargo build --package cuda-probe --example watch")
+            self.unchecked.append("probes: the example `watch` is not built")
+            return
+        self.machine.write("/etc/systemd/system/holder.service", HOLDER)
+        self.systemctl("daemon-reload")
+        self.systemctl("start", "holder.service")
+        holder = self.systemctl("show", "--value", "--property=MainPID", "holder.service").stdout.strip()
+        mapped = f"/proc/{holder}/maps"
+        until("the library is mapped", lambda: DRIVER in self.machine.run("cat", mapped).stdout)
+        everything = self.machine.run(WATCH, "0", holder, check=False)
+        if ": Multi, " not in everything.stdout:
+            self.unchecked.append(f"probes: root cannot attach them here as from Linux 6.6 on: {everything.stdout}{everything.stderr}".strip())
+            return
+
+        def trial(drop_in):
+            """Whether `watch` succeeds under the unit with this text as the drop-in, and what it says."""
+            self.drop_ins()
+            self.machine.write(f"{DROP_INS}/probes.conf", drop_in)
+            self.machine.write(f"{DROP_INS}/trial.conf", TRIAL.format(holder))
+            self.systemctl("daemon-reload")
+            self.machine.run("rm", "-f", SAID)
+            done = self.systemctl("start", "vram-exporter.service", check=False)
+            return done.returncode == 0, self.machine.run("cat", SAID).stdout
+
+        text = PROBES.read_text()
+        attached, said = trial(text)
+        expect(attached and f"{DRIVER}: Multi, " in said, f"with the drop-in: {said}")
+        attached, said = trial("")
+        expect(not attached and "PermissionDenied" in said and "missing: [Bpf, Perfmon]" in said, f"without the drop-in: {said}")
+        attached, said = trial(re.sub(r"^SystemCallFilter=.*", "", text, flags=re.MULTILINE))
+        expect(not attached and "PermissionDenied" in said and "filtered: true" in said, f"without the drop-in's system calls: {said}")
+        attached, said = trial(text.replace(" CAP_SYS_PTRACE", ""))
+        expect(": Multi, " not in said and "ermission denied" in said, f"without CAP_SYS_PTRACE: {said}")
+
     def stop(self):
         """The service ends by itself when it is told to, with status 0, and leaves no folder."""
         self.systemctl("stop", "vram-exporter.service")
@@ -342,6 +403,7 @@ class Judge:
         checks = (
             self.readiness, self.confinement, self.score, self.devices, self.limits, self.watchdog, self.crash, self.refusal, self.journal,
             self.secrets, self.reload, self.notify_reload, self.sockets, self.incidents, self.allocators, self.stop, self.fixed_user,
+            self.probes,
         )  # fmt: skip
         failed = 0
         for check in checks:
@@ -368,10 +430,15 @@ def certificate():
 
 
 def lay_out(folder, options):
-    """The files of the machine: the program where the unit expects it, the simulator, the unit."""
+    """The files of the machine: the program where the unit expects it, the simulator, the unit, and what tries the probes, if it is built."""
     unit = (ROOT / "deploy/systemd/vram-exporter.service").read_text()
     program = re.search(r"^ExecStart=(\S+)", unit, re.MULTILINE)[1]
-    for path, source in ((program, options.exporter), (LIBRARY, options.simulator), (UNIT, ROOT / "deploy/systemd/vram-exporter.service")):
+    files = {program: options.exporter, LIBRARY: options.simulator, UNIT: ROOT / "deploy/systemd/vram-exporter.service"}
+    watch = options.watch or options.exporter.resolve().parent / "examples/watch"
+    driver = watch.parent.parent / "deps/libfake_libcuda.so"
+    if watch.is_file() and driver.is_file():
+        files |= {WATCH: watch, DRIVER: driver}
+    for path, source in files.items():
         target = folder / path.lstrip("/")
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(source, target)
@@ -379,6 +446,7 @@ def lay_out(folder, options):
 
 def main():
     parser = arguments(__doc__, simulator=True)
+    parser.add_argument("--watch", type=Path, help="the example of cuda-probe; by default in the exporter's folder of examples")
     parser.add_argument("--system", type=Path, default=Path("/"))
     parser.add_argument("--can-boot", action="store_true", help=f"only boot; exit with status {CANNOT_BOOT} if systemd does not run here")
     options = parser.parse_args()

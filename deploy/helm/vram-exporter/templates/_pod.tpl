@@ -22,7 +22,15 @@
 {{- include "vram-exporter.labelsWith" (dict "root" . "added" (list .Values.podLabels)) }}
 {{- end }}
 
+{{/* Whether the pod runs as uid 0: the kubelet creates sockets and folders for root, and added capabilities reach no other user. */}}
+{{- define "vram-exporter.root" -}}
+{{- or .Values.kubernetes.podResources.enabled .Values.allocator.enabled (ne .Values.memory.probes "none") }}
+{{- end }}
+
 {{- define "vram-exporter.env" -}}
+{{- if hasKey (.Values.config | default dict) "memory.probes" }}
+{{- fail "config must not set memory.probes, which also needs capabilities: set the value memory.probes" }}
+{{- end }}
 {{- if and (eq .Values.web.scheme "https") (not .Values.web.configSecret) }}
 {{- fail "web.scheme=https needs web.configSecret, a secret with a web-config file that names a certificate" }}
 {{- end }}
@@ -41,6 +49,10 @@
 {{- if .Values.allocator.enabled }}
 - name: VRAM_EXPORTER_ALLOCATOR_SOCKET
   value: /run/vram-exporter/allocator.sock
+{{- end }}
+{{- if ne .Values.memory.probes "none" }}
+- name: VRAM_EXPORTER_MEMORY_PROBES
+  value: {{ .Values.memory.probes }}
 {{- end }}
 {{- if .Values.driver.hostPath }}
 {{- if .Values.runtimeClassName }}
