@@ -34,6 +34,7 @@ fn gpu(index: u32) -> Arc<Gpu> {
 
 fn memory(gpu: &Arc<Gpu>) -> GpuMemory {
     let figures = MemoryFigures {
+        is_peak_of_calls: false,
         total: 150_754_820_096,
         reserved: Some(644_939_776),
         used: 13_822_918_656,
@@ -59,6 +60,7 @@ fn process(pid: u32) -> Process {
     };
     let used = 545_259_520 + u64::from(pid) * 4096;
     Process {
+        is_peak_of_calls: false,
         pid,
         kind: ProcessKind::Compute,
         mig: None,
@@ -76,7 +78,16 @@ fn process(pid: u32) -> Process {
 fn workload(process: &Process) -> WorkloadUse {
     let workload = process.owner.workload.clone().unwrap();
     let Process { used, window_peak, peak, .. } = *process;
-    WorkloadUse { workload, mig: None, processes: 1, used, window_peak, peak, limits: Vec::new() }
+    WorkloadUse {
+        workload,
+        mig: None,
+        processes: 1,
+        used,
+        window_peak,
+        is_peak_of_calls: false,
+        peak,
+        limits: Vec::new(),
+    }
 }
 
 fn processes(gpu: &Arc<Gpu>, count: u32) -> GpuProcesses {

@@ -10,6 +10,7 @@
 //!                      └──> recorder (history, incidents) ──> http
 //!  cluster ──> kubernetes ──> snapshot (names of containers, which attribution reads; allocations)
 //!  Slurm ──> slurm ──> snapshot (allocations)
+//!  probes on the driver's calls ──> calls ──> snapshot, and peaks for the lanes
 //! ```
 //!
 //! The crate `gpu_readings` reads the GPUs and finds the owners of their processes; its modules are used under the names below.
@@ -24,6 +25,7 @@
 
 pub mod app;
 mod blocking_read;
+pub mod calls;
 pub mod command_line;
 pub mod config;
 pub mod dcgm;
@@ -38,6 +40,6 @@ pub mod recorder;
 pub mod slurm;
 pub mod subcommand;
 
-use gpu_readings::{allocator, attribution, backoff, calls, faults, lanes, nvml, peaks, snapshot, supervise, unix_socket};
+use gpu_readings::{allocator, attribution, backoff, faults, lanes, nvml, peaks, snapshot, supervise, unix_socket};
 use text_and_sizes::{format, quantity, sizing, text};
 use web_client::{self as client, regular_file, server_url};

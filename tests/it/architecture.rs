@@ -14,8 +14,9 @@ use syn::visit::Visit;
 const ROOMS: &str = "
 main: app command_line config
 command_line: config demo subcommand
-app: allocator attribution config dcgm demo faults http kubernetes lanes machine nvml otlp recorder
+app: allocator attribution calls config dcgm demo faults http kubernetes lanes machine nvml otlp recorder
 app: gpu_metrics slurm snapshot supervise web_config
+calls: attribution cuda_probe faults snapshot
 demo: config nvml peaks snapshot
 http: config dcgm faults gpu_metrics machine recorder snapshot unix_socket web_config
 machine: gpu_metrics recorder snapshot
@@ -31,7 +32,7 @@ lanes: attribution backoff faults nvml peaks snapshot
 allocator: faults peaks snapshot supervise unix_socket
 nvml: closed_enum faults nvml_wrapper nvml_wrapper_sys snapshot
 attribution: cgroup_owner faults process_name snapshot
-snapshot: cgroup_owner closed_enum pod_resources
+snapshot: cgroup_owner closed_enum faults pod_resources
 faults: closed_enum
 ";
 

@@ -16,7 +16,7 @@ use generated_files::assert_committed;
 use gpu_metrics::{Format, Kind, Unit, families, reference};
 use gpu_readings::faults::{Reason, Source};
 use gpu_readings::snapshot::*;
-use vram_exporter::config::{ApiServer, Config};
+use vram_exporter::config::{ApiServer, Config, Probes};
 use vram_exporter::internals::metrics_settings;
 
 use crate::golden::assert_promtool_accepts;
@@ -44,7 +44,9 @@ fn type_help_and_labels_are_those_of_the_table() {
         assert_eq!(shown.help, family.help(), "{}", family.name);
         let labels = shown.series.iter().flat_map(|series| series.labels.keys().map(String::as_str));
         let emitted: BTreeSet<_> = labels.filter(|label| !(family.kind == Kind::Histogram && *label == "le")).collect();
-        assert_eq!(emitted, family.labels.iter().copied().collect(), "labels of {}", family.name);
+        // Only a part that is down has a reason.
+        let is_shown = |label: &&str| family.name != "vram_exporter_probes_up" || *label != "reason";
+        assert_eq!(emitted, family.labels.iter().copied().filter(is_shown).collect(), "labels of {}", family.name);
     }
 }
 
@@ -158,7 +160,7 @@ fn a_gpu_that_does_not_answer_keeps_only_its_name() {
         ("unknown to the lane", |m| drop(m.memory.remove(0))),
     ];
     for (name, harm) in harms {
-        let mut machine = everything();
+        let mut machine = without_calls();
         harm(&mut machine);
         let scrape = machine.scrape();
         assert_eq!(scrape.value("gpu_up", &[("gpu", "0")]), "0", "{name}");
@@ -275,7 +277,7 @@ fn a_gpu_within_its_limit_is_up_and_shows_its_ages() {
 
 #[test]
 fn without_its_driver_a_gpu_has_no_values() {
-    let mut machine = everything();
+    let mut machine = without_calls();
     machine.driver.up = false;
     let scrape = machine.scrape();
     assert_eq!(scrape.starting("gpu_"), REMEMBERED);
@@ -659,6 +661,7 @@ fn every_source_in_use_has_a_count_of_faults_from_the_start() {
     config.kubernetes.api_server = Some(ApiServer::InCluster);
     config.slurm.allocations = Some("allocations".into());
     config.allocator.socket = Some("allocator.sock".into());
+    config.memory.probes = Probes::Refusals;
     config.otlp.endpoint = Some("http://localhost:4318".into());
     configured.settings = metrics_settings(&config, None);
     let scrape = configured.scrape();
@@ -718,4 +721,36 @@ fn a_scrape_changes_nothing_but_its_own_count() {
         let differing: Vec<_> = one.iter().zip(other).filter(|(one, other)| one != other).collect();
         assert!(one.len() == other.len() && differing.is_empty(), "{} and {}: {differing:?}", one.len(), other.len());
     }
+}
+
+#[test]
+fn calls_are_told_as_far_as_they_are_seen() {
+    let with = |change: fn(&mut CallPart)| {
+        let mut machine = everything();
+        change(&mut machine.calls);
+        machine.scrape()
+    };
+    let all = with(|_| {});
+    assert_eq!(all.value("vram_exporter_probes_up", &[]), "1");
+    assert_eq!(all.value("vram_exporter_probe_events_lost_total", &[("reason", "unlisted")]), "4");
+    assert_eq!(all.value("gpu_memory_refused_requests_total", &[("gpu", "0")]), "3");
+    let refused: Vec<_> = all.of("gpu_workload_memory_refused_requests_total").collect();
+    let of = |series: &&Series| (series.labels.get("gpu").cloned(), series.labels.get("mig_uuid").cloned());
+    let devices: Vec<_> = refused.iter().map(of).collect();
+    let text = |text: &str| Some(text.to_owned());
+    assert_eq!(devices, [(text("0"), None), (text("1"), text("MIG-a")), (None, None)]);
+    assert_eq!(all.value("gpu_workload_memory_calls_total", &[]), "40");
+    assert_eq!(all.value("gpu_workload_memory_call_seconds_total", &[]), "1.5");
+    let bucket = |le| all.value("gpu_memory_call_correction_bytes_bucket", &[("le", le)]).to_owned();
+    assert_eq!([bucket("0.0"), bucket("1048576.0"), bucket("+Inf")], ["4", "7", "8"].map(str::to_owned));
+    assert_eq!(all.value("gpu_memory_window_peak_from_calls", &[("gpu", "0")]), "0");
+    let refusals = with(|calls| calls.sees_all = false);
+    for absent in ["gpu_workload_memory_calls_total", "gpu_memory_window_peak_from_calls", "gpu_memory_call_correction_bytes_sum"]
+    {
+        assert_eq!(refusals.count(absent), 0, "{absent}");
+    }
+    assert_eq!(refusals.value("gpu_memory_refused_requests_total", &[("gpu", "0")]), "3");
+    let down = with(|calls| calls.state = CallState::Down(Reason::NotSupported));
+    assert_eq!(down.value("vram_exporter_probes_up", &[("reason", "not_supported")]), "0");
+    assert_eq!(down.count("gpu_memory_refused_requests_total"), 0);
 }

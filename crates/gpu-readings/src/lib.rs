@@ -4,10 +4,9 @@
 //!  NVML ──> nvml ──> lanes ──> snapshot ──> the programs that show the readings
 //!                      └── requests the owner of a pid from attribution
 //!  processes ──> allocator ──> snapshot (what their memory allocators report)
-//!  probes on the driver's calls ──> calls ──> snapshot and the peaks of the lanes
 //! ```
 //!
-//! [`nvml`] is the boundary with the driver, [`lanes`] are the threads that call it, and [`snapshot`] contains what they publish. [`calls`] sees what falls between two readings.
+//! [`nvml`] is the boundary with the driver, [`lanes`] are the threads that call it, and [`snapshot`] contains what they publish.
 //! [`faults`] counts and logs what fails. [`backoff`], [`peaks`], [`supervise`] and [`unix_socket`] are leaves.
 //!
 //! Invariants: a driver call that does not return costs one thread and the values of one GPU, and nothing waits for it; what
@@ -16,7 +15,6 @@
 pub mod allocator;
 pub mod attribution;
 pub mod backoff;
-pub mod calls;
 mod closed_enum;
 pub mod faults;
 pub mod lanes;

@@ -169,7 +169,16 @@ pub(crate) fn of_pod(pod: &str) -> Arc<Workload> {
 
 pub(crate) fn workload(workload: Arc<Workload>, used: u64) -> WorkloadUse {
     let (window_peak, peak) = (Some(used + 1), Some(used + 2));
-    WorkloadUse { workload, mig: None, processes: 2, used: Some(used), window_peak, is_peak_of_calls: false, peak, limits: Vec::new() }
+    WorkloadUse {
+        workload,
+        mig: None,
+        processes: 2,
+        used: Some(used),
+        window_peak,
+        is_peak_of_calls: false,
+        peak,
+        limits: Vec::new(),
+    }
 }
 
 /// A limit of a workload, which held more for some seconds.
@@ -209,6 +218,7 @@ pub(crate) struct Machine {
     pub(crate) memory: Vec<GpuMemory>,
     pub(crate) processes: Vec<GpuProcesses>,
     pub(crate) allocator: AllocatorPart,
+    pub(crate) calls: CallPart,
     pub(crate) telemetry: Vec<GpuTelemetry>,
     pub(crate) profiling: Vec<GpuProfiling>,
     pub(crate) xids: Vec<GpuXids>,
@@ -227,6 +237,7 @@ impl Machine {
             memory: gpus.iter().map(memory).collect(),
             processes: gpus.iter().map(|gpu| processes(gpu, vec![process(100 + gpu.index, "train.py")])).collect(),
             allocator: AllocatorPart::default(),
+            calls: CallPart::default(),
             telemetry: gpus.iter().map(telemetry).collect(),
             profiling: gpus.iter().map(profiling).collect(),
             xids: gpus.iter().map(xids).collect(),
@@ -252,6 +263,7 @@ impl Machine {
         snapshot.memory.store(Arc::new(MemoryPart { gpus: self.memory }));
         snapshot.processes.store(Arc::new(ProcessPart { gpus: self.processes.into_iter().map(Arc::new).collect() }));
         snapshot.allocator.store(Arc::new(self.allocator));
+        snapshot.calls.store(Arc::new(self.calls));
         snapshot.telemetry.store(Arc::new(TelemetryPart { gpus: self.telemetry }));
         snapshot.profiling.store(Arc::new(ProfilingPart { gpus: self.profiling }));
         snapshot.xids.store(Arc::new(XidPart { gpus: self.xids }));
@@ -277,6 +289,40 @@ impl Machine {
 
     pub(crate) fn scrape(self) -> Scrape {
         Scrape::parse(&self.text())
+    }
+}
+
+/// The same without probes. What they have counted stays, whether or not a GPU answers.
+pub(crate) fn without_calls() -> Machine {
+    Machine { calls: CallPart::default(), ..everything() }
+}
+
+/// What probes have seen: on a GPU, on a MIG device, and on one that is not known.
+pub(crate) fn calls(gpus: &[Arc<Gpu>], mig: Option<&Arc<MigDevice>>) -> CallPart {
+    let since = since().unwrap();
+    let request = |gpu: Option<usize>, mig: Option<&Arc<MigDevice>>, refused| WorkloadRequests {
+        workload: of_pod("vllm"),
+        gpu: gpu.map(|gpu| gpus[gpu].clone()),
+        mig: mig.cloned(),
+        since,
+        refused,
+        retried: 1,
+    };
+    let mut of_gpu = GpuCalls::new(gpus[0].clone());
+    (of_gpu.refused, of_gpu.corrections, of_gpu.corrected) = (3, [4, 3, 0, 0, 0, 0, 0, 0, 0, 1], 9 * GIB);
+    CallPart {
+        state: CallState::Up,
+        sees_all: true,
+        counted_since: Some(since),
+        lost: [1, 2, 3, 4],
+        gpus: vec![of_gpu],
+        requests: vec![request(Some(0), None, 5), request(Some(1), mig, 6), request(None, None, 7)],
+        workloads: vec![WorkloadCalls {
+            workload: of_pod("vllm"),
+            since,
+            calls: 40,
+            time: Duration::from_millis(1_500),
+        }],
     }
 }
 
@@ -365,6 +411,7 @@ pub(crate) fn everything() -> Machine {
         Allocation { holder: pod_container("vllm"), device: slice.clone() },
         Allocation { holder: pod_container("idle"), device: whole.clone() },
     ];
+    machine.calls = calls(&machine.driver.gpus, mig.as_ref());
     machine.settings.otlp = true;
     machine.faults.raise(Source::Http, Reason::Timeout, None, &std::io::Error::other("slow"));
     let allocatable = Some(Arc::new(vec![slice, whole]));

@@ -73,12 +73,12 @@ impl CallFeed {
     }
 
     /// Takes the oldest list.
-    pub(crate) fn next_list(&self) -> Option<Arc<GpuProcesses>> {
+    pub fn next_list(&self) -> Option<Arc<GpuProcesses>> {
         self.0.as_ref()?.lists.pop()
     }
 
     /// Passes on a peak of a process or a workload.
-    pub(crate) fn add_peak(&self, peak: CallPeak) {
+    pub fn add_peak(&self, peak: CallPeak) {
         if let Some(queues) = &self.0 {
             queues.peaks.force_push(peak);
         }
@@ -90,7 +90,7 @@ impl CallFeed {
     }
 
     /// Passes on the memory of a GPU, at least 1 byte: from then on the GPU has news, also those of its processes.
-    pub(crate) fn raise_gpu(&self, gpu: &Gpu, bytes: u64) {
+    pub fn raise_gpu(&self, gpu: &Gpu, bytes: u64) {
         if let Some(cell) = self.gpu(gpu) {
             cell.fetch_max(bytes.max(1), Ordering::Release);
         }
