@@ -38,6 +38,8 @@ pub mod recorder;
 pub mod slurm;
 pub mod subcommand;
 
-use gpu_readings::{allocator, attribution, backoff, calls, faults, lanes, nvml, peaks, snapshot, supervise, unix_socket};
+use gpu_readings::{
+    allocator, attribution, backoff, calls, faults, lanes, nvml, peaks, snapshot, supervise, unix_socket,
+};
 use text_and_sizes::{format, quantity, sizing, text};
 use web_client::{self as client, regular_file, server_url};

@@ -293,14 +293,7 @@ impl Kept {
     }
 
     /// Adds another account of the failure that an incident in progress is about.
-    fn take_account(
-        &mut self,
-        other: &Trigger,
-        histories: &Histories,
-        now: Now,
-        host: Option<&str>,
-        simulated: bool,
-    ) {
+    fn take_account(&mut self, other: &Trigger, histories: &Histories, now: Now, host: Option<&str>, simulated: bool) {
         let Some((trigger, failure)) = self.trigger.as_mut().zip(other.failure.as_deref()) else { return };
         if let Some(own) = trigger.failure.as_deref_mut() {
             own.join(failure);

@@ -29,7 +29,10 @@ fn has_probes() -> bool {
     }
     match Probes::load(Settings::new(Mode::All)) {
         Ok(_) => true,
-        Err(error @ (Error::Rights { .. } | Error::Dangerous { .. } | Error::KernelTooOld { .. } | Error::System { .. })) => {
+        Err(
+            error
+            @ (Error::Rights { .. } | Error::Dangerous { .. } | Error::KernelTooOld { .. } | Error::System { .. }),
+        ) => {
             skipped(&error.to_string());
             false
         }
@@ -276,4 +279,3 @@ fn by_default_nothing_is_watched_and_nothing_is_told() {
     assert!(!scrape.series.iter().any(|series| told(&series.name)), "{}", scrape.text);
     assert_eq!(scrape.value("vram_exporter_faults_total", &[("source", "probes")]), None);
 }
-

@@ -115,16 +115,15 @@ fn seen(part: &CallPart, pass: &Pass<'_>, out: &mut Exposition<'_>) {
     let lost = LostCalls::ALL.into_iter().zip(part.lost);
     out.add(
         &LOST,
-        lost.map(|(why, count)| {
-            (Labels::default().and("reason", why.label()), Counted::since(since, count as f64))
-        }),
+        lost.map(|(why, count)| (Labels::default().and("reason", why.label()), Counted::since(since, count as f64))),
     );
     let gpus: Vec<_> = part.gpus.iter().map(|counted| (of_gpu(counted), counted)).collect();
     out.add(&REFUSED, gpus.iter().map(|(labels, of)| (labels, Counted::since(since, of.refused as f64))));
     let requests = part.requests.iter().map(|of| {
-        let gpu = of.gpu.as_ref().map_or_else(Labels::default, |gpu| {
-            Labels::default().and_number("gpu", gpu.index).and("uuid", &gpu.uuid)
-        });
+        let gpu = of
+            .gpu
+            .as_ref()
+            .map_or_else(Labels::default, |gpu| Labels::default().and_number("gpu", gpu.index).and("uuid", &gpu.uuid));
         (workloads::labels(&gpu, &of.workload, of.mig.as_deref()), of.clone())
     });
     // Two devices that are not identified yet have the same labels.
@@ -158,9 +157,8 @@ fn calls(part: &CallPart, out: &mut Exposition<'_>) {
         (one.calls, one.time) = (one.calls + other.calls, one.time + other.time);
     });
     for row in WORKLOAD_CALLS {
-        let counted = entries
-            .iter()
-            .filter_map(|(labels, of)| Some((labels, Counted::since(Some(of.since), (row.read)(of)?))));
+        let counted =
+            entries.iter().filter_map(|(labels, of)| Some((labels, Counted::since(Some(of.since), (row.read)(of)?))));
         out.add(&row.family, counted);
     }
 }

@@ -6,8 +6,8 @@
 use super::family::Family;
 use super::section::Section;
 use super::{
-    allocators, budgets, build_metrics, calls, data_quality, driver, exporter, gpu_memory, health, incidents, kubernetes, mig,
-    own_process, processes, profiling, pushes, telemetry, workloads,
+    allocators, budgets, build_metrics, calls, data_quality, driver, exporter, gpu_memory, health, incidents,
+    kubernetes, mig, own_process, processes, profiling, pushes, telemetry, workloads,
 };
 
 /// The table, in the order of the reference and of a scrape.

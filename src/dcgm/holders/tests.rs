@@ -24,7 +24,16 @@ fn process(pid: u32, workload: Option<Arc<Workload>>, sm: Option<f64>) -> Proces
 }
 
 fn usage(workload: Arc<Workload>, processes: u64, used: Option<u64>) -> WorkloadUse {
-    WorkloadUse { workload, mig: None, processes, used, window_peak: None, is_peak_of_calls: false, peak: None, limits: Vec::new() }
+    WorkloadUse {
+        workload,
+        mig: None,
+        processes,
+        used,
+        window_peak: None,
+        is_peak_of_calls: false,
+        peak: None,
+        limits: Vec::new(),
+    }
 }
 
 /// A GPU on which pod `a` has two processes and a user has one.

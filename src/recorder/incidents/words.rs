@@ -33,18 +33,18 @@ pub(super) fn owner(who: &ProcessRef) -> Option<&str> {
 pub(super) fn failure(failed: &Failure) -> String {
     let (who, requested) = (process(&failed.who), bytes(failed.requested_bytes));
     let Some(framework) = &failed.framework else {
-        let left = failed.free_bytes.map_or_else(String::new, |free| {
-            format!(", with {} free at the last reading before", bytes(free))
-        });
+        let left = failed
+            .free_bytes
+            .map_or_else(String::new, |free| format!(", with {} free at the last reading before", bytes(free)));
         return format!("{who} asked the driver for {requested} and was refused{left}");
     };
     let known =
         [(failed.free_bytes, "free"), (failed.allocated_bytes, "allocated"), (failed.reserved_bytes, "reserved")];
     let known: Vec<_> = known.iter().filter_map(|(value, what)| Some(format!("{} {what}", bytes((*value)?)))).collect();
     let told = if known.is_empty() { "no figures".to_owned() } else { known.join(", ") };
-    let refused = failed.refused_bytes.map_or_else(String::new, |refused| {
-        format!("; the driver refused its request for {}", bytes(refused))
-    });
+    let refused = failed
+        .refused_bytes
+        .map_or_else(String::new, |refused| format!("; the driver refused its request for {}", bytes(refused)));
     format!("{who} could not allocate {requested}: {} reports {told}{refused}", name(framework))
 }
 

@@ -147,7 +147,16 @@ fn workload(name: &str, kind: WorkloadKind) -> Arc<Workload> {
 /// What a list shows about a workload with one process.
 fn usage(workload: &Arc<Workload>, mig: Option<Arc<MigDevice>>, gib: u64) -> WorkloadUse {
     let (workload, used) = (workload.clone(), Some(gib * GIB));
-    WorkloadUse { workload, mig, processes: 1, used, window_peak: None, is_peak_of_calls: false, peak: None, limits: Vec::new() }
+    WorkloadUse {
+        workload,
+        mig,
+        processes: 1,
+        used,
+        window_peak: None,
+        is_peak_of_calls: false,
+        peak: None,
+        limits: Vec::new(),
+    }
 }
 
 fn job(id: u32) -> Arc<Workload> {

@@ -169,7 +169,16 @@ pub(crate) fn of_pod(pod: &str) -> Arc<Workload> {
 
 pub(crate) fn workload(workload: Arc<Workload>, used: u64) -> WorkloadUse {
     let (window_peak, peak) = (Some(used + 1), Some(used + 2));
-    WorkloadUse { workload, mig: None, processes: 2, used: Some(used), window_peak, is_peak_of_calls: false, peak, limits: Vec::new() }
+    WorkloadUse {
+        workload,
+        mig: None,
+        processes: 2,
+        used: Some(used),
+        window_peak,
+        is_peak_of_calls: false,
+        peak,
+        limits: Vec::new(),
+    }
 }
 
 /// A limit of a workload, which held more for some seconds.

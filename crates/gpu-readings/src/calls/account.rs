@@ -139,12 +139,7 @@ impl Account {
     }
 
     /// Counts the requests whose outcome is known. Returns those that were refused for good.
-    pub(super) fn settle(
-        &mut self,
-        mut known: Vec<Request>,
-        now: Duration,
-        machine: &impl Machine,
-    ) -> Vec<Refusal> {
+    pub(super) fn settle(&mut self, mut known: Vec<Request>, now: Duration, machine: &impl Machine) -> Vec<Refusal> {
         known.extend(self.requests.settle(now, |process| machine.is_alive(process)));
         let waiting = std::mem::take(&mut self.unlisted);
         let mut refusals = Vec::new();

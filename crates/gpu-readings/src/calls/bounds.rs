@@ -48,9 +48,8 @@ impl Bounds {
     /// Takes in a list: `alive` are its processes.
     pub(super) fn read(&mut self, list: &GpuProcesses, alive: &[Place], places: &Places) {
         self.listed.retain(|device, _| places.device(*device).gpu.uuid != list.gpu.uuid);
-        let is_whole = list.invisible == 0
-            && list.other.is_none()
-            && alive.iter().all(|place| place.id.start_ticks.is_some());
+        let is_whole =
+            list.invisible == 0 && list.other.is_none() && alive.iter().all(|place| place.id.start_ticks.is_some());
         let mut by_device: HashMap<DeviceNumber, Vec<Place>> = HashMap::new();
         for place in alive {
             by_device.entry(place.device).or_default().push(place.clone());

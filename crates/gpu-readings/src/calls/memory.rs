@@ -140,7 +140,9 @@ impl ProcessMemory {
         let span = Span { start: event.start, end: event.start + event.duration };
         match event.call {
             Call::Free { address: 0 } => false,
-            Call::Free { address } | Call::FreeAsync { address, .. } => self.give((Kind::Address, address), span, places),
+            Call::Free { address } | Call::FreeAsync { address, .. } => {
+                self.give((Kind::Address, address), span, places)
+            }
             Call::Release { handle } => self.give((Kind::Handle, handle), span, places),
             Call::DestroyArray { array } => self.give((Kind::Array, array), span, places),
             Call::Map { address, size, handle, .. } => {
@@ -348,4 +350,3 @@ fn only<'p>(mut places: impl Iterator<Item = &'p Place>) -> Option<DeviceNumber>
     let first = places.next()?;
     places.next().is_none().then_some(first.device)
 }
-

@@ -59,7 +59,8 @@ impl Tally {
         };
         let position = self.requests.iter().position(is_it).unwrap_or_else(|| {
             let (workload, since) = (workload.clone(), SystemTime::now());
-            let new = WorkloadRequests { workload, gpu: gpu.cloned(), mig: mig.cloned(), since, refused: 0, retried: 0 };
+            let new =
+                WorkloadRequests { workload, gpu: gpu.cloned(), mig: mig.cloned(), since, refused: 0, retried: 0 };
             add(&mut self.requests, new)
         });
         let (counted, known) = &mut self.requests[position];

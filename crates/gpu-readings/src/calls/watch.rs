@@ -327,4 +327,3 @@ impl Machine for View<'_> {
         Some(allocatable(figures.total, figures.reserved))
     }
 }
-

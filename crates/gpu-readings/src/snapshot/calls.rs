@@ -8,17 +8,8 @@ use crate::closed_enum::closed_enum;
 use crate::faults::Reason;
 
 /// Upper bounds of the buckets of [`GpuCalls::corrections`], in bytes; one more bucket is unbounded.
-pub const CORRECTION_BUCKETS: [f64; 9] = [
-    0.0,
-    MIB,
-    2.0 * MIB,
-    8.0 * MIB,
-    32.0 * MIB,
-    128.0 * MIB,
-    512.0 * MIB,
-    2048.0 * MIB,
-    8192.0 * MIB,
-];
+pub const CORRECTION_BUCKETS: [f64; 9] =
+    [0.0, MIB, 2.0 * MIB, 8.0 * MIB, 32.0 * MIB, 128.0 * MIB, 512.0 * MIB, 2048.0 * MIB, 8192.0 * MIB];
 const MIB: f64 = 1_048_576.0;
 
 /// What the probes on the driver's memory calls have seen. Everything but the state is absent while they are not up.

@@ -101,7 +101,8 @@ impl Rig {
             CallHolder::Workload(workload) => (workload.name.clone(), peak.bytes),
         });
         let places = &self.account.places;
-        let gpus = taken.gpus.iter().map(|(device, bytes)| (format!("gpu {}", places.device(*device).gpu.index), *bytes));
+        let gpus =
+            taken.gpus.iter().map(|(device, bytes)| (format!("gpu {}", places.device(*device).gpu.index), *bytes));
         let mut all: Vec<_> = holders.chain(gpus).collect();
         all.sort();
         all
