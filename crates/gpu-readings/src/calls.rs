@@ -14,6 +14,7 @@ mod account;
 mod batch;
 mod bounds;
 mod contexts;
+mod finder;
 mod held;
 mod libraries;
 mod memory;

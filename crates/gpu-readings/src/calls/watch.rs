@@ -209,7 +209,7 @@ impl<'a> Watch<'a> {
             self.account.sweep(self.settings.linger, &machine);
             self.ended += self.probes.sweep(&self.settings.procfs).ended;
         }
-        let errors = if listed { self.attach() } else { Vec::new() };
+        let errors = self.attach(listed);
         if self.fails(errors) {
             return true;
         }
@@ -230,9 +230,9 @@ impl<'a> Watch<'a> {
         known
     }
 
-    fn attach(&mut self) -> Vec<Error> {
-        let processes: Vec<ProcessId> = self.account.places.processes().collect();
-        self.libraries.attach(&mut self.probes, &processes)
+    fn attach(&mut self, listed: bool) -> Vec<Error> {
+        let processes: Option<Vec<ProcessId>> = listed.then(|| self.account.places.processes().collect());
+        self.libraries.attach(&mut self.probes, processes.as_deref())
     }
 
     /// Whether calls were lost since the last round.
