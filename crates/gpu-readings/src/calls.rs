@@ -19,6 +19,7 @@ mod held;
 mod libraries;
 mod memory;
 mod places;
+mod process_memory;
 mod requests;
 mod tally;
 mod watch;

@@ -1,0 +1,265 @@
+//! What one process holds at least: its allocations by their names, the ordinals of its devices, and its readings.
+//!
+//! Invariant: bounded, whatever the process calls.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use cuda_probe::{Call, Event, Place as Location};
+
+use super::contexts::Contexts;
+use super::held::{BLOCK, Class, Held, Span};
+use super::places::{DeviceNumber, Place};
+
+/// The maximum number of allocations and mappings that are remembered.
+const OF_PROCESS: usize = 1 << 16;
+/// The maximum number of ordinals that are told apart.
+const ORDINALS: usize = 64;
+/// An ordinal is known to be a device if what it took since the last list is as much as the device grew by, and at least
+/// this much.
+const TELLING: u64 = 64 << 20;
+/// By how much the two may differ: the driver rounds sizes up.
+const ROUNDING: u64 = 8 << 20;
+
+/// What names an allocation: an address, a handle or an array.
+type Name = (Kind, u64);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Kind {
+    Address,
+    Handle,
+    Array,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Block {
+    bytes: u64,
+    class: Class,
+    ordinal: Option<i32>,
+    /// How many mappings refer to it, and whether its handle has been released: it is freed when neither holds it.
+    mappings: u32,
+    released: bool,
+}
+
+/// Bytes in allocations that are known to live, and what was taken since the last list of each device.
+#[derive(Debug, Default, Clone)]
+struct Ordinal {
+    live: u64,
+    /// By device: bytes taken minus given back since its last list.
+    since: BTreeMap<DeviceNumber, i64>,
+    device: Option<DeviceNumber>,
+}
+
+/// One process.
+#[derive(Debug, Default)]
+pub(super) struct ProcessMemory {
+    pub(super) start_ticks: Option<u64>,
+    pub(super) contexts: Contexts,
+    blocks: HashMap<Name, Block>,
+    /// By address: the size and the handle.
+    mappings: BTreeMap<u64, (u64, u64)>,
+    ordinals: BTreeMap<Option<i32>, Ordinal>,
+    pub(super) held: BTreeMap<DeviceNumber, Held>,
+    /// Whether it had more allocations than are remembered.
+    is_full: bool,
+}
+
+impl ProcessMemory {
+    /// How many allocations and mappings are remembered.
+    pub(super) fn remembered(&self) -> usize {
+        self.blocks.len() + self.mappings.len()
+    }
+
+    pub(super) fn forget(&mut self) {
+        self.blocks.clear();
+        self.mappings.clear();
+        self.ordinals.values_mut().for_each(|ordinal| ordinal.live = 0);
+        self.held.values_mut().for_each(Held::lose);
+    }
+
+    pub(super) fn see(&mut self, event: &Event, ordinal: Option<i32>, places: &[Place], room: usize) -> bool {
+        if event.result != 0 {
+            return false;
+        }
+        let has_room = self.ordinals.len() < ORDINALS || self.ordinals.contains_key(&ordinal);
+        let ordinal = ordinal.filter(|_| has_room);
+        let span = Span { start: event.start, end: event.start + event.duration };
+        match event.call {
+            Call::Free { address: 0 } => false,
+            Call::Free { address } | Call::FreeAsync { address, .. } => {
+                self.give((Kind::Address, address), span, places)
+            }
+            Call::Release { handle } => self.give((Kind::Handle, handle), span, places),
+            Call::DestroyArray { array } => self.give((Kind::Array, array), span, places),
+            Call::Map { address, size, handle, .. } => {
+                if self.mappings.len() < OF_PROCESS.min(room)
+                    && let Some(block) = self.blocks.get_mut(&(Kind::Handle, handle))
+                    && self.mappings.insert(address, (size, handle)).is_none()
+                {
+                    block.mappings += 1;
+                }
+                false
+            }
+            Call::Unmap { address, size } => self.unmap(address, size, span, places),
+            Call::DestroyContext { .. } | Call::ReleasePrimaryContext { .. } | Call::ResetPrimaryContext { .. } => {
+                self.forget();
+                false
+            }
+            Call::TrimPool { .. } => {
+                self.held.values_mut().for_each(Held::lose);
+                false
+            }
+            call => match request(&call) {
+                Some((name, bytes, class)) => {
+                    let block = Block { bytes, class, ordinal, mappings: 0, released: false };
+                    self.take(name, block, span, places, room)
+                }
+                None => false,
+            },
+        }
+    }
+
+    fn take(&mut self, name: Name, block: Block, span: Span, places: &[Place], room: usize) -> bool {
+        if self.blocks.len() >= OF_PROCESS.min(room + self.blocks.len()) {
+            self.is_full = true;
+            self.forget();
+        }
+        // The driver gave the name to something new, so what had it before was freed, unseen.
+        if self.blocks.contains_key(&name) {
+            self.drop_block(name, span, places);
+        }
+        self.blocks.insert(name, block);
+        let Block { bytes, class, ordinal, .. } = block;
+        if class == Class::Unfollowed {
+            return false;
+        }
+        let device = self.device(ordinal, places);
+        let known = self.ordinals.entry(ordinal).or_default();
+        known.live = known.live.saturating_add(bytes);
+        for device in self.held.keys() {
+            let since = known.since.entry(*device).or_default();
+            *since = since.saturating_add_unsigned(bytes);
+        }
+        if let Some(held) = device.and_then(|device| self.held.get_mut(&device)) {
+            held.take(class, bytes, span);
+        }
+        device.is_some()
+    }
+
+    /// Takes in that something was freed by its name. What is not known has an unknown size.
+    fn give(&mut self, name: Name, span: Span, places: &[Place]) -> bool {
+        match self.blocks.get_mut(&name) {
+            Some(block) if block.mappings > 0 => block.released = true,
+            Some(_) => self.drop_block(name, span, places),
+            None => self.held.values_mut().for_each(Held::lose),
+        }
+        false
+    }
+
+    fn unmap(&mut self, address: u64, size: u64, span: Span, places: &[Place]) -> bool {
+        let end = address.saturating_add(size);
+        let gone: Vec<(u64, u64)> = self.mappings.range(address..end).map(|(at, (_, handle))| (*at, *handle)).collect();
+        if gone.is_empty() {
+            self.held.values_mut().for_each(Held::lose);
+        }
+        for (at, handle) in gone {
+            self.mappings.remove(&at);
+            let name = (Kind::Handle, handle);
+            if let Some(block) = self.blocks.get_mut(&name) {
+                block.mappings = block.mappings.saturating_sub(1);
+                if block.mappings == 0 && block.released {
+                    self.drop_block(name, span, places);
+                }
+            }
+        }
+        false
+    }
+
+    fn drop_block(&mut self, name: Name, span: Span, places: &[Place]) {
+        let Some(Block { bytes, class, ordinal, .. }) = self.blocks.remove(&name) else { return };
+        if class == Class::Unfollowed {
+            return;
+        }
+        if let Some(known) = self.ordinals.get_mut(&ordinal) {
+            known.live = known.live.saturating_sub(bytes);
+            for device in self.held.keys() {
+                let since = known.since.entry(*device).or_default();
+                *since = since.saturating_sub_unsigned(bytes);
+            }
+        }
+        match self.device(ordinal, places) {
+            Some(device) => self.held.get_mut(&device).into_iter().for_each(|held| held.give(class, bytes, span)),
+            // It may be on any device.
+            None => self.held.values_mut().for_each(|held| held.give(class, bytes, span)),
+        }
+    }
+
+    /// The device with this ordinal; `None` if it is not known.
+    pub(super) fn device(&self, ordinal: Option<i32>, places: &[Place]) -> Option<DeviceNumber> {
+        let mut alive = places.iter().filter(|place| place.alive);
+        match (alive.next(), alive.next()) {
+            (Some(only), None) if !self.contexts.are_several() => Some(only.device),
+            _ => self.ordinals.get(&Some(ordinal?))?.device,
+        }
+    }
+
+    /// Takes in a list with this process. Returns the correction.
+    pub(super) fn read(&mut self, place: &Place, span: Span) -> Option<u64> {
+        let held = self.held.entry(place.device).or_default();
+        let before = held.reading();
+        let correction = held.read(place.used, span);
+        if let (Some(before), Some(now)) = (before, place.used) {
+            self.learn(place.device, before, now);
+        }
+        for ordinal in self.ordinals.values_mut() {
+            ordinal.since.insert(place.device, 0);
+        }
+        correction
+    }
+
+    /// Learns which ordinal is a device that grew from one reading to the next, if only one can be.
+    fn learn(&mut self, device: DeviceNumber, before: u64, now: u64) {
+        let Some(grown) = now.checked_sub(before).filter(|grown| *grown >= TELLING) else { return };
+        let taken = |ordinal: &Ordinal| ordinal.since.get(&device).copied().unwrap_or_default();
+        let mut moved = self.ordinals.iter_mut().filter(|(name, known)| name.is_some() && taken(known) != 0);
+        if let (Some((_, only)), None) = (moved.next(), moved.next())
+            && u64::try_from(taken(only)).is_ok_and(|taken| taken.abs_diff(grown) <= ROUNDING)
+        {
+            only.device = Some(device);
+        }
+    }
+
+    /// Bytes that the process held at least on a device at a moment; `None` if nothing is known.
+    pub(super) fn at_least(&self, device: DeviceNumber, at: Duration, places: &[Place]) -> Option<u64> {
+        let live = self.ordinals.iter().filter(|(name, _)| self.device(**name, places) == Some(device));
+        let live = live.map(|(_, known)| known.live).fold(0, u64::saturating_add);
+        let read = self.held.get(&device).and_then(|held| held.at_least(at));
+        if self.is_full { None } else { read.max(Some(live).filter(|live| *live > 0)) }
+    }
+}
+
+/// What a request names, how much it asks for, and where the driver takes it from. `None` if the call asks for nothing.
+fn request(call: &Call) -> Option<(Name, u64, Class)> {
+    let packed = |bytes: u64| if bytes < BLOCK { Class::Packed } else { Class::Own };
+    let address = |address: Option<u64>| Some((Kind::Address, address?));
+    Some(match *call {
+        Call::Allocate { size, address: at } => (address(at)?, size, packed(size)),
+        Call::AllocatePitch { height, pitch, address: at, .. } => {
+            let size = height.saturating_mul(pitch?);
+            (address(at)?, size, packed(size))
+        }
+        Call::AllocateManaged { size, address: at } => (address(at)?, size, Class::Unfollowed),
+        Call::AllocateAsync { size, address: at, .. } | Call::AllocateFromPool { size, address: at, .. } => {
+            (address(at)?, size, Class::Pool)
+        }
+        Call::Create { size, place: Location::Device(_), handle } => ((Kind::Handle, handle?), size, Class::Own),
+        Call::Create { size, handle, .. } => ((Kind::Handle, handle?), size, Class::Unfollowed),
+        Call::CreateArray { shape, array } => {
+            let size = shape.and_then(|shape| shape.bytes());
+            ((Kind::Array, array?), size.unwrap_or(0), size.map_or(Class::Unfollowed, packed))
+        }
+        Call::OpenShared { address: at } => (address(at)?, 0, Class::Unfollowed),
+        Call::Import { handle } => ((Kind::Handle, handle?), 0, Class::Unfollowed),
+        _ => return None,
+    })
+}
