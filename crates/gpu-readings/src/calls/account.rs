@@ -90,22 +90,22 @@ impl Account {
         }
     }
 
-    /// Calls were lost.
-    pub(super) fn lose(&mut self) {
-        self.memory.lose();
+    /// Calls were lost until this moment.
+    pub(super) fn lose(&mut self, until: Duration) {
+        self.memory.lose(until);
     }
 
     /// Follows what is held up to a moment. Returns the peaks.
     pub(super) fn follow(&mut self, until: Duration, machine: &impl Machine) -> Taken {
-        let (happened, too_many) = self.batch.until(until);
+        let (happened, dropped) = self.batch.until(until);
         for (at, what) in happened {
             match what {
                 Happening::List(list, complete) => self.read(&list, Span { start: at, end: complete }),
                 Happening::Call(call) => self.follow_call(&call.0, call.1),
             }
         }
-        if too_many {
-            self.memory.lose();
+        if let Some(dropped) = dropped {
+            self.memory.lose(dropped);
         }
         let places = &self.places;
         self.bounds.take(
@@ -132,7 +132,7 @@ impl Account {
     fn read(&mut self, list: &Arc<GpuProcesses>, span: Span) {
         let alive = self.places.read(list);
         for place in &alive {
-            let correction = self.memory.process(place.id).and_then(|known| known.read(place, span));
+            let correction = self.memory.read(place, span);
             correction.into_iter().for_each(|bytes| self.tally.correct(&list.gpu, bytes));
         }
         self.bounds.read(list, &alive, &self.places);

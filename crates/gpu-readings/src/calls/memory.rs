@@ -4,10 +4,11 @@
 //! process with more has no bound from calls; a bound is a lower one at any moment.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use cuda_probe::{Call, Event};
 
-use super::held::Held;
+use super::held::Span;
 use super::places::{DeviceNumber, Place};
 use super::process_memory::ProcessMemory;
 use crate::snapshot::{ProcessId, ProcessKind};
@@ -22,6 +23,8 @@ const PROCESSES: usize = 4096;
 pub(super) struct Memory {
     pub(super) processes: HashMap<u32, ProcessMemory>,
     blocks: usize,
+    /// Until when calls were lost.
+    lost: Option<Duration>,
 }
 
 impl Memory {
@@ -30,10 +33,11 @@ impl Memory {
         if self.processes.len() >= PROCESSES && !self.processes.contains_key(&id.pid) {
             return None;
         }
-        let process = self.processes.entry(id.pid).or_default();
+        let lost = self.lost;
+        let process = self.processes.entry(id.pid).or_insert_with(|| ProcessMemory::after(lost));
         if process.start_ticks.is_some() && id.start_ticks.is_some() && process.start_ticks != id.start_ticks {
             self.blocks -= process.remembered();
-            *process = ProcessMemory::default();
+            *process = ProcessMemory::after(lost);
         }
         process.start_ticks = process.start_ticks.or(id.start_ticks);
         Some(process)
@@ -51,12 +55,17 @@ impl Memory {
         });
     }
 
-    /// Calls were lost, so no allocation is known to live any longer, and no bound holds before the next reading.
-    pub(super) fn lose(&mut self) {
+    /// Calls were lost until this moment, so no allocation is known to live any longer, and no bound holds before a reading
+    /// that begins later.
+    pub(super) fn lose(&mut self, until: Duration) {
         self.blocks = 0;
-        for process in self.processes.values_mut() {
-            process.forget();
-        }
+        self.lost = self.lost.max(Some(until));
+        self.processes.values_mut().for_each(|process| process.lose_until(until));
+    }
+
+    /// Takes in a list with a process. Returns the correction.
+    pub(super) fn read(&mut self, place: &Place, span: Span) -> Option<u64> {
+        self.process(place.id)?.read(place, span)
     }
 
     /// Takes in a call. `ordinal`: of the thread's current context. Returns whether the process took memory.

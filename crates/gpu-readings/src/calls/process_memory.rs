@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use cuda_probe::{Call, Event, Place as Location};
 
+use super::batch::gives_back;
 use super::contexts::Contexts;
 use super::held::{BLOCK, Class, Held, Span};
 use super::places::{DeviceNumber, Place};
@@ -20,6 +21,9 @@ const ORDINALS: usize = 64;
 const TELLING: u64 = 64 << 20;
 /// By how much the two may differ: the driver rounds sizes up.
 const ROUNDING: u64 = 8 << 20;
+
+/// `CUDA_ERROR_INVALID_VALUE`: nothing has this name.
+const INVALID_VALUE: i32 = 1;
 
 /// What names an allocation: an address, a handle or an array.
 type Name = (Kind, u64);
@@ -62,28 +66,57 @@ pub(super) struct ProcessMemory {
     pub(super) held: BTreeMap<DeviceNumber, Held>,
     /// Whether it had more allocations than are remembered.
     is_full: bool,
+    /// When the last call that gives memory back was over: a device that is not known yet may have been meant.
+    given: Option<Duration>,
+    /// Until when calls were lost: what was taken before may have been given back.
+    lost: Option<Duration>,
 }
 
 impl ProcessMemory {
+    /// Of a process whose calls were lost until this moment.
+    pub(super) fn after(lost: Option<Duration>) -> Self {
+        Self { lost, ..Self::default() }
+    }
+
     /// How many allocations and mappings are remembered.
     pub(super) fn remembered(&self) -> usize {
         self.blocks.len() + self.mappings.len()
     }
 
-    pub(super) fn forget(&mut self) {
+    /// Calls were lost until this moment, which may have given any memory back.
+    pub(super) fn lose_until(&mut self, moment: Duration) {
+        self.forget();
+        self.lost = self.lost.max(Some(moment));
+        self.held.values_mut().for_each(|held| held.lose_until(moment));
+    }
+
+    /// Forgets what has a name. What it was may live or not.
+    fn forget(&mut self) {
         self.blocks.clear();
         self.mappings.clear();
         self.ordinals.values_mut().for_each(|ordinal| ordinal.live = 0);
-        self.held.values_mut().for_each(Held::lose);
+    }
+
+    /// Takes in a call that gave memory back, and does not tell how much.
+    fn lose(&mut self, span: Span) {
+        self.held.values_mut().for_each(|held| held.lose(span));
     }
 
     pub(super) fn see(&mut self, event: &Event, ordinal: Option<i32>, places: &[Place], room: usize) -> bool {
-        if event.result != 0 {
+        let gives = gives_back(&event.call);
+        // An earlier failure on the GPU can be the result of a call that gives back all the same.
+        if event.result != 0 && (!gives || event.result == INVALID_VALUE) {
             return false;
         }
         let has_room = self.ordinals.len() < ORDINALS || self.ordinals.contains_key(&ordinal);
         let ordinal = ordinal.filter(|_| has_room);
         let span = Span { start: event.start, end: event.start + event.duration };
+        if gives {
+            self.given = self.given.max(Some(span.end));
+        }
+        if event.result != 0 {
+            self.lose(span);
+        }
         match event.call {
             Call::Free { address: 0 } => false,
             Call::Free { address } | Call::FreeAsync { address, .. } => {
@@ -103,10 +136,11 @@ impl ProcessMemory {
             Call::Unmap { address, size } => self.unmap(address, size, span, places),
             Call::DestroyContext { .. } | Call::ReleasePrimaryContext { .. } | Call::ResetPrimaryContext { .. } => {
                 self.forget();
+                self.lose(span);
                 false
             }
             Call::TrimPool { .. } => {
-                self.held.values_mut().for_each(Held::lose);
+                self.lose(span);
                 false
             }
             call => match request(&call) {
@@ -120,9 +154,13 @@ impl ProcessMemory {
     }
 
     fn take(&mut self, name: Name, block: Block, span: Span, places: &[Place], room: usize) -> bool {
+        if self.lost.is_some_and(|until| until >= span.end) {
+            return false;
+        }
         if self.blocks.len() >= OF_PROCESS.min(room + self.blocks.len()) {
             self.is_full = true;
             self.forget();
+            self.lose(span);
         }
         // The driver gave the name to something new, so what had it before was freed, unseen.
         if self.blocks.contains_key(&name) {
@@ -151,7 +189,7 @@ impl ProcessMemory {
         match self.blocks.get_mut(&name) {
             Some(block) if block.mappings > 0 => block.released = true,
             Some(_) => self.drop_block(name, span, places),
-            None => self.held.values_mut().for_each(Held::lose),
+            None => self.lose(span),
         }
         false
     }
@@ -160,7 +198,7 @@ impl ProcessMemory {
         let end = address.saturating_add(size);
         let gone: Vec<(u64, u64)> = self.mappings.range(address..end).map(|(at, (_, handle))| (*at, *handle)).collect();
         if gone.is_empty() {
-            self.held.values_mut().for_each(Held::lose);
+            self.lose(span);
         }
         for (at, handle) in gone {
             self.mappings.remove(&at);
@@ -205,7 +243,8 @@ impl ProcessMemory {
 
     /// Takes in a list with this process. Returns the correction.
     pub(super) fn read(&mut self, place: &Place, span: Span) -> Option<u64> {
-        let held = self.held.entry(place.device).or_default();
+        let given = self.given.max(self.lost);
+        let held = self.held.entry(place.device).or_insert_with(|| Held::after(given));
         let before = held.reading();
         let correction = held.read(place.used, span);
         if let (Some(before), Some(now)) = (before, place.used) {

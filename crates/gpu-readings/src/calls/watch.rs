@@ -193,7 +193,7 @@ impl<'a> Watch<'a> {
         let machine = View { procfs: &self.settings.procfs, snapshot: self.snapshot };
         if self.settings.mode == Mode::All {
             if self.has_lost_more() {
-                self.account.lose();
+                self.account.lose(Clocks::now().monotonic);
             }
             let taken = self.account.follow(returned, &machine);
             taken.holders.into_iter().for_each(|peak| self.snapshot.call_feed.add_peak(peak));
