@@ -17,6 +17,7 @@ mod contexts;
 mod finder;
 mod held;
 mod libraries;
+mod meaning;
 mod memory;
 mod places;
 mod process_memory;

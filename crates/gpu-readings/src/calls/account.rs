@@ -5,11 +5,12 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use cuda_probe::{Call, Event};
+use cuda_probe::Event;
 
 use super::batch::{Batch, Happening};
 use super::bounds::{Bounds, Taken};
 use super::held::Span;
+use super::meaning::is_memory_call;
 use super::memory::{Memory, device_of_refusal};
 use super::places::{Device, DeviceNumber, Place, Places};
 use super::requests::{Outcome, Request, Requests};
@@ -132,7 +133,7 @@ impl Account {
     fn read(&mut self, list: &Arc<GpuProcesses>, span: Span) {
         let alive = self.places.read(list);
         for place in &alive {
-            let correction = self.memory.read(place, span);
+            let correction = self.memory.read(place, span, self.places.of(place.id.pid));
             correction.into_iter().for_each(|bytes| self.tally.correct(&list.gpu, bytes));
         }
         self.bounds.read(list, &alive, &self.places);
@@ -192,20 +193,6 @@ impl Account {
         part.lost[LostCalls::Unlisted as usize] = self.unlisted_lost;
         part.counted_since.get_or_insert_with(SystemTime::now);
     }
-}
-
-/// Whether a call asks for memory or gives it back.
-fn is_memory_call(call: &Call) -> bool {
-    !matches!(
-        call,
-        Call::SetContext { .. }
-            | Call::PushContext { .. }
-            | Call::PopContext { .. }
-            | Call::RetainPrimaryContext { .. }
-            | Call::CreateContext { .. }
-            | Call::CreateStream { .. }
-            | Call::DestroyStream { .. }
-    )
 }
 
 #[cfg(test)]

@@ -9,8 +9,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cuda_probe::{Call, Event};
+use cuda_probe::Event;
 
+use super::meaning::gives_back;
 use crate::snapshot::GpuProcesses;
 
 /// The maximum number of calls that wait. Beyond it, the earliest count as lost.
@@ -62,20 +63,4 @@ impl Batch {
 /// When the call took effect.
 fn moment(event: &Event) -> Duration {
     if gives_back(&event.call) { event.start } else { event.start + event.duration }
-}
-
-/// Whether a call can give memory back.
-pub(super) fn gives_back(call: &Call) -> bool {
-    matches!(
-        call,
-        Call::Free { .. }
-            | Call::FreeAsync { .. }
-            | Call::Release { .. }
-            | Call::DestroyArray { .. }
-            | Call::Unmap { .. }
-            | Call::TrimPool { .. }
-            | Call::DestroyContext { .. }
-            | Call::ReleasePrimaryContext { .. }
-            | Call::ResetPrimaryContext { .. }
-    )
 }

@@ -145,7 +145,7 @@ impl Held {
         self.bases().for_each(|base| base.take(class, bytes, span));
         if class == Class::Pool {
             self.has_pool = true;
-            self.bases().for_each(|base| base.is_lost = true);
+            self.lose_known();
         }
     }
 
@@ -164,9 +164,14 @@ impl Held {
         self.give(Class::Pool, 0, span);
     }
 
+    /// Takes in that the readings so far tell nothing.
+    pub(super) fn lose_known(&mut self) {
+        self.bases().for_each(|base| base.is_lost = true);
+    }
+
     /// Takes in that any memory may have been given back until this moment.
     pub(super) fn lose_until(&mut self, moment: Duration) {
-        self.bases().for_each(|base| base.is_lost = true);
+        self.lose_known();
         self.forgotten = self.forgotten.max(Some(moment));
     }
 

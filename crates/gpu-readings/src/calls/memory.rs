@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use cuda_probe::{Call, Event};
+use cuda_probe::Event;
 
 use super::held::Span;
 use super::places::{DeviceNumber, Place};
@@ -64,33 +64,24 @@ impl Memory {
     }
 
     /// Takes in a list with a process. Returns the correction.
-    pub(super) fn read(&mut self, place: &Place, span: Span) -> Option<u64> {
-        self.process(place.id)?.read(place, span)
+    pub(super) fn read(&mut self, place: &Place, span: Span, places: &[Place]) -> Option<u64> {
+        self.change(place.id, |process, _| process.read(place, span, places))?
     }
 
     /// Takes in a call. `ordinal`: of the thread's current context. Returns whether the process took memory.
     pub(super) fn see(&mut self, id: ProcessId, event: &Event, ordinal: Option<i32>, places: &[Place]) -> bool {
+        self.change(id, |process, room| process.see(event, ordinal, places, room)).unwrap_or_default()
+    }
+
+    /// Changes the entry of a process. The change is told how much can still be remembered.
+    fn change<T>(&mut self, id: ProcessId, change: impl FnOnce(&mut ProcessMemory, usize) -> T) -> Option<T> {
         let room = OF_ALL.saturating_sub(self.blocks);
-        let Some(process) = self.process(id) else { return false };
+        let process = self.process(id)?;
         let before = process.remembered();
-        let took = process.see(event, ordinal, places, room);
+        let result = change(process, room);
         let after = process.remembered();
         self.blocks = self.blocks + after - before;
-        took
-    }
-}
-
-/// How many bytes a refused call asked for; `None` if it says nothing.
-pub(super) fn asked(call: &Call) -> Option<u64> {
-    match *call {
-        Call::Allocate { size, .. }
-        | Call::AllocateManaged { size, .. }
-        | Call::AllocateAsync { size, .. }
-        | Call::AllocateFromPool { size, .. }
-        | Call::Create { size, .. } => Some(size),
-        Call::AllocatePitch { width, height, .. } => width.checked_mul(height),
-        Call::CreateArray { shape, .. } => shape?.bytes(),
-        _ => None,
+        Some(result)
     }
 }
 

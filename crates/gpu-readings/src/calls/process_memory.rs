@@ -5,11 +5,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use cuda_probe::{Call, Event, Place as Location};
+use cuda_probe::{Call, Event};
 
-use super::batch::gives_back;
 use super::contexts::Contexts;
-use super::held::{BLOCK, Class, Held, Span};
+use super::held::{Class, Held, Span};
+use super::meaning::{Kind, Name, gives_back, request};
 use super::places::{DeviceNumber, Place};
 
 /// The maximum number of allocations and mappings that are remembered.
@@ -25,24 +25,25 @@ const ROUNDING: u64 = 8 << 20;
 /// `CUDA_ERROR_INVALID_VALUE`: nothing has this name.
 const INVALID_VALUE: i32 = 1;
 
-/// What names an allocation: an address, a handle or an array.
-type Name = (Kind, u64);
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Kind {
-    Address,
-    Handle,
-    Array,
-}
-
 #[derive(Debug, Clone, Copy)]
 struct Block {
+    /// When the call that took it was over.
+    taken: Duration,
     bytes: u64,
     class: Class,
     ordinal: Option<i32>,
     /// How many mappings refer to it, and whether its handle has been released: it is freed when neither holds it.
     mappings: u32,
     released: bool,
+}
+
+/// A reading of less than the allocations that seemed to live.
+#[derive(Debug, Clone, Copy)]
+struct Doubt {
+    /// When the reading was complete.
+    complete: Duration,
+    /// Bytes: by how much it was less, without what was given back before it was complete.
+    over: u64,
 }
 
 /// Bytes in allocations that are known to live, and what was taken since the last list of each device.
@@ -64,6 +65,7 @@ pub(super) struct ProcessMemory {
     mappings: BTreeMap<u64, (u64, u64)>,
     ordinals: BTreeMap<Option<i32>, Ordinal>,
     pub(super) held: BTreeMap<DeviceNumber, Held>,
+    doubts: BTreeMap<DeviceNumber, Doubt>,
     /// Whether it had more allocations than are remembered.
     is_full: bool,
     /// When the last call that gives memory back was over: a device that is not known yet may have been meant.
@@ -94,6 +96,7 @@ impl ProcessMemory {
     fn forget(&mut self) {
         self.blocks.clear();
         self.mappings.clear();
+        self.doubts.clear();
         self.ordinals.values_mut().for_each(|ordinal| ordinal.live = 0);
     }
 
@@ -125,12 +128,7 @@ impl ProcessMemory {
             Call::Release { handle } => self.give((Kind::Handle, handle), span, places),
             Call::DestroyArray { array } => self.give((Kind::Array, array), span, places),
             Call::Map { address, size, handle, .. } => {
-                if self.mappings.len() < OF_PROCESS.min(room)
-                    && let Some(block) = self.blocks.get_mut(&(Kind::Handle, handle))
-                    && self.mappings.insert(address, (size, handle)).is_none()
-                {
-                    block.mappings += 1;
-                }
+                self.map(address, (size, handle), span, places, room);
                 false
             }
             Call::Unmap { address, size } => self.unmap(address, size, span, places),
@@ -145,7 +143,7 @@ impl ProcessMemory {
             }
             call => match request(&call) {
                 Some((name, bytes, class)) => {
-                    let block = Block { bytes, class, ordinal, mappings: 0, released: false };
+                    let block = Block { taken: span.end, bytes, class, ordinal, mappings: 0, released: false };
                     self.take(name, block, span, places, room)
                 }
                 None => false,
@@ -194,6 +192,19 @@ impl ProcessMemory {
         false
     }
 
+    fn map(&mut self, address: u64, mapping: (u64, u64), span: Span, places: &[Place], room: usize) {
+        // Something is mapped where something else was, so that was unmapped, unseen.
+        if let Some((_, before)) = self.mappings.remove(&address) {
+            self.unmapped(before, span, places);
+        }
+        if self.mappings.len() < OF_PROCESS.min(room)
+            && let Some(block) = self.blocks.get_mut(&(Kind::Handle, mapping.1))
+        {
+            self.mappings.insert(address, mapping);
+            block.mappings += 1;
+        }
+    }
+
     fn unmap(&mut self, address: u64, size: u64, span: Span, places: &[Place]) -> bool {
         let end = address.saturating_add(size);
         let gone: Vec<(u64, u64)> = self.mappings.range(address..end).map(|(at, (_, handle))| (*at, *handle)).collect();
@@ -202,15 +213,19 @@ impl ProcessMemory {
         }
         for (at, handle) in gone {
             self.mappings.remove(&at);
-            let name = (Kind::Handle, handle);
-            if let Some(block) = self.blocks.get_mut(&name) {
-                block.mappings = block.mappings.saturating_sub(1);
-                if block.mappings == 0 && block.released {
-                    self.drop_block(name, span, places);
-                }
-            }
+            self.unmapped(handle, span, places);
         }
         false
+    }
+
+    fn unmapped(&mut self, handle: u64, span: Span, places: &[Place]) {
+        let name = (Kind::Handle, handle);
+        if let Some(block) = self.blocks.get_mut(&name) {
+            block.mappings = block.mappings.saturating_sub(1);
+            if block.mappings == 0 && block.released {
+                self.drop_block(name, span, places);
+            }
+        }
     }
 
     fn drop_block(&mut self, name: Name, span: Span, places: &[Place]) {
@@ -225,11 +240,12 @@ impl ProcessMemory {
                 *since = since.saturating_sub_unsigned(bytes);
             }
         }
-        match self.device(ordinal, places) {
-            Some(device) => self.held.get_mut(&device).into_iter().for_each(|held| held.give(class, bytes, span)),
-            // It may be on any device.
-            None => self.held.values_mut().for_each(|held| held.give(class, bytes, span)),
-        }
+        let device = self.device(ordinal, places);
+        // If it is not known, it may be on any device.
+        let is_its = |on: &DeviceNumber| device.is_none_or(|device| device == *on);
+        self.held.iter_mut().filter(|(on, _)| is_its(on)).for_each(|(_, held)| held.give(class, bytes, span));
+        let before = self.doubts.iter_mut().filter(|(on, doubt)| is_its(on) && span.start <= doubt.complete);
+        before.for_each(|(_, doubt)| doubt.over = doubt.over.saturating_sub(bytes));
     }
 
     /// The device with this ordinal; `None` if it is not known.
@@ -242,7 +258,15 @@ impl ProcessMemory {
     }
 
     /// Takes in a list with this process. Returns the correction.
-    pub(super) fn read(&mut self, place: &Place, span: Span) -> Option<u64> {
+    pub(super) fn read(&mut self, place: &Place, span: Span, places: &[Place]) -> Option<u64> {
+        if self.doubts.remove(&place.device).is_some_and(|doubt| doubt.over > 0) {
+            // Memory was given back, unseen: the program was replaced with `exec`, or the driver was unloaded.
+            self.forget();
+            self.held.values_mut().for_each(Held::lose_known);
+        }
+        if let Some(over) = place.used.and_then(|used| self.over(place.device, used, span, places)) {
+            self.doubts.insert(place.device, Doubt { complete: span.end, over });
+        }
         let given = self.given.max(self.lost);
         let held = self.held.entry(place.device).or_insert_with(|| Held::after(given));
         let before = held.reading();
@@ -254,6 +278,21 @@ impl ProcessMemory {
             ordinal.since.insert(place.device, 0);
         }
         correction
+    }
+
+    /// By how much the allocations on a device that lived when a reading began exceed it.
+    fn over(&self, device: DeviceNumber, used: u64, span: Span, places: &[Place]) -> Option<u64> {
+        // Nearly always the sum is enough: a reading has them and more.
+        self.live(device, places).checked_sub(used).filter(|over| *over > 0)?;
+        let is_in = |block: &&Block| block.taken < span.start && block.class != Class::Unfollowed;
+        let its = self.blocks.values().filter(is_in).filter(|block| self.device(block.ordinal, places) == Some(device));
+        its.map(|block| block.bytes).fold(0, u64::saturating_add).checked_sub(used).filter(|over| *over > 0)
+    }
+
+    /// Bytes in allocations on a device that are known to live.
+    fn live(&self, device: DeviceNumber, places: &[Place]) -> u64 {
+        let its = self.ordinals.iter().filter(|(name, _)| self.device(**name, places) == Some(device));
+        its.map(|(_, known)| known.live).fold(0, u64::saturating_add)
     }
 
     /// Learns which ordinal is a device that grew from one reading to the next, if only one can be.
@@ -270,35 +309,11 @@ impl ProcessMemory {
 
     /// Bytes that the process held at least on a device at a moment; `None` if nothing is known.
     pub(super) fn at_least(&self, device: DeviceNumber, at: Duration, places: &[Place]) -> Option<u64> {
-        let live = self.ordinals.iter().filter(|(name, _)| self.device(**name, places) == Some(device));
-        let live = live.map(|(_, known)| known.live).fold(0, u64::saturating_add);
-        let read = self.held.get(&device).and_then(|held| held.at_least(at));
-        if self.is_full { None } else { read.max(Some(live).filter(|live| *live > 0)) }
+        if self.is_full {
+            return None;
+        }
+        let is_doubted = self.doubts.get(&device).is_some_and(|doubt| doubt.over > 0);
+        let live = Some(self.live(device, places)).filter(|live| *live > 0 && !is_doubted);
+        self.held.get(&device).and_then(|held| held.at_least(at)).max(live)
     }
-}
-
-/// What a request names, how much it asks for, and where the driver takes it from. `None` if the call asks for nothing.
-fn request(call: &Call) -> Option<(Name, u64, Class)> {
-    let packed = |bytes: u64| if bytes < BLOCK { Class::Packed } else { Class::Own };
-    let address = |address: Option<u64>| Some((Kind::Address, address?));
-    Some(match *call {
-        Call::Allocate { size, address: at } => (address(at)?, size, packed(size)),
-        Call::AllocatePitch { height, pitch, address: at, .. } => {
-            let size = height.saturating_mul(pitch?);
-            (address(at)?, size, packed(size))
-        }
-        Call::AllocateManaged { size, address: at } => (address(at)?, size, Class::Unfollowed),
-        Call::AllocateAsync { size, address: at, .. } | Call::AllocateFromPool { size, address: at, .. } => {
-            (address(at)?, size, Class::Pool)
-        }
-        Call::Create { size, place: Location::Device(_), handle } => ((Kind::Handle, handle?), size, Class::Own),
-        Call::Create { size, handle, .. } => ((Kind::Handle, handle?), size, Class::Unfollowed),
-        Call::CreateArray { shape, array } => {
-            let size = shape.and_then(|shape| shape.bytes());
-            ((Kind::Array, array?), size.unwrap_or(0), size.map_or(Class::Unfollowed, packed))
-        }
-        Call::OpenShared { address: at } => (address(at)?, 0, Class::Unfollowed),
-        Call::Import { handle } => ((Kind::Handle, handle?), 0, Class::Unfollowed),
-        _ => return None,
-    })
 }

@@ -4,10 +4,12 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use cuda_probe::{OUT_OF_MEMORY, Place as Location};
+use cuda_probe::{Call, OUT_OF_MEMORY, Place as Location};
 
 use super::*;
 use crate::snapshot::{CallHolder, Gpu, Owner, Process, Workload, WorkloadKind};
+
+mod losses;
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -225,53 +227,6 @@ fn a_process_on_two_gpus_has_a_bound_where_its_device_is_known() {
     rig.take(7, 120, GIB);
     let peaks = rig.peaks(200);
     assert_eq!(told(&peaks)[1..], [("gpu 0", 4 * GIB + 9 * MIB), ("process 7", 4 * GIB + MIB)], "{peaks:?}");
-}
-
-#[test]
-fn lost_calls_leave_no_bound_until_a_list_that_began_later() {
-    let mut rig = Rig::new();
-    rig.account.list(&list(&gpu(0), &[(7, "a", 10 * GIB)]), span(10, 11));
-    rig.take(7, 20, GIB);
-    rig.peaks(30);
-    // Before the loss is known, a list began and memory was taken: what was lost may have given both back.
-    rig.account.list(&list(&gpu(0), &[(7, "a", 11 * GIB)]), span(40, 41));
-    rig.take(7, 50, 20 * GIB);
-    rig.account.lose(at(60));
-    rig.take(7, 70, 2 * GIB);
-    assert!(rig.peaks(100).is_empty());
-    rig.account.list(&list(&gpu(0), &[(7, "a", 10 * GIB)]), span(110, 111));
-    rig.take(7, 120, 3 * GIB);
-    assert_eq!(told(&rig.peaks(200)).last(), Some(&("process 7", 13 * GIB)));
-    // Another process, which nothing was known of, while its list began before a loss.
-    rig.account.lose(at(220));
-    rig.account.list(&list(&gpu(0), &[(8, "b", 10 * GIB)]), span(210, 211));
-    rig.take(8, 230, GIB);
-    assert!(rig.peaks(300).is_empty());
-}
-
-#[test]
-fn what_was_given_back_while_a_list_was_read_is_not_held() {
-    // Each frees the 10 GiB that the list shows, somewhere between 15 and 500 ms.
-    let cases: [(&str, Call, i32); 6] = [
-        ("the end of a context", Call::ResetPrimaryContext { device: 0 }, 0),
-        ("an unknown address", Call::Free { address: 5 }, 0),
-        ("a known address, with an earlier error", Call::Free { address: 10 * GIB }, 700),
-        ("the end of a context, with an earlier error", Call::DestroyContext { context: 1 }, 700),
-        ("a pool", Call::TrimPool { pool: 1, keep: 0 }, 0),
-        ("an unknown mapping", Call::Unmap { address: 64, size: 64 }, 0),
-    ];
-    for (what, call, result) in cases {
-        let mut rig = Rig::new();
-        if matches!(call, Call::Free { address } if address == 10 * GIB) {
-            rig.take(7, 10, 10 * GIB);
-        }
-        let mut event = Event::for_tests(7, call, result, at(15));
-        event.duration = at(485);
-        rig.account.call(event, id(7));
-        rig.account.list(&list(&gpu(0), &[(7, "a", 10 * GIB)]), span(100, 101));
-        rig.take(7, 600, 5 * GIB);
-        assert!(rig.peaks(1000).is_empty(), "{what}");
-    }
 }
 
 fn refused(pid: u32, returns: u64, size: u64) -> Event {
