@@ -19,6 +19,7 @@ mod held;
 mod libraries;
 mod meaning;
 mod memory;
+mod ordinals;
 mod places;
 mod process_memory;
 mod requests;

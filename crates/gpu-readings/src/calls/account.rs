@@ -12,7 +12,7 @@ use super::bounds::{Bounds, Taken};
 use super::held::Span;
 use super::meaning::is_memory_call;
 use super::memory::{Memory, device_of_refusal};
-use super::places::{Device, DeviceNumber, Place, Places};
+use super::places::{Device, DeviceNumber, Place, Places, Whereabouts};
 use super::requests::{Outcome, Request, Requests};
 use super::tally::Tally;
 use crate::snapshot::{CallPart, GpuProcesses, LostCalls, ProcessId, Workload};
@@ -87,7 +87,7 @@ impl Account {
         if self.follows {
             self.batch.add_list(list.clone(), span.start, span.end);
         } else {
-            self.places.read(list);
+            self.places.read(list, span);
         }
     }
 
@@ -131,7 +131,7 @@ impl Account {
     }
 
     fn read(&mut self, list: &Arc<GpuProcesses>, span: Span) {
-        let alive = self.places.read(list);
+        let alive = self.places.read(list, span);
         for place in &alive {
             let correction = self.memory.read(place, span, self.places.of(place.id.pid));
             correction.into_iter().for_each(|bytes| self.tally.correct(&list.gpu, bytes));
@@ -146,17 +146,19 @@ impl Account {
         let mut refusals = Vec::new();
         for request in waiting.into_iter().chain(known) {
             let places = self.places_of(request.process);
-            if places.is_empty() {
-                if now.saturating_sub(request.at) < UNLISTED.saturating_add(Duration::from_secs(5))
-                    && self.unlisted.len() < MOST_UNLISTED
-                {
-                    self.unlisted.push(request);
-                } else {
-                    self.unlisted_lost += 1;
-                }
+            let device = self.device(&request, &places, machine);
+            let is_young = now.saturating_sub(request.at) < UNLISTED.saturating_add(Duration::from_secs(5));
+            // A process is refused memory of a GPU on whose list it is not yet.
+            let may_be_elsewhere = device.is_none() && self.places.of(request.process.pid).elsewhere <= request.at;
+            if (places.is_empty() || may_be_elsewhere) && is_young && self.unlisted.len() < MOST_UNLISTED {
+                self.unlisted.push(request);
                 continue;
             }
-            let device = self.device(&request, &places, machine).map(|number| self.places.device(number).clone());
+            if places.is_empty() {
+                self.unlisted_lost += 1;
+                continue;
+            }
+            let device = device.map(|number| self.places.device(number).clone());
             let workload = places.iter().find_map(|place| place.workload.clone());
             self.tally.request(workload.as_ref(), device.as_ref(), request.outcome);
             if let (Outcome::Refused, Some(device)) = (request.outcome, device) {
@@ -173,7 +175,11 @@ impl Account {
 
     fn device(&self, request: &Request, places: &[Place], machine: &impl Machine) -> Option<DeviceNumber> {
         let known = self.memory.processes.get(&request.process.pid);
-        let known = known.and_then(|known| known.device(request.ordinal, places));
+        let elsewhere = self.places.of(request.process.pid).elsewhere;
+        let known = known.and_then(|known| known.device(request.ordinal, Whereabouts { places, elsewhere }));
+        if known.is_none() && elsewhere <= request.at {
+            return None;
+        }
         device_of_refusal(known, places, request.asked, |device| machine.free(self.places.device(device)))
     }
 

@@ -64,7 +64,9 @@ impl Bounds {
     /// Takes in that a process took memory on a device: the bounds of that moment.
     pub(super) fn took(&mut self, memory: &Memory, places: &Places, pid: u32, device: DeviceNumber, at: Duration) {
         let held = |pid: u32| memory.processes.get(&pid)?.at_least(device, at, places.of(pid));
-        let Some(own) = places.of(pid).iter().find(|place| place.device == device && place.alive) else { return };
+        let Some(own) = places.of(pid).places.iter().find(|place| place.device == device && place.alive) else {
+            return;
+        };
         let Some(bytes) = held(pid).filter(|bytes| own.used.is_none_or(|used| *bytes > used)) else { return };
         let peaks = self.peaks.entry(device).or_default();
         raise(peaks.processes.entry(own.id).or_default(), bytes);

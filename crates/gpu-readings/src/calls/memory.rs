@@ -9,7 +9,7 @@ use std::time::Duration;
 use cuda_probe::Event;
 
 use super::held::Span;
-use super::places::{DeviceNumber, Place};
+use super::places::{DeviceNumber, Place, Whereabouts};
 use super::process_memory::ProcessMemory;
 use crate::snapshot::{ProcessId, ProcessKind};
 
@@ -64,12 +64,12 @@ impl Memory {
     }
 
     /// Takes in a list with a process. Returns the correction.
-    pub(super) fn read(&mut self, place: &Place, span: Span, places: &[Place]) -> Option<u64> {
+    pub(super) fn read(&mut self, place: &Place, span: Span, places: Whereabouts<'_>) -> Option<u64> {
         self.change(place.id, |process, _| process.read(place, span, places))?
     }
 
     /// Takes in a call. `ordinal`: of the thread's current context. Returns whether the process took memory.
-    pub(super) fn see(&mut self, id: ProcessId, event: &Event, ordinal: Option<i32>, places: &[Place]) -> bool {
+    pub(super) fn see(&mut self, id: ProcessId, event: &Event, ordinal: Option<i32>, places: Whereabouts<'_>) -> bool {
         self.change(id, |process, room| process.see(event, ordinal, places, room)).unwrap_or_default()
     }
 

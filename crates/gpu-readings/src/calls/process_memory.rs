@@ -10,18 +10,13 @@ use cuda_probe::{Call, Event};
 use super::contexts::Contexts;
 use super::held::{Class, Held, Span};
 use super::meaning::{Kind, Name, gives_back, request};
-use super::places::{DeviceNumber, Place};
+use super::ordinals::{Ordinal, learn};
+use super::places::{DeviceNumber, Place, Whereabouts};
 
 /// The maximum number of allocations and mappings that are remembered.
 const OF_PROCESS: usize = 1 << 16;
 /// The maximum number of ordinals that are told apart.
 const ORDINALS: usize = 64;
-/// An ordinal is known to be a device if what it took since the last list is as much as the device grew by, and at least
-/// this much.
-const TELLING: u64 = 64 << 20;
-/// By how much the two may differ: the driver rounds sizes up.
-const ROUNDING: u64 = 8 << 20;
-
 /// `CUDA_ERROR_INVALID_VALUE`: nothing has this name.
 const INVALID_VALUE: i32 = 1;
 
@@ -46,15 +41,6 @@ struct Doubt {
     over: u64,
 }
 
-/// Bytes in allocations that are known to live, and what was taken since the last list of each device.
-#[derive(Debug, Default, Clone)]
-struct Ordinal {
-    live: u64,
-    /// By device: bytes taken minus given back since its last list.
-    since: BTreeMap<DeviceNumber, i64>,
-    device: Option<DeviceNumber>,
-}
-
 /// One process.
 #[derive(Debug, Default)]
 pub(super) struct ProcessMemory {
@@ -66,6 +52,8 @@ pub(super) struct ProcessMemory {
     ordinals: BTreeMap<Option<i32>, Ordinal>,
     pub(super) held: BTreeMap<DeviceNumber, Held>,
     doubts: BTreeMap<DeviceNumber, Doubt>,
+    /// Whether it has been on more than one device at a time.
+    was_on_several: bool,
     /// Whether it had more allocations than are remembered.
     is_full: bool,
     /// When the last call that gives memory back was over: a device that is not known yet may have been meant.
@@ -105,7 +93,7 @@ impl ProcessMemory {
         self.held.values_mut().for_each(|held| held.lose(span));
     }
 
-    pub(super) fn see(&mut self, event: &Event, ordinal: Option<i32>, places: &[Place], room: usize) -> bool {
+    pub(super) fn see(&mut self, event: &Event, ordinal: Option<i32>, places: Whereabouts<'_>, room: usize) -> bool {
         let gives = gives_back(&event.call);
         // An earlier failure on the GPU can be the result of a call that gives back all the same.
         if event.result != 0 && (!gives || event.result == INVALID_VALUE) {
@@ -151,7 +139,7 @@ impl ProcessMemory {
         }
     }
 
-    fn take(&mut self, name: Name, block: Block, span: Span, places: &[Place], room: usize) -> bool {
+    fn take(&mut self, name: Name, block: Block, span: Span, places: Whereabouts<'_>, room: usize) -> bool {
         if self.lost.is_some_and(|until| until >= span.end) {
             return false;
         }
@@ -183,7 +171,7 @@ impl ProcessMemory {
     }
 
     /// Takes in that something was freed by its name. What is not known has an unknown size.
-    fn give(&mut self, name: Name, span: Span, places: &[Place]) -> bool {
+    fn give(&mut self, name: Name, span: Span, places: Whereabouts<'_>) -> bool {
         match self.blocks.get_mut(&name) {
             Some(block) if block.mappings > 0 => block.released = true,
             Some(_) => self.drop_block(name, span, places),
@@ -192,7 +180,7 @@ impl ProcessMemory {
         false
     }
 
-    fn map(&mut self, address: u64, mapping: (u64, u64), span: Span, places: &[Place], room: usize) {
+    fn map(&mut self, address: u64, mapping: (u64, u64), span: Span, places: Whereabouts<'_>, room: usize) {
         // Something is mapped where something else was, so that was unmapped, unseen.
         if let Some((_, before)) = self.mappings.remove(&address) {
             self.unmapped(before, span, places);
@@ -205,7 +193,7 @@ impl ProcessMemory {
         }
     }
 
-    fn unmap(&mut self, address: u64, size: u64, span: Span, places: &[Place]) -> bool {
+    fn unmap(&mut self, address: u64, size: u64, span: Span, places: Whereabouts<'_>) -> bool {
         let end = address.saturating_add(size);
         let gone: Vec<(u64, u64)> = self.mappings.range(address..end).map(|(at, (_, handle))| (*at, *handle)).collect();
         if gone.is_empty() {
@@ -218,7 +206,7 @@ impl ProcessMemory {
         false
     }
 
-    fn unmapped(&mut self, handle: u64, span: Span, places: &[Place]) {
+    fn unmapped(&mut self, handle: u64, span: Span, places: Whereabouts<'_>) {
         let name = (Kind::Handle, handle);
         if let Some(block) = self.blocks.get_mut(&name) {
             block.mappings = block.mappings.saturating_sub(1);
@@ -228,7 +216,7 @@ impl ProcessMemory {
         }
     }
 
-    fn drop_block(&mut self, name: Name, span: Span, places: &[Place]) {
+    fn drop_block(&mut self, name: Name, span: Span, places: Whereabouts<'_>) {
         let Some(Block { bytes, class, ordinal, .. }) = self.blocks.remove(&name) else { return };
         if class == Class::Unfollowed {
             return;
@@ -249,16 +237,22 @@ impl ProcessMemory {
     }
 
     /// The device with this ordinal; `None` if it is not known.
-    pub(super) fn device(&self, ordinal: Option<i32>, places: &[Place]) -> Option<DeviceNumber> {
+    pub(super) fn device(&self, ordinal: Option<i32>, places: Whereabouts<'_>) -> Option<DeviceNumber> {
+        self.only(places).or_else(|| self.ordinals.get(&Some(ordinal?))?.device)
+    }
+
+    /// The device of a process that uses no other, whatever the ordinal: it is on no other list that began after the process
+    /// was known to be on this one, and after it last made a context.
+    fn only(&self, places: Whereabouts<'_>) -> Option<DeviceNumber> {
         let mut alive = places.iter().filter(|place| place.alive);
-        match (alive.next(), alive.next()) {
-            (Some(only), None) if !self.contexts.are_several() => Some(only.device),
-            _ => self.ordinals.get(&Some(ordinal?))?.device,
-        }
+        let only = alive.next().filter(|_| alive.next().is_none())?;
+        let is_listed = places.elsewhere > only.since.max(self.contexts.noted());
+        (is_listed && !self.was_on_several && !self.contexts.are_several()).then_some(only.device)
     }
 
     /// Takes in a list with this process. Returns the correction.
-    pub(super) fn read(&mut self, place: &Place, span: Span, places: &[Place]) -> Option<u64> {
+    pub(super) fn read(&mut self, place: &Place, span: Span, places: Whereabouts<'_>) -> Option<u64> {
+        self.was_on_several |= places.iter().filter(|place| place.alive).count() > 1;
         if self.doubts.remove(&place.device).is_some_and(|doubt| doubt.over > 0) {
             // Memory was given back, unseen: the program was replaced with `exec`, or the driver was unloaded.
             self.forget();
@@ -272,7 +266,7 @@ impl ProcessMemory {
         let before = held.reading();
         let correction = held.read(place.used, span);
         if let (Some(before), Some(now)) = (before, place.used) {
-            self.learn(place.device, before, now);
+            learn(&mut self.ordinals, place.device, before, now);
         }
         for ordinal in self.ordinals.values_mut() {
             ordinal.since.insert(place.device, 0);
@@ -281,7 +275,7 @@ impl ProcessMemory {
     }
 
     /// By how much the allocations on a device that lived when a reading began exceed it.
-    fn over(&self, device: DeviceNumber, used: u64, span: Span, places: &[Place]) -> Option<u64> {
+    fn over(&self, device: DeviceNumber, used: u64, span: Span, places: Whereabouts<'_>) -> Option<u64> {
         // Nearly always the sum is enough: a reading has them and more.
         self.live(device, places).checked_sub(used).filter(|over| *over > 0)?;
         let is_in = |block: &&Block| block.taken < span.start && block.class != Class::Unfollowed;
@@ -290,25 +284,13 @@ impl ProcessMemory {
     }
 
     /// Bytes in allocations on a device that are known to live.
-    fn live(&self, device: DeviceNumber, places: &[Place]) -> u64 {
+    fn live(&self, device: DeviceNumber, places: Whereabouts<'_>) -> u64 {
         let its = self.ordinals.iter().filter(|(name, _)| self.device(**name, places) == Some(device));
         its.map(|(_, known)| known.live).fold(0, u64::saturating_add)
     }
 
-    /// Learns which ordinal is a device that grew from one reading to the next, if only one can be.
-    fn learn(&mut self, device: DeviceNumber, before: u64, now: u64) {
-        let Some(grown) = now.checked_sub(before).filter(|grown| *grown >= TELLING) else { return };
-        let taken = |ordinal: &Ordinal| ordinal.since.get(&device).copied().unwrap_or_default();
-        let mut moved = self.ordinals.iter_mut().filter(|(name, known)| name.is_some() && taken(known) != 0);
-        if let (Some((_, only)), None) = (moved.next(), moved.next())
-            && u64::try_from(taken(only)).is_ok_and(|taken| taken.abs_diff(grown) <= ROUNDING)
-        {
-            only.device = Some(device);
-        }
-    }
-
     /// Bytes that the process held at least on a device at a moment; `None` if nothing is known.
-    pub(super) fn at_least(&self, device: DeviceNumber, at: Duration, places: &[Place]) -> Option<u64> {
+    pub(super) fn at_least(&self, device: DeviceNumber, at: Duration, places: Whereabouts<'_>) -> Option<u64> {
         if self.is_full {
             return None;
         }

@@ -264,13 +264,52 @@ fn a_request_is_refused_for_good_once_and_when_the_program_goes_on() {
 }
 
 #[test]
+fn a_gpu_on_whose_list_a_process_is_not_yet_is_not_mistaken_for_the_other() {
+    let both = [gpu(0), gpu(1)];
+    let read = |rig: &mut Rig, millis, holds: [&[(u32, &str, u64)]; 2]| {
+        for (gpu, processes) in both.iter().zip(holds) {
+            rig.account.list(&list(gpu, processes), span(millis, millis + 1));
+        }
+    };
+    // Whether the first context was made before the probes were there or after, the process goes to the second GPU at 20 ms.
+    for sees_first in [true, false] {
+        let mut rig = Rig::new();
+        if sees_first {
+            rig.call(7, 5, Call::RetainPrimaryContext { device: 0, context: Some(0xc0) });
+        }
+        read(&mut rig, 10, [&[(7, "a", GIB)], &[]]);
+        read(&mut rig, 15, [&[(7, "a", GIB)], &[]]);
+        rig.take(7, 18, 2 * GIB);
+        assert_eq!(told(&rig.peaks(18)).last(), Some(&("process 7", 3 * GIB)), "it is on one GPU");
+        rig.call(7, 20, Call::RetainPrimaryContext { device: 1, context: Some(0xc1) });
+        rig.call(7, 21, Call::SetContext { context: 0xc1 });
+        rig.take(7, 22, 10 * GIB);
+        assert!(rig.peaks(30).is_empty(), "{sees_first}");
+        // What it is refused waits for the lists.
+        let mut known: Vec<Request> = Vec::new();
+        known.extend(rig.account.call(refused(7, 31, 70 * GIB), id(7)));
+        rig.machine.ended.borrow_mut().insert(7);
+        assert!(rig.account.settle(known, at(32), &rig.machine).is_empty(), "{sees_first}");
+        rig.machine.ended.borrow_mut().clear();
+        read(&mut rig, 40, [&[(7, "a", 3 * GIB)], &[(7, "a", 10 * GIB)]]);
+        rig.peaks(50);
+        assert!(rig.account.settle(Vec::new(), at(51), &rig.machine).is_empty(), "both have enough free");
+        let mut part = CallPart::default();
+        rig.account.show(&mut part);
+        let counted: Vec<_> = part.requests.iter().map(|counted| (counted.gpu.is_none(), counted.refused)).collect();
+        assert_eq!(counted, [(true, 1)], "{sees_first}");
+    }
+}
+
+#[test]
 fn a_refusal_belongs_to_the_device_on_which_its_process_is() {
     let mut rig = Rig::new();
     rig.account = Account::new(false);
     rig.machine.free = Some(5 * GIB);
-    let read = |rig: &mut Rig, index, pids: &[(u32, &str, u64)]| rig.account.list(&list(&gpu(index), pids), span(1, 2));
-    read(&mut rig, 0, &[(7, "a", GIB), (8, "b", GIB)]);
-    read(&mut rig, 1, &[(8, "b", GIB)]);
+    for moment in [1, 5] {
+        rig.account.list(&list(&gpu(0), &[(7, "a", GIB), (8, "b", GIB)]), span(moment, moment + 1));
+        rig.account.list(&list(&gpu(1), &[(8, "b", GIB)]), span(moment, moment + 1));
+    }
     // The process ends: nobody waits for it to ask again. Process 9 is on no list.
     for pid in [7, 8, 9] {
         rig.account.call(refused(pid, 20, 30 * GIB), id(pid));
