@@ -136,7 +136,7 @@ impl Account {
             let correction = self.memory.read(place, span, self.places.of(place.id.pid));
             correction.into_iter().for_each(|bytes| self.tally.correct(&list.gpu, bytes));
         }
-        self.bounds.read(list, &alive, &self.places);
+        self.bounds.read(list, span.start, &alive, &self.places);
     }
 
     /// Counts the requests whose outcome is known. Returns those that were refused for good.

@@ -314,8 +314,8 @@ impl Machine for View<'_> {
     fn is_alive(&self, process: ProcessId) -> bool {
         let stat = std::fs::read(self.procfs.join(process.pid.to_string()).join("stat")).ok();
         let Some(stat) = stat.and_then(|line| Stat::parse(&line)) else { return false };
-        // A zombie holds nothing.
-        !stat.ended && process.start_ticks.is_none_or(|start| start == stat.start)
+        // The kernel gives back what it holds before it is a zombie.
+        !stat.ending && process.start_ticks.is_none_or(|start| start == stat.start)
     }
 
     fn free(&self, device: &Device) -> Option<u64> {

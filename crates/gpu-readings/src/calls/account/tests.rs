@@ -151,6 +151,28 @@ fn a_process_that_ended_may_have_made_room() {
 }
 
 #[test]
+fn what_no_process_holds_counts_once_it_has_stayed() {
+    let mut rig = Rig::new();
+    let gpu = gpu(0);
+    let read = |rig: &mut Rig, millis, unattributed| {
+        let mut list = (*list(&gpu, &[(7, "a", GIB)])).clone();
+        list.unattributed = Some(unattributed);
+        rig.account.list(&Arc::new(list), span(millis, millis + 1));
+        rig.take(7, millis + 10, 30 * GIB);
+        rig.free(7, millis + 20, 30 * GIB);
+        let peaks = rig.peaks(millis + 50);
+        peaks.iter().find(|(who, _)| who == "gpu 0").map(|(_, bytes)| bytes - 31 * GIB)
+    };
+    assert_eq!(read(&mut rig, 100, 300 * MIB), Some(300 * MIB));
+    // A process of 40 GiB is ending: no list has it any more, and its memory goes before this process takes its own.
+    assert_eq!(read(&mut rig, 200, 40 * GIB), Some(300 * MIB));
+    assert_eq!(read(&mut rig, 300, 300 * MIB), Some(300 * MIB));
+    // What stays counts, after 30 s at the earliest and 60 s at the latest.
+    let stays: Vec<_> = (1..=9).map(|tenth| read(&mut rig, 10_000 * tenth, 500 * MIB)).collect();
+    assert_eq!((stays[2], stays[8]), (Some(300 * MIB), Some(500 * MIB)), "{stays:?}");
+}
+
+#[test]
 fn more_than_can_be_allocated_is_not_believed() {
     let mut rig = Rig::new();
     rig.account.list(&list(&gpu(0), &[(7, "a", GIB)]), span(10, 11));
