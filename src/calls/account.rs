@@ -5,13 +5,14 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use cuda_probe::{Call, Event};
+use cuda_probe::Event;
 
 use super::batch::{Batch, Happening};
 use super::bounds::{Bounds, Taken};
 use super::held::Span;
+use super::meaning::is_memory_call;
 use super::memory::{Memory, device_of_refusal};
-use super::places::{Device, DeviceNumber, Place, Places};
+use super::places::{Device, DeviceNumber, Place, Places, Whereabouts};
 use super::requests::{Outcome, Request, Requests};
 use super::tally::Tally;
 use crate::snapshot::{CallPart, GpuProcesses, LostCalls, ProcessId, Workload};
@@ -86,26 +87,26 @@ impl Account {
         if self.follows {
             self.batch.add_list(list.clone(), span.start, span.end);
         } else {
-            self.places.read(list);
+            self.places.read(list, span);
         }
     }
 
-    /// Calls were lost.
-    pub(super) fn lose(&mut self) {
-        self.memory.lose();
+    /// Calls were lost until this moment.
+    pub(super) fn lose(&mut self, until: Duration) {
+        self.memory.lose(until);
     }
 
     /// Follows what is held up to a moment. Returns the peaks.
     pub(super) fn follow(&mut self, until: Duration, machine: &impl Machine) -> Taken {
-        let (happened, too_many) = self.batch.until(until);
+        let (happened, dropped) = self.batch.until(until);
         for (at, what) in happened {
             match what {
                 Happening::List(list, complete) => self.read(&list, Span { start: at, end: complete }),
                 Happening::Call(call) => self.follow_call(&call.0, call.1),
             }
         }
-        if too_many {
-            self.memory.lose();
+        if let Some(dropped) = dropped {
+            self.memory.lose(dropped);
         }
         let places = &self.places;
         self.bounds.take(
@@ -130,12 +131,12 @@ impl Account {
     }
 
     fn read(&mut self, list: &Arc<GpuProcesses>, span: Span) {
-        let alive = self.places.read(list);
+        let alive = self.places.read(list, span);
         for place in &alive {
-            let correction = self.memory.process(place.id).and_then(|known| known.read(place, span));
+            let correction = self.memory.read(place, span, self.places.of(place.id.pid));
             correction.into_iter().for_each(|bytes| self.tally.correct(&list.gpu, bytes));
         }
-        self.bounds.read(list, &alive, &self.places);
+        self.bounds.read(list, span.start, &alive, &self.places);
     }
 
     /// Counts the requests whose outcome is known. Returns those that were refused for good.
@@ -145,17 +146,19 @@ impl Account {
         let mut refusals = Vec::new();
         for request in waiting.into_iter().chain(known) {
             let places = self.places_of(request.process);
-            if places.is_empty() {
-                if now.saturating_sub(request.at) < UNLISTED.saturating_add(Duration::from_secs(5))
-                    && self.unlisted.len() < MOST_UNLISTED
-                {
-                    self.unlisted.push(request);
-                } else {
-                    self.unlisted_lost += 1;
-                }
+            let device = self.device(&request, &places, machine);
+            let is_young = now.saturating_sub(request.at) < UNLISTED.saturating_add(Duration::from_secs(5));
+            // A process is refused memory of a GPU on whose list it is not yet.
+            let may_be_elsewhere = device.is_none() && self.places.of(request.process.pid).elsewhere <= request.at;
+            if (places.is_empty() || may_be_elsewhere) && is_young && self.unlisted.len() < MOST_UNLISTED {
+                self.unlisted.push(request);
                 continue;
             }
-            let device = self.device(&request, &places, machine).map(|number| self.places.device(number).clone());
+            if places.is_empty() {
+                self.unlisted_lost += 1;
+                continue;
+            }
+            let device = device.map(|number| self.places.device(number).clone());
             let workload = places.iter().find_map(|place| place.workload.clone());
             self.tally.request(workload.as_ref(), device.as_ref(), request.outcome);
             if let (Outcome::Refused, Some(device)) = (request.outcome, device) {
@@ -172,7 +175,11 @@ impl Account {
 
     fn device(&self, request: &Request, places: &[Place], machine: &impl Machine) -> Option<DeviceNumber> {
         let known = self.memory.processes.get(&request.process.pid);
-        let known = known.and_then(|known| known.device(request.ordinal, places));
+        let elsewhere = self.places.of(request.process.pid).elsewhere;
+        let known = known.and_then(|known| known.device(request.ordinal, Whereabouts { places, elsewhere }));
+        if known.is_none() && elsewhere <= request.at {
+            return None;
+        }
         device_of_refusal(known, places, request.asked, |device| machine.free(self.places.device(device)))
     }
 
@@ -192,20 +199,6 @@ impl Account {
         part.lost[LostCalls::Unlisted as usize] = self.unlisted_lost;
         part.counted_since.get_or_insert_with(SystemTime::now);
     }
-}
-
-/// Whether a call asks for memory or gives it back.
-fn is_memory_call(call: &Call) -> bool {
-    !matches!(
-        call,
-        Call::SetContext { .. }
-            | Call::PushContext { .. }
-            | Call::PopContext { .. }
-            | Call::RetainPrimaryContext { .. }
-            | Call::CreateContext { .. }
-            | Call::CreateStream { .. }
-            | Call::DestroyStream { .. }
-    )
 }
 
 #[cfg(test)]

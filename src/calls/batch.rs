@@ -9,8 +9,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cuda_probe::{Call, Event};
+use cuda_probe::Event;
 
+use super::meaning::gives_back;
 use crate::snapshot::GpuProcesses;
 
 /// The maximum number of calls that wait. Beyond it, the earliest count as lost.
@@ -41,35 +42,25 @@ impl Batch {
         self.waiting.push((began, Happening::List(list, complete)));
     }
 
-    /// What happened up to this moment, earliest first, and whether calls were dropped because too many were waiting.
-    pub(super) fn until(&mut self, moment: Duration) -> (Vec<(Duration, Happening)>, bool) {
+    /// What happened up to this moment, earliest first, and until when calls were dropped, if too many were waiting.
+    pub(super) fn until(&mut self, moment: Duration) -> (Vec<(Duration, Happening)>, Option<Duration>) {
         // Stable: the calls of a thread keep their order.
         self.waiting.sort_by_key(|(at, _)| *at);
         let count = self.waiting.partition_point(|(at, _)| *at <= moment);
         let rest = self.waiting.split_off(count);
         let mut ready = std::mem::replace(&mut self.waiting, rest);
-        let too_many = self.waiting.len() > MOST;
-        if too_many {
-            let surplus = self.waiting.len() - MOST;
-            ready.extend(self.waiting.drain(..surplus).filter(|(_, what)| matches!(what, Happening::List(..))));
+        let mut dropped = None;
+        for (at, what) in self.waiting.drain(..self.waiting.len().saturating_sub(MOST)) {
+            match what {
+                Happening::Call(call) => dropped = dropped.max(Some(call.0.start + call.0.duration)),
+                list @ Happening::List(..) => ready.push((at, list)),
+            }
         }
-        (ready, too_many)
+        (ready, dropped)
     }
 }
 
 /// When the call took effect.
 fn moment(event: &Event) -> Duration {
-    let gives_back = matches!(
-        event.call,
-        Call::Free { .. }
-            | Call::FreeAsync { .. }
-            | Call::Release { .. }
-            | Call::DestroyArray { .. }
-            | Call::Unmap { .. }
-            | Call::TrimPool { .. }
-            | Call::DestroyContext { .. }
-            | Call::ReleasePrimaryContext { .. }
-            | Call::ResetPrimaryContext { .. }
-    );
-    if gives_back { event.start } else { event.start + event.duration }
+    if gives_back(&event.call) { event.start } else { event.start + event.duration }
 }

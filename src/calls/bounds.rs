@@ -12,19 +12,42 @@ use super::memory::Memory;
 use super::places::{DeviceNumber, Place, Places};
 use crate::snapshot::{CallHolder, CallPeak, GpuProcesses, ProcessId, Workload};
 
+/// How long what no process holds must stay to count.
+const PERIOD: Duration = Duration::from_secs(30);
+
 /// What the last list of a device tells besides its processes.
 #[derive(Debug, Default)]
 struct Listed {
     /// The processes on it.
     processes: Vec<Place>,
-    /// Bytes that no process holds, if the list has every process and all of them can be watched.
+    /// Bytes that no process has held for a while, if the list has every process and all of them can be watched. Those of one
+    /// list may be of a process that is ending, which lists do not have and which gives them back without a call.
     unattributed: Option<u64>,
+}
+
+/// The lowest figure of the last one or two [`PERIOD`]s.
+#[derive(Debug, Clone, Copy)]
+struct Lowest {
+    began: Duration,
+    current: u64,
+    before: u64,
+}
+
+impl Lowest {
+    fn see(&mut self, bytes: u64, at: Duration) -> u64 {
+        if at.saturating_sub(self.began) >= PERIOD {
+            *self = Self { began: at, current: bytes, before: self.current };
+        }
+        self.current = self.current.min(bytes);
+        self.current.min(self.before)
+    }
 }
 
 /// The peaks since they were last taken, by device.
 #[derive(Debug, Default)]
 pub(super) struct Bounds {
     listed: HashMap<DeviceNumber, Listed>,
+    lowest: HashMap<DeviceNumber, Lowest>,
     peaks: BTreeMap<DeviceNumber, Peaks>,
 }
 
@@ -46,7 +69,7 @@ pub(super) struct Taken {
 
 impl Bounds {
     /// Takes in a list: `alive` are its processes.
-    pub(super) fn read(&mut self, list: &GpuProcesses, alive: &[Place], places: &Places) {
+    pub(super) fn read(&mut self, list: &GpuProcesses, at: Duration, alive: &[Place], places: &Places) {
         self.listed.retain(|device, _| places.device(*device).gpu.uuid != list.gpu.uuid);
         let is_whole =
             list.invisible == 0 && list.other.is_none() && alive.iter().all(|place| place.id.start_ticks.is_some());
@@ -56,7 +79,11 @@ impl Bounds {
         }
         for (device, processes) in by_device {
             let has_mig = !list.gpu.mig.is_empty();
-            let unattributed = list.unattributed.filter(|_| is_whole && !has_mig);
+            let unattributed = list.unattributed.filter(|_| !has_mig).map(|bytes| {
+                let new = Lowest { began: at, current: bytes, before: bytes };
+                self.lowest.entry(device).or_insert(new).see(bytes, at)
+            });
+            let unattributed = unattributed.filter(|_| is_whole);
             self.listed.insert(device, Listed { processes, unattributed });
         }
     }
@@ -64,7 +91,9 @@ impl Bounds {
     /// Takes in that a process took memory on a device: the bounds of that moment.
     pub(super) fn took(&mut self, memory: &Memory, places: &Places, pid: u32, device: DeviceNumber, at: Duration) {
         let held = |pid: u32| memory.processes.get(&pid)?.at_least(device, at, places.of(pid));
-        let Some(own) = places.of(pid).iter().find(|place| place.device == device && place.alive) else { return };
+        let Some(own) = places.of(pid).places.iter().find(|place| place.device == device && place.alive) else {
+            return;
+        };
         let Some(bytes) = held(pid).filter(|bytes| own.used.is_none_or(|used| *bytes > used)) else { return };
         let peaks = self.peaks.entry(device).or_default();
         raise(peaks.processes.entry(own.id).or_default(), bytes);

@@ -6,6 +6,7 @@
 //! Invariant: bounded, whatever a process calls. What does not fit is unknown.
 
 use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
 
 use cuda_probe::{Call, Event, Place};
 
@@ -21,6 +22,8 @@ pub(super) struct Contexts {
     current: HashMap<u32, Vec<u64>>,
     /// Every ordinal of which the process has had a context or memory.
     ordinals: BTreeSet<i32>,
+    /// When the last of them came.
+    noted: Duration,
 }
 
 impl Contexts {
@@ -29,6 +32,7 @@ impl Contexts {
         if event.result != 0 {
             return;
         }
+        let end = event.start + event.duration;
         match event.call {
             Call::SetContext { context } => {
                 self.pop(event.thread);
@@ -36,12 +40,12 @@ impl Contexts {
             }
             Call::PushContext { context } => self.push(event.thread, context),
             Call::PopContext { .. } => self.pop(event.thread),
-            Call::RetainPrimaryContext { device, context: Some(context) } => self.learn(context, device),
+            Call::RetainPrimaryContext { device, context: Some(context) } => self.learn(context, device, end),
             Call::CreateContext { device, context: Some(context) } => {
-                self.learn(context, device);
+                self.learn(context, device, end);
                 self.push(event.thread, context);
             }
-            Call::Create { place: Place::Device(device), .. } => self.note(device),
+            Call::Create { place: Place::Device(device), .. } => self.note(device, end),
             _ => {}
         }
     }
@@ -53,6 +57,11 @@ impl Contexts {
             Call::Create { .. } => None,
             _ => self.devices.get(self.current.get(&event.thread)?.last()?).copied(),
         }
+    }
+
+    /// When the process is known to have begun to use another device.
+    pub(super) fn noted(&self) -> Duration {
+        self.noted
     }
 
     /// Whether the process is known to use more than one device.
@@ -70,16 +79,16 @@ impl Contexts {
         self.current.len()
     }
 
-    fn learn(&mut self, context: u64, device: i32) {
-        self.note(device);
+    fn learn(&mut self, context: u64, device: i32, end: Duration) {
+        self.note(device, end);
         if self.devices.len() < CONTEXTS || self.devices.contains_key(&context) {
             self.devices.insert(context, device);
         }
     }
 
-    fn note(&mut self, device: i32) {
-        if self.ordinals.len() < ORDINALS {
-            self.ordinals.insert(device);
+    fn note(&mut self, device: i32, end: Duration) {
+        if self.ordinals.len() < ORDINALS && self.ordinals.insert(device) {
+            self.noted = self.noted.max(end);
         }
     }
 

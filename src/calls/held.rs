@@ -100,13 +100,18 @@ pub(super) struct Held {
     /// Calls that gave memory back and may be in progress while the next reading is taken: when each ended, and what it
     /// gave.
     given: VecDeque<(Duration, Class, u64)>,
-    /// Whether there were too many of them, so that the next reading may have what was given back.
-    has_forgotten: bool,
+    /// Until when memory may have been given back of which nothing is remembered: a reading that began before may have it.
+    forgotten: Option<Duration>,
     /// Whether the process has used a pool. Then memory goes back to the device without a call that says so.
     has_pool: bool,
 }
 
 impl Held {
+    /// Of a process that may have given memory back until this moment.
+    pub(super) fn after(forgotten: Option<Duration>) -> Self {
+        Self { forgotten, ..Self::default() }
+    }
+
     /// Takes in a reading that was taken within `span`; `None` if the driver did not report it. Returns by how many bytes
     /// it differs from what calls told since the last one, if there were any and they tell all.
     pub(super) fn read(&mut self, reading: Option<u64>, span: Span) -> Option<u64> {
@@ -115,7 +120,7 @@ impl Held {
             (!before.is_lost).then(|| signed(now).abs_diff(told))
         });
         self.former = self.current;
-        let is_lost = self.has_pool || std::mem::take(&mut self.has_forgotten);
+        let is_lost = self.has_pool || self.forgotten.is_some_and(|until| until >= span.start);
         self.current = reading.map(|reading| {
             let base = Base { reading, complete: span.end, grown: 0, released: 0, is_lost, sum: None };
             let late = self.given.iter().filter(|(end, ..)| *end >= span.start);
@@ -140,7 +145,7 @@ impl Held {
         self.bases().for_each(|base| base.take(class, bytes, span));
         if class == Class::Pool {
             self.has_pool = true;
-            self.lose();
+            self.lose_known();
         }
     }
 
@@ -148,19 +153,26 @@ impl Held {
     pub(super) fn give(&mut self, class: Class, bytes: u64, span: Span) {
         self.bases().for_each(|base| base.give(class, bytes));
         if self.given.len() == GIVEN {
-            // Calls and readings come in the order of their beginnings, so the next reading begins after this call.
-            self.given.retain(|(end, ..)| *end >= span.start);
-        }
-        if self.given.len() == GIVEN {
-            self.given.pop_front();
-            self.has_forgotten = true;
+            let oldest = self.given.pop_front().map(|(end, ..)| end);
+            self.forgotten = self.forgotten.max(oldest);
         }
         self.given.push_back((span.end, class, bytes));
     }
 
-    /// Takes in that memory was given back, of which calls do not tell how much.
-    pub(super) fn lose(&mut self) {
+    /// Takes in a call that gave memory back, and does not tell how much.
+    pub(super) fn lose(&mut self, span: Span) {
+        self.give(Class::Pool, 0, span);
+    }
+
+    /// Takes in that the readings so far tell nothing.
+    pub(super) fn lose_known(&mut self) {
         self.bases().for_each(|base| base.is_lost = true);
+    }
+
+    /// Takes in that any memory may have been given back until this moment.
+    pub(super) fn lose_until(&mut self, moment: Duration) {
+        self.lose_known();
+        self.forgotten = self.forgotten.max(Some(moment));
     }
 
     /// Bytes that the process held at least at a moment, according to its readings.
@@ -263,9 +275,47 @@ mod tests {
         held.read(Some(150 * MIB), span(30, 31));
         assert_eq!(held.at_least(at(32)), None, "a pool gives back without a call");
         let mut held = read();
-        held.lose();
+        held.lose(span(12, 13));
         assert_eq!((held.at_least(at(12)), held.read(Some(5), span(20, 21))), (None, None));
         assert_eq!(held.at_least(at(22)), Some(5));
+    }
+
+    #[test]
+    fn a_reading_that_began_before_memory_was_given_back_has_no_bound() {
+        let unknown = |held: &mut Held| held.lose(span(12, 25));
+        let lost = |held: &mut Held| held.lose_until(at(25));
+        let ways: [&dyn Fn(&mut Held); 2] = [&unknown, &lost];
+        for (way, lose) in ways.iter().enumerate() {
+            for (reading, expected) in [(span(20, 21), None), (span(25, 27), None), (span(26, 27), Some(100 * MIB))] {
+                let mut held = read();
+                lose(&mut held);
+                held.read(Some(100 * MIB), reading);
+                assert_eq!(held.at_least(at(30)), expected, "{way} {reading:?}");
+                // Also if it is known only after the reading.
+                let mut held = read();
+                held.read(Some(100 * MIB), reading);
+                lose(&mut held);
+                assert_eq!(held.at_least(at(30)), None, "{way} {reading:?}");
+            }
+        }
+        let mut held = Held::after(Some(at(15)));
+        held.read(Some(100 * MIB), span(10, 11));
+        assert_eq!(held.at_least(at(30)), None, "the first reading of a device");
+    }
+
+    #[test]
+    fn a_list_that_comes_late_may_have_what_was_given_back_since_it_began() {
+        for count in [10, GIVEN as u64, 2 * GIVEN as u64] {
+            let mut held = Held::default();
+            held.read(Some(100_000 * MIB), span(10, 11));
+            // Each is over before the next, and all come before the list that began earlier than they.
+            for call in 0..count {
+                held.give(Class::Own, MIB, span(21 + 2 * call, 22 + 2 * call));
+            }
+            held.read(Some(100_000 * MIB), span(20, 60_000));
+            let left = (count <= GIVEN as u64).then(|| (100_000 - count) * MIB);
+            assert_eq!(held.at_least(at(60_001)), left, "{count}");
+        }
     }
 
     #[test]

@@ -3,77 +3,28 @@
 //! Invariants: what a process calls changes only its own entry; the number of remembered allocations is bounded, and a
 //! process with more has no bound from calls; a bound is a lower one at any moment.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::time::Duration;
 
-use cuda_probe::{Call, Event, Place as Location};
+use cuda_probe::Event;
 
-use super::contexts::Contexts;
-use super::held::{BLOCK, Class, Held, Span};
-use super::places::{DeviceNumber, Place};
+use super::held::Span;
+use super::places::{DeviceNumber, Place, Whereabouts};
+use super::process_memory::ProcessMemory;
 use crate::snapshot::{ProcessId, ProcessKind};
 
-/// The maximum number of allocations and mappings that are remembered of one process, and of all.
-const OF_PROCESS: usize = 1 << 16;
+/// The maximum number of allocations and mappings that are remembered of all processes.
 const OF_ALL: usize = 1 << 18;
-/// The maximum number of ordinals of a process that are told apart.
-const ORDINALS: usize = 64;
 /// The maximum number of processes.
 const PROCESSES: usize = 4096;
-/// An ordinal is known to be a device if what it took since the last list is as much as the device grew by, and at least
-/// this much.
-const TELLING: u64 = 64 << 20;
-/// By how much the two may differ: the driver rounds sizes up.
-const ROUNDING: u64 = 8 << 20;
-
-/// What names an allocation: an address, a handle or an array.
-type Name = (Kind, u64);
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Kind {
-    Address,
-    Handle,
-    Array,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Block {
-    bytes: u64,
-    class: Class,
-    ordinal: Option<i32>,
-    /// How many mappings refer to it, and whether its handle has been released: it is freed when neither holds it.
-    mappings: u32,
-    released: bool,
-}
-
-/// Bytes in allocations that are known to live, and what was taken since the last list of each device.
-#[derive(Debug, Default, Clone)]
-struct Ordinal {
-    live: u64,
-    /// By device: bytes taken minus given back since its last list.
-    since: BTreeMap<DeviceNumber, i64>,
-    device: Option<DeviceNumber>,
-}
-
-/// One process.
-#[derive(Debug, Default)]
-pub(super) struct ProcessMemory {
-    pub(super) start_ticks: Option<u64>,
-    pub(super) contexts: Contexts,
-    blocks: HashMap<Name, Block>,
-    /// By address: the size and the handle.
-    mappings: BTreeMap<u64, (u64, u64)>,
-    ordinals: BTreeMap<Option<i32>, Ordinal>,
-    pub(super) held: BTreeMap<DeviceNumber, Held>,
-    /// Whether it had more allocations than are remembered.
-    is_full: bool,
-}
 
 /// All processes.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     pub(super) processes: HashMap<u32, ProcessMemory>,
     blocks: usize,
+    /// Until when calls were lost.
+    lost: Option<Duration>,
 }
 
 impl Memory {
@@ -82,10 +33,11 @@ impl Memory {
         if self.processes.len() >= PROCESSES && !self.processes.contains_key(&id.pid) {
             return None;
         }
-        let process = self.processes.entry(id.pid).or_default();
+        let lost = self.lost;
+        let process = self.processes.entry(id.pid).or_insert_with(|| ProcessMemory::after(lost));
         if process.start_ticks.is_some() && id.start_ticks.is_some() && process.start_ticks != id.start_ticks {
-            self.blocks -= process.blocks.len() + process.mappings.len();
-            *process = ProcessMemory::default();
+            self.blocks -= process.remembered();
+            *process = ProcessMemory::after(lost);
         }
         process.start_ticks = process.start_ticks.or(id.start_ticks);
         Some(process)
@@ -97,238 +49,39 @@ impl Memory {
         self.processes.retain(|pid, process| {
             let stays = is_alive(ProcessId { pid: *pid, start_ticks: process.start_ticks });
             if !stays {
-                *blocks -= process.blocks.len() + process.mappings.len();
+                *blocks -= process.remembered();
             }
             stays
         });
     }
 
-    /// Calls were lost, so no allocation is known to live any longer, and no bound holds before the next reading.
-    pub(super) fn lose(&mut self) {
+    /// Calls were lost until this moment, so no allocation is known to live any longer, and no bound holds before a reading
+    /// that begins later.
+    pub(super) fn lose(&mut self, until: Duration) {
         self.blocks = 0;
-        for process in self.processes.values_mut() {
-            process.forget();
-        }
+        self.lost = self.lost.max(Some(until));
+        self.processes.values_mut().for_each(|process| process.lose_until(until));
+    }
+
+    /// Takes in a list with a process. Returns the correction.
+    pub(super) fn read(&mut self, place: &Place, span: Span, places: Whereabouts<'_>) -> Option<u64> {
+        self.change(place.id, |process, _| process.read(place, span, places))?
     }
 
     /// Takes in a call. `ordinal`: of the thread's current context. Returns whether the process took memory.
-    pub(super) fn see(&mut self, id: ProcessId, event: &Event, ordinal: Option<i32>, places: &[Place]) -> bool {
+    pub(super) fn see(&mut self, id: ProcessId, event: &Event, ordinal: Option<i32>, places: Whereabouts<'_>) -> bool {
+        self.change(id, |process, room| process.see(event, ordinal, places, room)).unwrap_or_default()
+    }
+
+    /// Changes the entry of a process. The change is told how much can still be remembered.
+    fn change<T>(&mut self, id: ProcessId, change: impl FnOnce(&mut ProcessMemory, usize) -> T) -> Option<T> {
         let room = OF_ALL.saturating_sub(self.blocks);
-        let Some(process) = self.process(id) else { return false };
-        let has_room = process.ordinals.len() < ORDINALS || process.ordinals.contains_key(&ordinal);
-        let ordinal = ordinal.filter(|_| has_room);
-        let before = process.blocks.len() + process.mappings.len();
-        let took = process.see(event, ordinal, places, room);
-        let after = process.blocks.len() + process.mappings.len();
+        let process = self.process(id)?;
+        let before = process.remembered();
+        let result = change(process, room);
+        let after = process.remembered();
         self.blocks = self.blocks + after - before;
-        took
-    }
-}
-
-impl ProcessMemory {
-    fn forget(&mut self) {
-        self.blocks.clear();
-        self.mappings.clear();
-        self.ordinals.values_mut().for_each(|ordinal| ordinal.live = 0);
-        self.held.values_mut().for_each(Held::lose);
-    }
-
-    fn see(&mut self, event: &Event, ordinal: Option<i32>, places: &[Place], room: usize) -> bool {
-        if event.result != 0 {
-            return false;
-        }
-        let span = Span { start: event.start, end: event.start + event.duration };
-        match event.call {
-            Call::Free { address: 0 } => false,
-            Call::Free { address } | Call::FreeAsync { address, .. } => {
-                self.give((Kind::Address, address), span, places)
-            }
-            Call::Release { handle } => self.give((Kind::Handle, handle), span, places),
-            Call::DestroyArray { array } => self.give((Kind::Array, array), span, places),
-            Call::Map { address, size, handle, .. } => {
-                if self.mappings.len() < OF_PROCESS.min(room)
-                    && let Some(block) = self.blocks.get_mut(&(Kind::Handle, handle))
-                    && self.mappings.insert(address, (size, handle)).is_none()
-                {
-                    block.mappings += 1;
-                }
-                false
-            }
-            Call::Unmap { address, size } => self.unmap(address, size, span, places),
-            Call::DestroyContext { .. } | Call::ReleasePrimaryContext { .. } | Call::ResetPrimaryContext { .. } => {
-                self.forget();
-                false
-            }
-            Call::TrimPool { .. } => {
-                self.held.values_mut().for_each(Held::lose);
-                false
-            }
-            call => match request(&call) {
-                Some((name, bytes, class)) => {
-                    let block = Block { bytes, class, ordinal, mappings: 0, released: false };
-                    self.take(name, block, span, places, room)
-                }
-                None => false,
-            },
-        }
-    }
-
-    fn take(&mut self, name: Name, block: Block, span: Span, places: &[Place], room: usize) -> bool {
-        if self.blocks.len() >= OF_PROCESS.min(room + self.blocks.len()) {
-            self.is_full = true;
-            self.forget();
-        }
-        // The driver gave the name to something new, so what had it before was freed, unseen.
-        if self.blocks.contains_key(&name) {
-            self.drop_block(name, span, places);
-        }
-        self.blocks.insert(name, block);
-        let Block { bytes, class, ordinal, .. } = block;
-        if class == Class::Unfollowed {
-            return false;
-        }
-        let device = self.device(ordinal, places);
-        let known = self.ordinals.entry(ordinal).or_default();
-        known.live = known.live.saturating_add(bytes);
-        for device in self.held.keys() {
-            let since = known.since.entry(*device).or_default();
-            *since = since.saturating_add_unsigned(bytes);
-        }
-        if let Some(held) = device.and_then(|device| self.held.get_mut(&device)) {
-            held.take(class, bytes, span);
-        }
-        device.is_some()
-    }
-
-    /// Takes in that something was freed by its name. What is not known has an unknown size.
-    fn give(&mut self, name: Name, span: Span, places: &[Place]) -> bool {
-        match self.blocks.get_mut(&name) {
-            Some(block) if block.mappings > 0 => block.released = true,
-            Some(_) => self.drop_block(name, span, places),
-            None => self.held.values_mut().for_each(Held::lose),
-        }
-        false
-    }
-
-    fn unmap(&mut self, address: u64, size: u64, span: Span, places: &[Place]) -> bool {
-        let end = address.saturating_add(size);
-        let gone: Vec<(u64, u64)> = self.mappings.range(address..end).map(|(at, (_, handle))| (*at, *handle)).collect();
-        if gone.is_empty() {
-            self.held.values_mut().for_each(Held::lose);
-        }
-        for (at, handle) in gone {
-            self.mappings.remove(&at);
-            let name = (Kind::Handle, handle);
-            if let Some(block) = self.blocks.get_mut(&name) {
-                block.mappings = block.mappings.saturating_sub(1);
-                if block.mappings == 0 && block.released {
-                    self.drop_block(name, span, places);
-                }
-            }
-        }
-        false
-    }
-
-    fn drop_block(&mut self, name: Name, span: Span, places: &[Place]) {
-        let Some(Block { bytes, class, ordinal, .. }) = self.blocks.remove(&name) else { return };
-        if class == Class::Unfollowed {
-            return;
-        }
-        if let Some(known) = self.ordinals.get_mut(&ordinal) {
-            known.live = known.live.saturating_sub(bytes);
-            for device in self.held.keys() {
-                let since = known.since.entry(*device).or_default();
-                *since = since.saturating_sub_unsigned(bytes);
-            }
-        }
-        match self.device(ordinal, places) {
-            Some(device) => self.held.get_mut(&device).into_iter().for_each(|held| held.give(class, bytes, span)),
-            // It may be on any device.
-            None => self.held.values_mut().for_each(|held| held.give(class, bytes, span)),
-        }
-    }
-
-    /// The device with this ordinal; `None` if it is not known.
-    pub(super) fn device(&self, ordinal: Option<i32>, places: &[Place]) -> Option<DeviceNumber> {
-        let mut alive = places.iter().filter(|place| place.alive);
-        match (alive.next(), alive.next()) {
-            (Some(only), None) if !self.contexts.are_several() => Some(only.device),
-            _ => self.ordinals.get(&Some(ordinal?))?.device,
-        }
-    }
-
-    /// Takes in a list with this process. Returns the correction.
-    pub(super) fn read(&mut self, place: &Place, span: Span) -> Option<u64> {
-        let held = self.held.entry(place.device).or_default();
-        let before = held.reading();
-        let correction = held.read(place.used, span);
-        if let (Some(before), Some(now)) = (before, place.used) {
-            self.learn(place.device, before, now);
-        }
-        for ordinal in self.ordinals.values_mut() {
-            ordinal.since.insert(place.device, 0);
-        }
-        correction
-    }
-
-    /// Learns which ordinal is a device that grew from one reading to the next, if only one can be.
-    fn learn(&mut self, device: DeviceNumber, before: u64, now: u64) {
-        let Some(grown) = now.checked_sub(before).filter(|grown| *grown >= TELLING) else { return };
-        let taken = |ordinal: &Ordinal| ordinal.since.get(&device).copied().unwrap_or_default();
-        let mut moved = self.ordinals.iter_mut().filter(|(name, known)| name.is_some() && taken(known) != 0);
-        if let (Some((_, only)), None) = (moved.next(), moved.next())
-            && u64::try_from(taken(only)).is_ok_and(|taken| taken.abs_diff(grown) <= ROUNDING)
-        {
-            only.device = Some(device);
-        }
-    }
-
-    /// Bytes that the process held at least on a device at a moment; `None` if nothing is known.
-    pub(super) fn at_least(&self, device: DeviceNumber, at: Duration, places: &[Place]) -> Option<u64> {
-        let live = self.ordinals.iter().filter(|(name, _)| self.device(**name, places) == Some(device));
-        let live = live.map(|(_, known)| known.live).fold(0, u64::saturating_add);
-        let read = self.held.get(&device).and_then(|held| held.at_least(at));
-        if self.is_full { None } else { read.max(Some(live).filter(|live| *live > 0)) }
-    }
-}
-
-/// What a request names, how much it asks for, and where the driver takes it from. `None` if the call asks for nothing.
-fn request(call: &Call) -> Option<(Name, u64, Class)> {
-    let packed = |bytes: u64| if bytes < BLOCK { Class::Packed } else { Class::Own };
-    let address = |address: Option<u64>| Some((Kind::Address, address?));
-    Some(match *call {
-        Call::Allocate { size, address: at } => (address(at)?, size, packed(size)),
-        Call::AllocatePitch { height, pitch, address: at, .. } => {
-            let size = height.saturating_mul(pitch?);
-            (address(at)?, size, packed(size))
-        }
-        Call::AllocateManaged { size, address: at } => (address(at)?, size, Class::Unfollowed),
-        Call::AllocateAsync { size, address: at, .. } | Call::AllocateFromPool { size, address: at, .. } => {
-            (address(at)?, size, Class::Pool)
-        }
-        Call::Create { size, place: Location::Device(_), handle } => ((Kind::Handle, handle?), size, Class::Own),
-        Call::Create { size, handle, .. } => ((Kind::Handle, handle?), size, Class::Unfollowed),
-        Call::CreateArray { shape, array } => {
-            let size = shape.and_then(|shape| shape.bytes());
-            ((Kind::Array, array?), size.unwrap_or(0), size.map_or(Class::Unfollowed, packed))
-        }
-        Call::OpenShared { address: at } => (address(at)?, 0, Class::Unfollowed),
-        Call::Import { handle } => ((Kind::Handle, handle?), 0, Class::Unfollowed),
-        _ => return None,
-    })
-}
-
-/// How many bytes a refused call asked for; `None` if it says nothing.
-pub(super) fn asked(call: &Call) -> Option<u64> {
-    match *call {
-        Call::Allocate { size, .. }
-        | Call::AllocateManaged { size, .. }
-        | Call::AllocateAsync { size, .. }
-        | Call::AllocateFromPool { size, .. }
-        | Call::Create { size, .. } => Some(size),
-        Call::AllocatePitch { width, height, .. } => width.checked_mul(height),
-        Call::CreateArray { shape, .. } => shape?.bytes(),
-        _ => None,
+        Some(result)
     }
 }
 

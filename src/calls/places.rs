@@ -1,13 +1,18 @@
 //! Who is on which device, as the latest lists of processes tell.
 
 use std::collections::HashMap;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::held::Span;
 use crate::snapshot::{Gpu, GpuProcesses, MigDevice, Process, ProcessId, ProcessKind, Workload};
 
 /// A process that has left its device for longer than this is not looked for there any more.
 const ENDED: Duration = Duration::from_secs(5);
+
+/// A GPU that has not been listed for this long while others were is out of order, and nothing begins on it.
+const SILENT: Duration = Duration::from_secs(60);
 
 /// A GPU, or a MIG device on it.
 #[derive(Debug, Clone)]
@@ -35,6 +40,25 @@ pub(super) struct Place {
     pub(super) workload: Option<Arc<Workload>>,
     pub(super) used: Option<u64>,
     pub(super) alive: bool,
+    /// When the first list with it was complete.
+    pub(super) since: Duration,
+}
+
+/// Where one process is, or was a moment ago.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Whereabouts<'p> {
+    pub(super) places: &'p [Place],
+    /// All GPUs on which it is not have been listed, and the list of each began at this moment or later. One that is split
+    /// into MIG devices counts although the process is on it.
+    pub(super) elsewhere: Duration,
+}
+
+impl Deref for Whereabouts<'_> {
+    type Target = [Place];
+
+    fn deref(&self) -> &[Place] {
+        self.places
+    }
 }
 
 /// The devices, and the processes on them.
@@ -42,22 +66,31 @@ pub(super) struct Place {
 pub(super) struct Places {
     devices: Vec<Device>,
     by_pid: HashMap<u32, Vec<Place>>,
+    /// When the last list of each GPU began, by its UUID.
+    began: HashMap<String, Duration>,
 }
 
 impl Places {
-    /// Takes in a list. Returns the processes on its devices that are alive.
-    pub(super) fn read(&mut self, list: &GpuProcesses) -> Vec<Place> {
+    /// Takes in a list that was read within `span`. Returns the processes on its devices that are alive.
+    pub(super) fn read(&mut self, list: &GpuProcesses, span: Span) -> Vec<Place> {
         let uuid = &list.gpu.uuid;
+        self.began.insert(uuid.clone(), span.start);
+        let latest = self.began.values().copied().max().unwrap_or_default();
+        self.began.retain(|_, began| latest.saturating_sub(*began) < SILENT);
         let devices = &self.devices;
+        let mut before: HashMap<(ProcessId, DeviceNumber), Duration> = HashMap::new();
         for places in self.by_pid.values_mut() {
-            places.retain(|place| devices[place.device].gpu.uuid != *uuid);
+            let gone = places.extract_if(.., |place| devices[place.device].gpu.uuid == *uuid);
+            before.extend(gone.map(|place| ((place.id, place.device), place.since)));
         }
         self.by_pid.retain(|_, places| !places.is_empty());
         let mut alive = Vec::new();
         for process in list.processes.iter().filter(|process| is_recent(process, list.at)) {
+            let (id, device) = (process.id(), self.number(&list.gpu, process.mig.as_ref()));
             let place = Place {
-                device: self.number(&list.gpu, process.mig.as_ref()),
-                id: process.id(),
+                device,
+                id,
+                since: before.get(&(id, device)).copied().unwrap_or(span.end),
                 kind: process.kind,
                 workload: process.owner.workload.clone(),
                 used: process.used,
@@ -70,8 +103,14 @@ impl Places {
     }
 
     /// The devices on which a process is, or was a moment ago.
-    pub(super) fn of(&self, pid: u32) -> &[Place] {
-        self.by_pid.get(&pid).map_or(&[], Vec::as_slice)
+    pub(super) fn of(&self, pid: u32) -> Whereabouts<'_> {
+        let places = self.by_pid.get(&pid).map_or(&[][..], Vec::as_slice);
+        let is_on = |uuid: &String| {
+            let its = places.iter().find(|place| place.alive && self.devices[place.device].gpu.uuid == *uuid);
+            its.is_some_and(|place| self.devices[place.device].mig.is_none())
+        };
+        let others = self.began.iter().filter(|(uuid, _)| !is_on(uuid)).map(|(_, began)| *began);
+        Whereabouts { places, elsewhere: others.min().unwrap_or(Duration::MAX) }
     }
 
     /// The processes that the lists contain.

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use cuda_probe::{Call, Event};
 
-use super::memory::asked;
+use super::meaning::asked;
 use crate::snapshot::ProcessId;
 
 /// How long a refused request waits to be granted. To give back a cache, a program waits for the work on the GPU.

@@ -193,7 +193,7 @@ impl<'a> Watch<'a> {
         let machine = View { procfs: &self.settings.procfs, snapshot: self.snapshot };
         if self.settings.mode == Mode::All {
             if self.has_lost_more() {
-                self.account.lose();
+                self.account.lose(Clocks::now().monotonic);
             }
             let taken = self.account.follow(returned, &machine);
             taken.holders.into_iter().for_each(|peak| self.snapshot.call_feed.add_peak(peak));
@@ -209,7 +209,7 @@ impl<'a> Watch<'a> {
             self.account.sweep(self.settings.linger, &machine);
             self.ended += self.probes.sweep(&self.settings.procfs).ended;
         }
-        let errors = if listed { self.attach() } else { Vec::new() };
+        let errors = self.attach(listed);
         if self.fails(errors) {
             return true;
         }
@@ -230,9 +230,9 @@ impl<'a> Watch<'a> {
         known
     }
 
-    fn attach(&mut self) -> Vec<Error> {
-        let processes: Vec<ProcessId> = self.account.places.processes().collect();
-        self.libraries.attach(&mut self.probes, &processes)
+    fn attach(&mut self, listed: bool) -> Vec<Error> {
+        let processes: Option<Vec<ProcessId>> = listed.then(|| self.account.places.processes().collect());
+        self.libraries.attach(&mut self.probes, processes.as_deref())
     }
 
     /// Whether calls were lost since the last round.
@@ -314,8 +314,8 @@ impl Machine for View<'_> {
     fn is_alive(&self, process: ProcessId) -> bool {
         let stat = std::fs::read(self.procfs.join(process.pid.to_string()).join("stat")).ok();
         let Some(stat) = stat.and_then(|line| Stat::parse(&line)) else { return false };
-        // A zombie holds nothing.
-        !stat.ended && process.start_ticks.is_none_or(|start| start == stat.start)
+        // The kernel gives back what it holds before it is a zombie.
+        !stat.ending && process.start_ticks.is_none_or(|start| start == stat.start)
     }
 
     fn free(&self, device: &Device) -> Option<u64> {

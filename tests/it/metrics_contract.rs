@@ -745,7 +745,8 @@ fn calls_are_told_as_far_as_they_are_seen() {
     assert_eq!([bucket("0.0"), bucket("1048576.0"), bucket("+Inf")], ["4", "7", "8"].map(str::to_owned));
     assert_eq!(all.value("gpu_memory_window_peak_from_calls", &[("gpu", "0")]), "0");
     let refusals = with(|calls| calls.sees_all = false);
-    for absent in ["gpu_workload_memory_calls_total", "gpu_memory_window_peak_from_calls", "gpu_memory_call_correction_bytes_sum"]
+    for absent in
+        ["gpu_workload_memory_calls_total", "gpu_memory_window_peak_from_calls", "gpu_memory_call_correction_bytes_sum"]
     {
         assert_eq!(refusals.count(absent), 0, "{absent}");
     }

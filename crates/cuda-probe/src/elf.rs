@@ -1,7 +1,7 @@
 //! Finds exported functions in a library by its table of dynamic symbols.
 //!
-//! Invariant: any file gives an answer or an error. It is read with `pread`, so that a file that shrinks meanwhile is an error too,
-//! and no more than [`LIMIT`] bytes are read at once, whatever its tables say.
+//! Invariant: any file gives an answer or an error, after a bounded time. It is read with `pread`, so that a file that shrinks meanwhile
+//! is an error too. One table of symbols is read, and no table has more than [`LIMIT`] bytes, whatever the file says.
 //!
 //! Source: the System V ABI, chapters "Object Files" and "Program Loading", for files of 64 bits.
 
@@ -12,7 +12,7 @@ use std::os::unix::fs::FileExt;
 use crate::error::NoLibrary;
 
 /// The largest table that is read. Those of libcuda.so have less than 1 MiB.
-const LIMIT: u64 = 16 << 20;
+const LIMIT: u64 = 4 << 20;
 const HEADER: u64 = 64;
 const SEGMENT: usize = 56;
 const SECTION: usize = 64;
@@ -46,18 +46,21 @@ pub(crate) fn offsets(file: &File, names: &[&str]) -> Result<Vec<Option<u64>>, N
     let segments = table(file, number(&header, 32, 8)?, number(&header, 56, 2)?, SEGMENT)?;
     let sections = table(file, number(&header, 40, 8)?, number(&header, 60, 2)?, SECTION)?;
     let mut found = vec![None; names.len()];
-    for section in sections.chunks_exact(SECTION) {
-        if number(section, 4, 4)? != DYNAMIC_SYMBOLS {
-            continue;
-        }
+    let is_symbols = |section: &&[u8]| number(section, 4, 4).is_ok_and(|kind| kind == DYNAMIC_SYMBOLS);
+    // A library has one such table.
+    if let Some(section) = sections.chunks_exact(SECTION).find(is_symbols) {
         let (at, bytes) = (number(section, 24, 8)?, number(section, 32, 8)?);
         let strings = usize::try_from(number(section, 40, 4)?).map_err(|_| OUTSIDE)?;
         let strings = sections.chunks_exact(SECTION).nth(strings).ok_or(OUTSIDE)?;
         let strings = read(file, number(strings, 24, 8)?, number(strings, 32, 8)?)?;
         for symbol in read(file, at, bytes)?.chunks_exact(SYMBOL) {
             let name = usize::try_from(number(symbol, 0, 4)?).map_err(|_| OUTSIDE)?;
-            let name = strings.get(name..).ok_or(OUTSIDE)?.split(|byte| *byte == 0).next().unwrap_or_default();
-            if let Some(index) = names.iter().position(|wanted| wanted.as_bytes() == name)
+            let name = strings.get(name..).ok_or(OUTSIDE)?;
+            // The end of the name is not searched for: it can be as far away as the end of the table.
+            let is_it = |wanted: &&str| {
+                name.strip_prefix(wanted.as_bytes()).is_some_and(|rest| rest.first().is_none_or(|byte| *byte == 0))
+            };
+            if let Some(index) = names.iter().position(is_it)
                 && number(symbol, 6, 2)? != IMPORTED
             {
                 found[index] = place(&segments, number(symbol, 8, 8)?)?.or(found[index]);
@@ -160,5 +163,50 @@ mod tests {
             file.write_all_at(&content[place..=place], place as u64).unwrap();
         }
         assert!(offsets(&file, &NAMES).unwrap()[0].is_some());
+    }
+
+    /// The header of a library, with its sections at this place.
+    fn header(sections: u64, count: u16) -> Vec<u8> {
+        let mut header = library()[..64].to_vec();
+        header[40..48].copy_from_slice(&sections.to_le_bytes());
+        header[60..62].copy_from_slice(&count.to_le_bytes());
+        header
+    }
+
+    /// A section: its kind, place, size and link.
+    fn section(kind: u64, at: u64, bytes: u64, link: u32) -> [u8; SECTION] {
+        let mut section = [0; SECTION];
+        section[4..8].copy_from_slice(&kind.to_le_bytes()[..4]);
+        section[24..32].copy_from_slice(&at.to_le_bytes());
+        section[32..40].copy_from_slice(&bytes.to_le_bytes());
+        section[40..44].copy_from_slice(&link.to_le_bytes());
+        section
+    }
+
+    // Each file would take hours if all that it describes were read.
+    #[test]
+    fn a_file_that_describes_much_costs_little() {
+        // Holes take no room: the file has the size of the longest table and more.
+        let at = 1 << 20;
+        let holes = |header: Vec<u8>, sections: &[u8]| {
+            let file = file(&header);
+            file.set_len(at + 2 * LIMIT).unwrap();
+            file.write_all_at(sections, 4096).unwrap();
+            file
+        };
+        // As many tables of symbols as a header can count, each of the largest size.
+        let many = section(DYNAMIC_SYMBOLS, at, LIMIT, 0).repeat(usize::from(u16::MAX));
+        assert_eq!(offsets(&holes(header(4096, u16::MAX), &many), &NAMES).ok(), Some(vec![None; 3]));
+        // One name without an end, which all symbols have.
+        let two = [section(DYNAMIC_SYMBOLS, at, LIMIT, 1), section(3, at + LIMIT, LIMIT, 0)].concat();
+        let endless = holes(header(4096, 2), &two);
+        endless.write_all_at(&vec![b'c'; usize::try_from(LIMIT).unwrap()], at + LIMIT).unwrap();
+        assert_eq!(offsets(&endless, &NAMES).ok(), Some(vec![None; 3]));
+        // A table that is larger.
+        let large = [section(DYNAMIC_SYMBOLS, at, LIMIT + 1, 1), section(3, at, LIMIT, 0)].concat();
+        assert!(matches!(
+            offsets(&holes(header(4096, 2), &large), &NAMES),
+            Err(NoLibrary::NotElf("a table is too long"))
+        ));
     }
 }

@@ -109,6 +109,12 @@ pub enum NoLibrary {
     /// It exports none of the calls.
     #[error("the library exports none of the driver's memory calls")]
     LacksCalls,
+    /// It is on a file system of FUSE: the kernel would wait for the program that provides it.
+    #[error("the file is on a FUSE file system, whose program could hang what reads it")]
+    Fuse,
+    /// There are more files of this name than are watched.
+    #[error("too many files of this name are in use")]
+    TooMany,
     /// It has been replaced by another file since the process mapped it.
     #[error("the file at this path is not the one that the process has mapped")]
     Replaced,

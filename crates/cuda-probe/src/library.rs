@@ -1,20 +1,20 @@
 //! Finds the driver libraries that processes have mapped, each file once.
 //!
-//! Invariant: a file that is handed over is the one that the process has mapped, even if another file has its path by now. It is opened
-//! once, and read and attached through that descriptor.
+//! Invariants: a file that is handed over is the one that the process has mapped, even if another file has its path by now. It is opened
+//! once, and read and attached through that descriptor. No process makes this crate keep more than [`OF_PROCESS`] files open, or more of
+//! its maps than a line.
 //!
 //! A probe belongs to an inode: bind mounts and hard links of a file need no probe of their own, a copy does. Overlay file systems over
 //! one file, such as those of containers of one image, have ids of their own but share the inode to which probes belong.
 
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io;
+use std::io::{self, BufRead, BufReader};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-
-use procfs::process::{MMapPath, MemoryMap, MemoryMaps, Process};
 
 use crate::error::{Error, NoLibrary};
 
@@ -22,6 +22,11 @@ use crate::error::{Error, NoLibrary};
 const NAME: &[u8] = b"libcuda.so";
 /// What the kernel appends to the path of a mapped file that has been deleted.
 const DELETED: &[u8] = b" (deleted)";
+
+/// The number of unknown files of one process that are opened. A program has one driver, or two while it is replaced.
+const OF_PROCESS: usize = 4;
+/// `FUSE_SUPER_MAGIC`
+const FUSE: i64 = 0x6573_5546;
 
 /// A file, as the kernel tells it in `/proc/PID/maps`. It stays the same while the file is in use. On some file systems, such as btrfs
 /// and overlayfs, `stat` gives another device.
@@ -108,9 +113,11 @@ impl Library {
 pub struct Found {
     /// The libraries that were not known, each once, by their ids.
     pub libraries: Vec<Library>,
-    /// All ids that were seen, known or not, opened or not. If nothing failed, a library that is not among the ids of all processes
-    /// is in use no more.
+    /// All ids that were seen, known or not, opened or not. Unless `unread`, a library that is not among the ids of all processes is in
+    /// use no more.
     pub in_use: BTreeSet<LibraryId>,
+    /// Whether the maps of a process could not be read.
+    pub unread: bool,
     /// The processes whose maps could not be read or whose library could not be opened, with the reason. A process that has ended is
     /// not among them.
     pub failed: Vec<(u32, Error)>,
@@ -125,13 +132,14 @@ pub fn find_libraries(procfs: &Path, pids: impl IntoIterator<Item = u32>, known:
     let mut found = Found::default();
     for pid in pids {
         let process = procfs.join(pid.to_string());
-        match Process::new_with_root(process.clone()).and_then(|process| process.maps()) {
-            Ok(maps) => found.add(pid, &process, &maps, &known),
-            Err(procfs::ProcError::NotFound(_)) => {}
+        match found.add(pid, &process, &known) {
+            Err(_) if !process.exists() => {}
             Err(error) => {
-                let reason = NoLibrary::Unreadable(io::Error::other(error));
+                let reason = NoLibrary::Unreadable(error);
+                found.unread = true;
                 found.failed.push((pid, Error::Library { path: process.join("maps"), reason }));
             }
+            Ok(()) => {}
         }
     }
     found.libraries.sort_by_key(|library| library.id);
@@ -139,10 +147,13 @@ pub fn find_libraries(procfs: &Path, pids: impl IntoIterator<Item = u32>, known:
 }
 
 impl Found {
-    fn add(&mut self, pid: u32, process: &Path, maps: &MemoryMaps, known: impl Fn(LibraryId) -> bool) {
+    fn add(&mut self, pid: u32, process: &Path, known: impl Fn(LibraryId) -> bool) -> io::Result<()> {
         let mut seen = BTreeSet::new();
-        for (map, path, deleted) in maps.iter().filter_map(of_driver) {
-            let id = LibraryId { device: map.dev, inode: map.inode };
+        let mut opened = 0;
+        // Line by line: a process can have a million mappings.
+        for line in BufReader::new(File::open(process.join("maps"))?).split(b'\n') {
+            let Some(map) = Map::of_driver(&line?) else { continue };
+            let id = map.id;
             // A library has several mappings.
             if !seen.insert(id) {
                 continue;
@@ -151,39 +162,76 @@ impl Found {
             if known(id) || self.libraries.iter().any(|library| library.id == id) {
                 continue;
             }
-            let opened = open_mapped(process, map, &path, deleted).and_then(|file| Ok((Below::of(&file)?, file)));
-            match opened {
-                Ok((below, file)) => self.libraries.push(Library { id, path, deleted, file, below }),
-                Err(_) if !process.exists() => return,
-                Err(reason) => self.failed.push((pid, Error::Library { path, reason })),
+            opened += 1;
+            let library = match opened.cmp(&(OF_PROCESS + 1)) {
+                Ordering::Less => map.open(process),
+                Ordering::Equal => Err(NoLibrary::TooMany),
+                // Reported once.
+                Ordering::Greater => continue,
+            };
+            match library {
+                Ok(library) => self.libraries.push(library),
+                Err(_) if !process.exists() => return Ok(()),
+                Err(reason) => self.failed.push((pid, Error::Library { path: map.path, reason })),
             }
         }
+        Ok(())
     }
 }
 
-/// The mapping of a driver library, its path, and whether the file has been deleted.
-fn of_driver(map: &MemoryMap) -> Option<(&MemoryMap, PathBuf, bool)> {
-    let MMapPath::Path(told) = &map.pathname else { return None };
-    let told = told.as_os_str().as_bytes();
-    let (path, deleted) = told.strip_suffix(DELETED).map_or((told, false), |path| (path, true));
-    let path = Path::new(OsStr::from_bytes(path));
-    path.file_name()?.as_bytes().starts_with(NAME).then(|| (map, path.to_owned(), deleted))
+/// The mapping of a driver library.
+#[derive(Debug, PartialEq, Eq)]
+struct Map {
+    id: LibraryId,
+    /// The addresses, as the kernel writes them.
+    addresses: String,
+    path: PathBuf,
+    /// Whether the file has been deleted.
+    deleted: bool,
 }
 
-/// Opens the file of a mapping.
-fn open_mapped(process: &Path, map: &MemoryMap, path: &Path, deleted: bool) -> Result<File, NoLibrary> {
-    let (begin, end) = map.address;
-    let refused = match open(&process.join(format!("map_files/{begin:x}-{end:x}"))) {
-        Ok(file) => return Ok(file),
-        Err(error) => error,
-    };
-    if deleted {
-        return Err(refused.into());
+impl Map {
+    /// A line of `maps`: addresses, rights, offset, device, inode and path, which may contain spaces.
+    fn of_driver(line: &[u8]) -> Option<Self> {
+        let path = line.iter().position(|byte| *byte == b'/')?;
+        let (numbers, told) = line.split_at(path);
+        let (path, deleted) = told.strip_suffix(DELETED).map_or((told, false), |path| (path, true));
+        let path = Path::new(OsStr::from_bytes(path));
+        if !path.file_name()?.as_bytes().starts_with(NAME) {
+            return None;
+        }
+        let mut numbers = std::str::from_utf8(numbers).ok()?.split_ascii_whitespace();
+        let addresses = numbers.next()?.to_owned();
+        let (major, minor) = numbers.nth(2)?.split_once(':')?;
+        let number = |hexadecimal| i32::from_str_radix(hexadecimal, 16).ok();
+        let id = LibraryId { device: (number(major)?, number(minor)?), inode: numbers.next()?.parse().ok()? };
+        Some(Self { id, addresses, path: path.to_owned(), deleted })
     }
-    let below_root = path.strip_prefix("/").unwrap_or(path);
-    let file = open(&process.join("root").join(below_root))?;
-    // The device can differ from that in the maps, see `LibraryId`.
-    if file.metadata()?.ino() == map.inode { Ok(file) } else { Err(NoLibrary::Replaced) }
+
+    /// Opens the file.
+    fn open(&self, process: &Path) -> Result<Library, NoLibrary> {
+        let file = self.file(process)?;
+        // Its program answers the reads of the kernel that probes need, whenever it wants, and the reader would wait for it.
+        if rustix::fs::fstatfs(&file).map_err(io::Error::from)?.f_type == FUSE {
+            return Err(NoLibrary::Fuse);
+        }
+        let below = Below::of(&file)?;
+        Ok(Library { id: self.id, path: self.path.clone(), deleted: self.deleted, file, below })
+    }
+
+    fn file(&self, process: &Path) -> Result<File, NoLibrary> {
+        let refused = match open(&process.join("map_files").join(&self.addresses)) {
+            Ok(file) => return Ok(file),
+            Err(error) => error,
+        };
+        if self.deleted {
+            return Err(refused.into());
+        }
+        let below_root = self.path.strip_prefix("/").unwrap_or(&self.path);
+        let file = open(&process.join("root").join(below_root))?;
+        // The device can differ from that in the maps, see `LibraryId`.
+        if file.metadata()?.ino() == self.id.inode { Ok(file) } else { Err(NoLibrary::Replaced) }
+    }
 }
 
 /// Opens a regular file. Without waiting: a process can have a pipe at the path by now.
@@ -195,4 +243,57 @@ fn open(path: &Path) -> io::Result<File> {
 fn id(file: &std::fs::Metadata) -> LibraryId {
     let number = |part: libc::c_uint| i32::try_from(part).unwrap_or(-1);
     LibraryId { device: (number(libc::major(file.dev())), number(libc::minor(file.dev()))), inode: file.ino() }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use std::fmt::Write;
+
+    use super::*;
+
+    #[test]
+    fn a_line_of_the_maps_is_read_whatever_the_path() {
+        let told = |path: &str| {
+            let line = format!("7f00-7fff r-xp 00001000 fd:1a 42                         {path}");
+            Map::of_driver(line.as_bytes())
+                .map(|map| (map.path.display().to_string(), map.deleted, map.id, map.addresses))
+        };
+        let id = LibraryId { device: (0xfd, 0x1a), inode: 42 };
+        let is = |path: &str, deleted| Some((path.to_owned(), deleted, id, "7f00-7fff".to_owned()));
+        assert_eq!(told("/usr/lib/libcuda.so.1"), is("/usr/lib/libcuda.so.1", false));
+        assert_eq!(told("/a b/libcuda.so (deleted)"), is("/a b/libcuda.so", true));
+        assert_eq!(
+            [told("/usr/lib/libcudart.so"), told("/libcuda.so/x"), told("[heap]"), told("")],
+            [None, None, None, None]
+        );
+        for line in
+            ["/libcuda.so", "7f00-7fff /libcuda.so", "7f00-7fff r-xp 0 x 1 /libcuda.so", "a b c 1:1 x /libcuda.so"]
+        {
+            assert_eq!(Map::of_driver(line.as_bytes()), None, "{line}");
+        }
+        assert!(Map::of_driver(b"7f00-7fff r-xp 00001000 fd:1a 42 /\xff\xfe/libcuda.so.1").is_some());
+    }
+
+    #[test]
+    fn a_process_with_many_files_of_the_name_has_a_few_of_them_opened() {
+        let procfs = tempfile::tempdir().unwrap();
+        let files = procfs.path().join("7/map_files");
+        std::fs::create_dir_all(&files).unwrap();
+        let mut maps = String::new();
+        for number in 1..=10_000 {
+            if number <= 20 {
+                std::fs::write(files.join(format!("{number:x}000-{number:x}fff")), "").unwrap();
+            }
+            writeln!(maps, "{number:x}000-{number:x}fff r-xp 0 0:2d {number}   /tmp/{number}/libcuda.so.1").unwrap();
+        }
+        std::fs::write(procfs.path().join("7/maps"), maps).unwrap();
+        let found = find_libraries(procfs.path(), [7, 8], |id| id.inode == 1);
+        let opened: Vec<u64> = found.libraries.iter().map(|library| library.id.inode).collect();
+        assert_eq!((opened, found.in_use.len(), found.unread), (vec![2, 3, 4, 5], 10_000, false));
+        let [(7, Error::Library { path, reason: NoLibrary::TooMany })] = &found.failed[..] else {
+            unreachable!("{:?}", found.failed)
+        };
+        assert_eq!(path, Path::new("/tmp/6/libcuda.so.1"));
+    }
 }

@@ -197,8 +197,11 @@ impl Probes {
     fn link(&mut self, file: &File, places: &[Place]) -> Result<Vec<OwnedFd>, Error> {
         match self.programs.attach(file, places) {
             Err(error) if self.attached.is_empty() && self.settings.way.is_none() && has_no_multi(&error) => {
-                self.programs = Programs::load(&self.maps, self.settings.mode, Way::PerfEvent)?;
-                self.programs.attach(file, places)
+                let other = Programs::load(&self.maps, self.settings.mode, Way::PerfEvent)?;
+                // The file may be what the kernel refuses, in either way.
+                let links = other.attach(file, places)?;
+                self.programs = other;
+                Ok(links)
             }
             links => links,
         }

@@ -4,10 +4,12 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use cuda_probe::{OUT_OF_MEMORY, Place as Location};
+use cuda_probe::{Call, OUT_OF_MEMORY, Place as Location};
 
 use super::*;
 use crate::snapshot::{CallHolder, Gpu, Owner, Process, Workload, WorkloadKind};
+
+mod losses;
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -149,6 +151,28 @@ fn a_process_that_ended_may_have_made_room() {
 }
 
 #[test]
+fn what_no_process_holds_counts_once_it_has_stayed() {
+    let mut rig = Rig::new();
+    let gpu = gpu(0);
+    let read = |rig: &mut Rig, millis, unattributed| {
+        let mut list = (*list(&gpu, &[(7, "a", GIB)])).clone();
+        list.unattributed = Some(unattributed);
+        rig.account.list(&Arc::new(list), span(millis, millis + 1));
+        rig.take(7, millis + 10, 30 * GIB);
+        rig.free(7, millis + 20, 30 * GIB);
+        let peaks = rig.peaks(millis + 50);
+        peaks.iter().find(|(who, _)| who == "gpu 0").map(|(_, bytes)| bytes - 31 * GIB)
+    };
+    assert_eq!(read(&mut rig, 100, 300 * MIB), Some(300 * MIB));
+    // A process of 40 GiB is ending: no list has it any more, and its memory goes before this process takes its own.
+    assert_eq!(read(&mut rig, 200, 40 * GIB), Some(300 * MIB));
+    assert_eq!(read(&mut rig, 300, 300 * MIB), Some(300 * MIB));
+    // What stays counts, after 30 s at the earliest and 60 s at the latest.
+    let stays: Vec<_> = (1..=9).map(|tenth| read(&mut rig, 10_000 * tenth, 500 * MIB)).collect();
+    assert_eq!((stays[2], stays[8]), (Some(300 * MIB), Some(500 * MIB)), "{stays:?}");
+}
+
+#[test]
 fn more_than_can_be_allocated_is_not_believed() {
     let mut rig = Rig::new();
     rig.account.list(&list(&gpu(0), &[(7, "a", GIB)]), span(10, 11));
@@ -227,20 +251,6 @@ fn a_process_on_two_gpus_has_a_bound_where_its_device_is_known() {
     assert_eq!(told(&peaks)[1..], [("gpu 0", 4 * GIB + 9 * MIB), ("process 7", 4 * GIB + MIB)], "{peaks:?}");
 }
 
-#[test]
-fn lost_calls_leave_no_bound_until_the_next_list() {
-    let mut rig = Rig::new();
-    rig.account.list(&list(&gpu(0), &[(7, "a", 10 * GIB)]), span(10, 11));
-    rig.take(7, 20, GIB);
-    rig.peaks(30);
-    rig.account.lose();
-    rig.take(7, 40, 2 * GIB);
-    assert!(rig.peaks(100).is_empty());
-    rig.account.list(&list(&gpu(0), &[(7, "a", 10 * GIB)]), span(110, 111));
-    rig.take(7, 120, 3 * GIB);
-    assert_eq!(told(&rig.peaks(200)).last(), Some(&("process 7", 13 * GIB)));
-}
-
 fn refused(pid: u32, returns: u64, size: u64) -> Event {
     Event::for_tests(pid, Call::Allocate { size, address: None }, OUT_OF_MEMORY, at(returns - 1))
 }
@@ -276,13 +286,52 @@ fn a_request_is_refused_for_good_once_and_when_the_program_goes_on() {
 }
 
 #[test]
+fn a_gpu_on_whose_list_a_process_is_not_yet_is_not_mistaken_for_the_other() {
+    let both = [gpu(0), gpu(1)];
+    let read = |rig: &mut Rig, millis, holds: [&[(u32, &str, u64)]; 2]| {
+        for (gpu, processes) in both.iter().zip(holds) {
+            rig.account.list(&list(gpu, processes), span(millis, millis + 1));
+        }
+    };
+    // Whether the first context was made before the probes were there or after, the process goes to the second GPU at 20 ms.
+    for sees_first in [true, false] {
+        let mut rig = Rig::new();
+        if sees_first {
+            rig.call(7, 5, Call::RetainPrimaryContext { device: 0, context: Some(0xc0) });
+        }
+        read(&mut rig, 10, [&[(7, "a", GIB)], &[]]);
+        read(&mut rig, 15, [&[(7, "a", GIB)], &[]]);
+        rig.take(7, 18, 2 * GIB);
+        assert_eq!(told(&rig.peaks(18)).last(), Some(&("process 7", 3 * GIB)), "it is on one GPU");
+        rig.call(7, 20, Call::RetainPrimaryContext { device: 1, context: Some(0xc1) });
+        rig.call(7, 21, Call::SetContext { context: 0xc1 });
+        rig.take(7, 22, 10 * GIB);
+        assert!(rig.peaks(30).is_empty(), "{sees_first}");
+        // What it is refused waits for the lists.
+        let mut known: Vec<Request> = Vec::new();
+        known.extend(rig.account.call(refused(7, 31, 70 * GIB), id(7)));
+        rig.machine.ended.borrow_mut().insert(7);
+        assert!(rig.account.settle(known, at(32), &rig.machine).is_empty(), "{sees_first}");
+        rig.machine.ended.borrow_mut().clear();
+        read(&mut rig, 40, [&[(7, "a", 3 * GIB)], &[(7, "a", 10 * GIB)]]);
+        rig.peaks(50);
+        assert!(rig.account.settle(Vec::new(), at(51), &rig.machine).is_empty(), "both have enough free");
+        let mut part = CallPart::default();
+        rig.account.show(&mut part);
+        let counted: Vec<_> = part.requests.iter().map(|counted| (counted.gpu.is_none(), counted.refused)).collect();
+        assert_eq!(counted, [(true, 1)], "{sees_first}");
+    }
+}
+
+#[test]
 fn a_refusal_belongs_to_the_device_on_which_its_process_is() {
     let mut rig = Rig::new();
     rig.account = Account::new(false);
     rig.machine.free = Some(5 * GIB);
-    let read = |rig: &mut Rig, index, pids: &[(u32, &str, u64)]| rig.account.list(&list(&gpu(index), pids), span(1, 2));
-    read(&mut rig, 0, &[(7, "a", GIB), (8, "b", GIB)]);
-    read(&mut rig, 1, &[(8, "b", GIB)]);
+    for moment in [1, 5] {
+        rig.account.list(&list(&gpu(0), &[(7, "a", GIB), (8, "b", GIB)]), span(moment, moment + 1));
+        rig.account.list(&list(&gpu(1), &[(8, "b", GIB)]), span(moment, moment + 1));
+    }
     // The process ends: nobody waits for it to ask again. Process 9 is on no list.
     for pid in [7, 8, 9] {
         rig.account.call(refused(pid, 20, 30 * GIB), id(pid));

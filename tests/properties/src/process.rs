@@ -91,7 +91,7 @@ fn assert_recorded(comm: &[u8], cmdline: &[u8]) {
     let start = cmdline.iter().fold(7, |number: u64, byte| number.wrapping_mul(31).wrapping_add(u64::from(*byte)));
     let tail = format!("S 1 42 42 0 -1 4194560 10 0 0 0 1 2 0 0 20 0 1 0 {start} 10000 5\n");
     let line = [b"42 (", comm, b") ", tail.as_bytes()].concat();
-    assert_eq!(Stat::parse(&line), Some(Stat { comm: comm.to_vec(), start, ended: false }));
+    assert_eq!(Stat::parse(&line), Some(Stat { comm: comm.to_vec(), start, ended: false, ending: false }));
     // A truncated line gives this start time or none.
     let cut = cmdline.len() % line.len();
     if let Some(stat) = Stat::parse(&line[..cut]) {

@@ -12,8 +12,13 @@ pub struct Stat {
     /// Whether it is a zombie. In that case, the kernel has already removed its arguments and may have moved it to the
     /// root cgroup.
     pub ended: bool,
+    /// Whether it is ending or has ended. The kernel gives back what it holds before it becomes a zombie.
+    pub ending: bool,
 }
 
+/// The index of the flags, counted from the state, and the flag `PF_EXITING`.
+const FLAGS: usize = 6;
+const EXITING: u32 = 4;
 /// The index of the start time, counted from the state, which follows the name.
 const START: usize = 19;
 
@@ -27,10 +32,10 @@ impl Stat {
         // A line cut off within the number would yield a different number, so one more field must follow.
         let mut fields = fields.split_ascii_whitespace();
         let ended = matches!(fields.next()?, "Z" | "X");
-        let mut fields = fields.skip(START - 1);
-        let start = fields.next()?.parse().ok()?;
+        let flags: u32 = fields.nth(FLAGS - 1)?.parse().unwrap_or_default();
+        let start = fields.nth(START - FLAGS - 1)?.parse().ok()?;
         fields.next()?;
-        Some(Self { comm, start, ended })
+        Some(Self { comm, start, ended, ending: ended || flags & EXITING != 0 })
     }
 }
 
@@ -60,7 +65,7 @@ mod tests {
     fn the_name_may_contain_anything() {
         for comm in ["python3", "a) R 1 2 (b", "", " ", "\n)(", "((("] {
             let stat = Stat::parse(format!("42 ({comm}) {TAIL}").as_bytes());
-            assert_eq!(stat, Some(Stat { comm: comm.into(), start: 987_654, ended: false }), "{comm:?}");
+            assert_eq!(stat, Some(Stat { comm: comm.into(), start: 987_654, ended: false, ending: false }), "{comm:?}");
         }
         let line = [b"42 (\xff\xfe) ", TAIL.as_bytes()].concat();
         assert_eq!(Stat::parse(&line).map(|stat| stat.comm), Some(b"\xff\xfe".to_vec()));
@@ -71,6 +76,11 @@ mod tests {
         let ended = |tail: &str| Stat::parse(format!("42 (S) {tail}").as_bytes()).map(|stat| stat.ended);
         assert_eq!(ended(TAIL), Some(false));
         assert_eq!(ended(&TAIL.replacen('S', "Z", 1)), Some(true));
+        let ending =
+            |tail: &str| Stat::parse(format!("42 (S) {tail}").as_bytes()).map(|stat| (stat.ending, stat.ended));
+        assert_eq!(ending(TAIL), Some((false, false)));
+        assert_eq!(ending(&TAIL.replacen('S', "Z", 1)), Some((true, true)));
+        assert_eq!(ending(&TAIL.replacen("4194560", "4194564", 1)), Some((true, false)));
     }
 
     #[test]
