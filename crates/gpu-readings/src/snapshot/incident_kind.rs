@@ -41,7 +41,7 @@ kinds! {
     EndedAtPeak "ended_at_peak", "ended at the memory limit",
         "a process ended within 5 s of the last time at which its memory use was at its highest, its GPU or MIG device was at least 95 % full at some time during those seconds, and in the 10 s before, this or another process on the device had grown by more than was left";
     OutOfMemory "out_of_memory", "out of memory",
-        "a process on the GPU reported that a framework in the process could not allocate memory; failures of one process within 5 s belong to one incident. If that process then ends, its end is not recorded as an `ended_at_peak` incident as well";
+        "a process on the GPU reported that a framework in the process could not allocate memory, or, with `memory.probes`, the driver refused a request of a process; failures of one process within 5 s belong to one incident. If that process then ends, its end is not recorded as an `ended_at_peak` incident as well";
     NearLimit "near_limit", "nearly full",
         "the memory in use on a GPU or MIG device reached 98 % of what can be allocated; the next such incident is recorded only after the memory in use has been below 95 %";
     GpuLost "gpu_lost", "GPU lost",
