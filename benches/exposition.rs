@@ -34,7 +34,7 @@ fn gpu(index: u32) -> Arc<Gpu> {
 
 fn memory(gpu: &Arc<Gpu>) -> GpuMemory {
     let figures = MemoryFigures {
-        is_peak_of_calls: false,
+        is_peak_of_calls: None,
         total: 150_754_820_096,
         reserved: Some(644_939_776),
         used: 13_822_918_656,
@@ -60,7 +60,7 @@ fn process(pid: u32) -> Process {
     };
     let used = 545_259_520 + u64::from(pid) * 4096;
     Process {
-        is_peak_of_calls: false,
+        is_peak_of_calls: None,
         pid,
         kind: ProcessKind::Compute,
         mig: None,
@@ -84,7 +84,7 @@ fn workload(process: &Process) -> WorkloadUse {
         processes: 1,
         used,
         window_peak,
-        is_peak_of_calls: false,
+        is_peak_of_calls: None,
         peak,
         limits: Vec::new(),
     }

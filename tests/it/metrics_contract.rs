@@ -547,7 +547,7 @@ fn bytes_are_exact_and_print_as_integers() {
         used: 0,
         free: 1,
         window_peak: 2,
-        is_peak_of_calls: false,
+        is_peak_of_calls: None,
         peak: 150_754_820_096,
     });
     machine.memory[0].increase = 1 << 53;
@@ -743,15 +743,31 @@ fn calls_are_told_as_far_as_they_are_seen() {
     assert_eq!(all.value("gpu_workload_memory_call_seconds_total", &[]), "1.5");
     let bucket = |le| all.value("gpu_memory_call_correction_bytes_bucket", &[("le", le)]).to_owned();
     assert_eq!([bucket("0.0"), bucket("1048576.0"), bucket("+Inf")], ["4", "7", "8"].map(str::to_owned));
-    assert_eq!(all.value("gpu_memory_window_peak_from_calls", &[("gpu", "0")]), "0");
     let refusals = with(|calls| calls.sees_all = false);
-    for absent in
-        ["gpu_workload_memory_calls_total", "gpu_memory_window_peak_from_calls", "gpu_memory_call_correction_bytes_sum"]
-    {
+    for absent in ["gpu_workload_memory_calls_total", "gpu_memory_call_correction_bytes_sum"] {
         assert_eq!(refusals.count(absent), 0, "{absent}");
     }
     assert_eq!(refusals.value("gpu_memory_refused_requests_total", &[("gpu", "0")]), "3");
     let down = with(|calls| calls.state = CallState::Down(Reason::NotSupported));
     assert_eq!(down.value("vram_exporter_probes_up", &[("reason", "not_supported")]), "0");
     assert_eq!(down.count("gpu_memory_refused_requests_total"), 0);
+}
+
+#[test]
+fn a_peak_of_calls_is_marked_where_calls_have_told_of_one() {
+    let families =
+        ["gpu_memory", "gpu_process_memory", "gpu_workload_memory"].map(|of| format!("{of}_window_peak_from_calls"));
+    let scrape = |is_of_calls: Option<bool>| {
+        let mut machine = Machine::one();
+        machine.memory[0].figures.as_mut().unwrap().is_peak_of_calls = is_of_calls;
+        machine.processes[0].processes[0].is_peak_of_calls = is_of_calls;
+        machine.processes[0].workloads =
+            vec![WorkloadUse { is_peak_of_calls: is_of_calls, ..workload(of_pod("vllm"), GIB) }];
+        machine.scrape()
+    };
+    for (is_of_calls, shown) in [(Some(true), "1"), (Some(false), "0")] {
+        let scrape = scrape(is_of_calls);
+        assert!(families.iter().all(|family| scrape.value(family, &[]) == shown), "{is_of_calls:?}");
+    }
+    assert!(families.iter().all(|family| scrape(None).count(family) == 0));
 }

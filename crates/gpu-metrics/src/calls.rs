@@ -10,8 +10,7 @@ use super::family::{Cadence, Family, GPU, Rows, Series};
 use super::label::{Labels, distinct};
 use super::openmetrics::{Counted, canonical};
 use super::section::{Pass, Section};
-use super::view::GpuView;
-use super::{label_cache, processes, workloads};
+use super::workloads;
 use gpu_readings::snapshot::{
     CORRECTION_BUCKETS, CallPart, CallState, GpuCalls, LostCalls, WorkloadCalls, WorkloadRequests,
 };
@@ -37,19 +36,6 @@ static CORRECTION: Family = DEVICE.histogram(
     "gpu_memory_call_correction_bytes",
     "How far the memory that calls told for a process was from the next reading, in bytes, at each reading with calls since the one before. Contexts, loaded code and the rounding of small requests are in readings only.",
 );
-static PEAK_FROM_CALLS: Family = DEVICE.family(
-    "gpu_memory_window_peak_from_calls",
-    "1 if gpu_memory_window_peak_bytes is a lower bound made of calls, because no reading within the window shows as much, else 0.",
-);
-static PROCESS_PEAK_FROM_CALLS: Family = Series::new(Cadence::Calls, processes::LABELS).family(
-    "gpu_process_memory_window_peak_from_calls",
-    "1 if gpu_process_memory_window_peak_bytes is a lower bound made of calls, because no reading within the window shows as much, else 0.",
-);
-static WORKLOAD_PEAK_FROM_CALLS: Family = REQUESTS.family(
-    "gpu_workload_memory_window_peak_from_calls",
-    "1 if gpu_workload_memory_window_peak_bytes is a lower bound made of calls, because no reading within the window shows as much, else 0.",
-);
-
 static WORKLOAD_REQUESTS: Rows<WorkloadRequests, u64> = &[
     REQUESTS.row(
         "gpu_workload_memory_refused_requests_total",
@@ -81,17 +67,7 @@ pub(super) static SECTION: Section = Section {
     intro: "What probes on the driver's memory calls see, whichever program makes them ([probes.md](probes.md)); with `memory.probes=none`, the \
             default, all of these families are absent. With `memory.probes=all`, the peaks of GPUs, processes and workloads include lower \
             bounds made of calls, and the families that end in `_from_calls` say where. A series of a workload appears with its first call.",
-    families: &[
-        &UP,
-        &LOST,
-        &REFUSED,
-        &WORKLOAD_REQUESTS,
-        &WORKLOAD_CALLS,
-        &CORRECTION,
-        &PEAK_FROM_CALLS,
-        &PROCESS_PEAK_FROM_CALLS,
-        &WORKLOAD_PEAK_FROM_CALLS,
-    ],
+    families: &[&UP, &LOST, &REFUSED, &WORKLOAD_REQUESTS, &WORKLOAD_CALLS, &CORRECTION],
     collect,
 };
 
@@ -105,12 +81,12 @@ fn collect(pass: &Pass<'_>, out: &mut Exposition<'_>) {
         CallState::Down(reason) => out.add(&UP, [(Labels::default().and("reason", reason.label()), 0.0)]),
         CallState::Up => {
             out.add_one(&UP, 1.0);
-            seen(&part, pass, out);
+            seen(&part, out);
         }
     }
 }
 
-fn seen(part: &CallPart, pass: &Pass<'_>, out: &mut Exposition<'_>) {
+fn seen(part: &CallPart, out: &mut Exposition<'_>) {
     let since = part.counted_since;
     let lost = LostCalls::ALL.into_iter().zip(part.lost);
     out.add(
@@ -144,7 +120,6 @@ fn seen(part: &CallPart, pass: &Pass<'_>, out: &mut Exposition<'_>) {
             &BOUNDS,
             gpus.iter().map(|(labels, of)| (labels.clone(), &of.corrections[..], of.corrected as f64)),
         );
-        peaks(pass, out);
     }
 }
 
@@ -161,29 +136,6 @@ fn calls(part: &CallPart, out: &mut Exposition<'_>) {
             entries.iter().filter_map(|(labels, of)| Some((labels, Counted::since(Some(of.since), (row.read)(of)?))));
         out.add(&row.family, counted);
     }
-}
-
-fn peaks(&Pass { gpus, settings, .. }: &Pass<'_>, out: &mut Exposition<'_>) {
-    let figures = |gpu: &'_ GpuView<'_>| gpu.memory.and_then(|memory| memory.figures);
-    out.add(
-        &PEAK_FROM_CALLS,
-        gpus.iter().filter_map(|gpu| Some((&gpu.labels, f64::from(figures(gpu)?.is_peak_of_calls)))),
-    );
-    let lists = || gpus.iter().filter_map(|gpu| Some((&gpu.labels, gpu.processes?)));
-    if settings.process_series {
-        let processes = lists().flat_map(|(base, list)| {
-            let known = list.processes.iter().filter(|process| process.window_peak.is_some());
-            known.map(move |process| (label_cache::process_labels(base, process), process.is_peak_of_calls))
-        });
-        let processes = distinct(processes.collect(), |one, other| *one |= other);
-        out.add(&PROCESS_PEAK_FROM_CALLS, processes.iter().map(|(labels, is)| (labels, f64::from(*is))));
-    }
-    let of_workloads = lists().flat_map(|(base, list)| {
-        let known = list.workloads.iter().filter(|workload| workload.window_peak.is_some());
-        known.map(move |of| (workloads::labels(base, &of.workload, of.mig.as_deref()), of.is_peak_of_calls))
-    });
-    let of_workloads = distinct(of_workloads.collect(), |one, other| *one |= other);
-    out.add(&WORKLOAD_PEAK_FROM_CALLS, of_workloads.iter().map(|(labels, is)| (labels, f64::from(*is))));
 }
 
 fn of_gpu(counted: &GpuCalls) -> Labels {

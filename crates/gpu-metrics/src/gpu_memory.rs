@@ -40,6 +40,11 @@ static FIGURES: Rows<MemoryFigures, u64> = &[
         |m| Some(m.window_peak),
     ),
     SAMPLED.row(
+        "gpu_memory_window_peak_from_calls",
+        "1 if gpu_memory_window_peak_bytes is a lower bound made of calls, because no reading within the window shows as much, else 0. Absent unless memory.probes=all has told of a peak.",
+        |m| m.is_peak_of_calls.map(u64::from),
+    ),
+    SAMPLED.row(
         "gpu_memory_peak_bytes",
         "Highest used memory in bytes since the exporter started. Includes reserved memory where gpu_memory_reserved_bytes is absent.",
         |m| Some(m.peak),

@@ -56,6 +56,11 @@ static READINGS: &[Row<Reading>] = &[
         |p, _| Some(p.process.window_peak?.max(p.at_least) as f64),
     ),
     PROCESS.row(
+        "gpu_process_memory_window_peak_from_calls",
+        "1 if gpu_process_memory_window_peak_bytes is a lower bound made of calls, because no reading within the window shows as much, else 0. Absent unless memory.probes=all has told of a peak.",
+        |p, _| p.process.is_peak_of_calls.map(f64::from),
+    ),
+    PROCESS.row(
         "gpu_process_memory_peak_bytes",
         "Highest memory of the process in bytes since the exporter first saw it, or the driver's own maximum where accounting mode is on. Stays for the peak window and process.linger after the process ended.",
         |p, _| Some(p.process.peak?.max(p.at_least) as f64),

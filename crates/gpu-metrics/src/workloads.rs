@@ -30,6 +30,11 @@ static READINGS: &[Row<Reading>] = &[
         (|w| w.window_peak, |_| None),
     ),
     SUMS.row(
+        "gpu_workload_memory_window_peak_from_calls",
+        "1 if gpu_workload_memory_window_peak_bytes is a lower bound made of calls, because no reading within the window shows as much, else 0. Absent unless memory.probes=all has told of a peak.",
+        (|w| w.is_peak_of_calls.map(u64::from), |_| None),
+    ),
+    SUMS.row(
         "gpu_workload_memory_peak_bytes",
         "Highest memory of the workload in bytes since the exporter first saw it: the peak of the sum, not the sum of the peaks. Stays for the peak window and process.linger after the last process ended; a process of the workload that starts within that time continues it.",
         (|w| w.peak, |_| None),
@@ -85,13 +90,14 @@ struct Figures {
     processes: u64,
     used: Option<u64>,
     window_peak: Option<u64>,
+    is_peak_of_calls: Option<bool>,
     peak: Option<u64>,
 }
 
 impl Figures {
     fn of(workload: &WorkloadUse) -> Self {
-        let WorkloadUse { processes, used, window_peak, peak, .. } = *workload;
-        Self { processes, used, window_peak, peak }
+        let WorkloadUse { processes, used, window_peak, is_peak_of_calls, peak, .. } = *workload;
+        Self { processes, used, window_peak, is_peak_of_calls, peak }
     }
 
     /// Adds a workload with the same labels. The times of the peaks are unknown, so the peak of the sum is taken to be
@@ -103,6 +109,12 @@ impl Figures {
             _ => self.used.zip(other.used).map(|(used, more)| used.saturating_add(more)),
         };
         self.processes += other.processes;
+        // That of the larger one; if the memory in use now is more, a reading shows as much.
+        let theirs = other.is_peak_of_calls.filter(|_| other.window_peak > self.window_peak);
+        self.is_peak_of_calls = theirs.or(self.is_peak_of_calls);
+        if self.used > self.window_peak.max(other.window_peak) {
+            self.is_peak_of_calls = self.is_peak_of_calls.map(|_| false);
+        }
         for (peak, others) in [(&mut self.window_peak, other.window_peak), (&mut self.peak, other.peak)] {
             *peak = (*peak).max(others).max(self.used);
         }

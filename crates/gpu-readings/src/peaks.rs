@@ -68,10 +68,10 @@ impl Peaks {
         self.calls.get_or_insert_with(new).see(value, now);
     }
 
-    /// Whether the highest value within the window that ends now is one that calls tell.
-    pub fn is_of_calls(&mut self, now: Instant) -> bool {
-        let calls = self.calls.as_mut().and_then(|calls| calls.within_window(now));
-        calls > self.recorded(now)
+    /// Whether the highest value within the window that ends now is one that calls tell; `None` if they have told of none.
+    pub fn is_of_calls(&mut self, now: Instant) -> Option<bool> {
+        let calls = self.calls.as_mut()?.within_window(now);
+        Some(calls > self.recorded(now))
     }
 
     /// Merges the values of another instance with the same window, keeping the times at which they were recorded.
@@ -218,15 +218,15 @@ mod tests {
         let start = Instant::now();
         let mut peaks = Peaks::new(WINDOW);
         peaks.see(10, at(start, 0));
-        assert!(!peaks.is_of_calls(at(start, 0)));
+        assert_eq!(peaks.is_of_calls(at(start, 0)), None);
         peaks.see_call(15, at(start, 10));
         assert_eq!((peaks.within_window(at(start, 20)), peaks.highest()), (Some(15), 15));
-        assert!(peaks.is_of_calls(at(start, 20)));
+        assert_eq!(peaks.is_of_calls(at(start, 20)), Some(true));
         let mut other = Peaks::new(WINDOW);
         other.absorb(&peaks);
-        assert!(other.is_of_calls(at(start, 20)));
+        assert_eq!(other.is_of_calls(at(start, 20)), Some(true));
         peaks.see(15, at(start, 30));
-        assert!(!peaks.is_of_calls(at(start, 30)), "a reading shows as much");
+        assert_eq!(peaks.is_of_calls(at(start, 30)), Some(false), "a reading shows as much");
         peaks.see(2, at(start, 61_300));
         assert_eq!((peaks.within_window(at(start, 61_300)), peaks.highest()), (Some(2), 15));
     }

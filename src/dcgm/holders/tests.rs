@@ -30,7 +30,7 @@ fn usage(workload: Arc<Workload>, processes: u64, used: Option<u64>) -> Workload
         processes,
         used,
         window_peak: None,
-        is_peak_of_calls: false,
+        is_peak_of_calls: None,
         peak: None,
         limits: Vec::new(),
     }

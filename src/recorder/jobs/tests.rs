@@ -153,7 +153,7 @@ fn usage(workload: &Arc<Workload>, mig: Option<Arc<MigDevice>>, gib: u64) -> Wor
         processes: 1,
         used,
         window_peak: None,
-        is_peak_of_calls: false,
+        is_peak_of_calls: None,
         peak: None,
         limits: Vec::new(),
     }

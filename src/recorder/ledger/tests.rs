@@ -161,7 +161,7 @@ pub(super) fn listed(process: &Process) -> WorkloadUse {
         processes: 1,
         used: process.used,
         window_peak: None,
-        is_peak_of_calls: false,
+        is_peak_of_calls: None,
         peak: process.peak,
         limits: Vec::new(),
     }

@@ -24,7 +24,7 @@ pub(crate) fn gpu(index: u32) -> Arc<Gpu> {
 
 pub(crate) fn figures(used: u64) -> MemoryFigures {
     MemoryFigures {
-        is_peak_of_calls: false,
+        is_peak_of_calls: None,
         total: 80 * GIB,
         reserved: Some(GIB),
         used,
@@ -175,7 +175,7 @@ pub(crate) fn workload(workload: Arc<Workload>, used: u64) -> WorkloadUse {
         processes: 2,
         used: Some(used),
         window_peak,
-        is_peak_of_calls: false,
+        is_peak_of_calls: None,
         peak,
         limits: Vec::new(),
     }
@@ -412,6 +412,9 @@ pub(crate) fn everything() -> Machine {
         Allocation { holder: pod_container("idle"), device: whole.clone() },
     ];
     machine.calls = calls(&machine.driver.gpus, mig.as_ref());
+    machine.memory[0].figures = Some(MemoryFigures { is_peak_of_calls: Some(true), ..figures(GIB) });
+    machine.processes.iter_mut().flat_map(|list| &mut list.processes).for_each(|of| of.is_peak_of_calls = Some(true));
+    machine.processes.iter_mut().flat_map(|list| &mut list.workloads).for_each(|of| of.is_peak_of_calls = Some(true));
     machine.settings.otlp = true;
     machine.faults.raise(Source::Http, Reason::Timeout, None, &std::io::Error::other("slow"));
     let allocatable = Some(Arc::new(vec![slice, whole]));

@@ -127,7 +127,7 @@ fn gpu(names: &mut Names<'_>, index: u32) -> Arc<Gpu> {
 
 fn figures(names: &mut Names<'_>) -> MemoryFigures {
     let [total, used, free, window_peak, peak] = std::array::from_fn(|_| names.number());
-    MemoryFigures { total, reserved: None, used, free, window_peak, is_peak_of_calls: false, peak }
+    MemoryFigures { total, reserved: None, used, free, window_peak, is_peak_of_calls: None, peak }
 }
 
 fn memory(names: &mut Names<'_>, gpu: &Arc<Gpu>) -> GpuMemory {
@@ -164,7 +164,7 @@ fn on(names: &mut Names<'_>, gpu: &Gpu) -> Option<Arc<MigDevice>> {
 fn process(names: &mut Names<'_>, gpu: &Gpu) -> Process {
     let (alive, now) = (names.below(4, 1) > 0, Instant::now());
     Process {
-        is_peak_of_calls: false,
+        is_peak_of_calls: None,
         pid: names.below(3, 1) as u32,
         kind: [ProcessKind::Compute, ProcessKind::Graphics, ProcessKind::Mps][names.below(3, 0)],
         mig: on(names, gpu),
@@ -220,7 +220,7 @@ fn workload(names: &mut Names<'_>) -> Arc<Workload> {
 
 fn workload_use(names: &mut Names<'_>, gpu: &Gpu) -> WorkloadUse {
     WorkloadUse {
-        is_peak_of_calls: false,
+        is_peak_of_calls: None,
         workload: workload(names),
         mig: on(names, gpu),
         processes: names.number(),

@@ -33,7 +33,7 @@ impl Record {
     }
 
     /// See [`Peaks::is_of_calls`].
-    pub(super) fn is_of_calls(&mut self, now: Instant) -> bool {
+    pub(super) fn is_of_calls(&mut self, now: Instant) -> Option<bool> {
         self.peaks.is_of_calls(now)
     }
 

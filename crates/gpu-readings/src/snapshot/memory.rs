@@ -99,8 +99,9 @@ pub struct MemoryFigures {
     pub free: u64,
     /// The highest `used` within the peak window.
     pub window_peak: u64,
-    /// Whether `window_peak` is a lower bound that calls tell, because no reading shows as much.
-    pub is_peak_of_calls: bool,
+    /// Whether `window_peak` is a lower bound that calls tell, because no reading shows as much. `None` if calls have never told
+    /// of a peak.
+    pub is_peak_of_calls: Option<bool>,
     /// The highest `used` since the exporter started.
     pub peak: u64,
 }

@@ -93,8 +93,9 @@ pub struct Process {
     pub used: Option<u64>,
     /// Bytes: the highest `used` within the peak window; 0 if the process ended before the window began.
     pub window_peak: Option<u64>,
-    /// Whether `window_peak` is a lower bound that calls tell, because no reading shows as much.
-    pub is_peak_of_calls: bool,
+    /// Whether `window_peak` is a lower bound that calls tell, because no reading shows as much. `None` if calls have never told
+    /// of a peak.
+    pub is_peak_of_calls: Option<bool>,
     /// Bytes: the highest `used` ever read, or the driver's own maximum if accounting is on.
     pub peak: Option<u64>,
     /// Share of the SMs' time, 0 to 1; `None` if the driver has no sample.
@@ -122,7 +123,7 @@ impl Process {
             ended: None,
             used: None,
             window_peak: None,
-            is_peak_of_calls: false,
+            is_peak_of_calls: None,
             peak: None,
             sm_utilization: None,
             last_active: None,
@@ -152,8 +153,9 @@ pub struct WorkloadUse {
     pub used: Option<u64>,
     /// Bytes: the highest sum within the peak window; 0 if the last process ended before the window began.
     pub window_peak: Option<u64>,
-    /// Whether `window_peak` is a lower bound that calls tell, because no reading shows as much.
-    pub is_peak_of_calls: bool,
+    /// Whether `window_peak` is a lower bound that calls tell, because no reading shows as much. `None` if calls have never told
+    /// of a peak.
+    pub is_peak_of_calls: Option<bool>,
     /// Bytes: the highest sum ever read.
     pub peak: Option<u64>,
     /// What limits its memory on this device, sorted by source; empty if nothing does. A limit that no longer applies
