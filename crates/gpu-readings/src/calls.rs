@@ -24,6 +24,7 @@ mod places;
 mod process_memory;
 mod requests;
 mod tally;
+mod view;
 mod watch;
 
 pub use cuda_probe::Mode;

@@ -2,6 +2,7 @@
 //!
 //! Invariant: a call counts for a process only while a list shows the process, or showed it a moment ago.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -25,6 +26,8 @@ const MOST_UNLISTED: usize = 256;
 pub(super) trait Machine {
     /// Whether the process has not ended.
     fn is_alive(&self, process: ProcessId) -> bool;
+    /// Whether a process has a thread.
+    fn has_thread(&self, process: u32, thread: u32) -> bool;
     /// Bytes that were free on a device at its last reading.
     fn free(&self, device: &Device) -> Option<u64>;
     /// Bytes that a device can give out at most.
@@ -96,8 +99,10 @@ impl Account {
         self.memory.lose(until);
     }
 
-    /// Follows what is held up to a moment. Returns the peaks.
-    pub(super) fn follow(&mut self, until: Duration, machine: &impl Machine) -> Taken {
+    /// Follows what is held up to a moment. `giving`: the processes with a thread that was in a call which gives memory back
+    /// when the calls up to that moment had been read. Returns the peaks.
+    pub(super) fn follow(&mut self, until: Duration, giving: HashSet<u32>, machine: &impl Machine) -> Taken {
+        self.bounds.give(giving);
         let (happened, dropped) = self.batch.until(until);
         for (at, what) in happened {
             match what {
@@ -187,7 +192,7 @@ impl Account {
     pub(super) fn sweep(&mut self, linger: Duration, machine: &impl Machine) {
         self.memory.sweep(|process| machine.is_alive(process));
         for (pid, process) in self.memory.processes.iter_mut().filter(|(_, process)| process.contexts.threads() > 64) {
-            process.contexts.sweep(|thread| std::path::Path::new(&format!("/proc/{pid}/task/{thread}")).exists());
+            process.contexts.sweep(|thread| machine.has_thread(*pid, thread));
         }
         let places = &self.places;
         self.tally.sweep(linger, |workload: &Workload| places.has(workload));

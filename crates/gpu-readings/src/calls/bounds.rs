@@ -4,7 +4,7 @@
 //! last list may have ended before, so it is left out, and with it what no process holds. A bound above what can be
 //! allocated is not true, so it is dropped.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,6 +49,8 @@ pub(super) struct Bounds {
     listed: HashMap<DeviceNumber, Listed>,
     lowest: HashMap<DeviceNumber, Lowest>,
     peaks: BTreeMap<DeviceNumber, Peaks>,
+    /// Processes with a thread in a call that gives memory back: what they hold is not known until it returns.
+    giving: HashSet<u32>,
 }
 
 #[derive(Debug, Default)]
@@ -88,9 +90,16 @@ impl Bounds {
         }
     }
 
+    /// Takes in which processes have a thread in a call that gives memory back.
+    pub(super) fn give(&mut self, giving: HashSet<u32>) {
+        self.giving = giving;
+    }
+
     /// Takes in that a process took memory on a device: the bounds of that moment.
     pub(super) fn took(&mut self, memory: &Memory, places: &Places, pid: u32, device: DeviceNumber, at: Duration) {
-        let held = |pid: u32| memory.processes.get(&pid)?.at_least(device, at, places.of(pid));
+        let giving = &self.giving;
+        let known = |pid: u32| memory.processes.get(&pid).filter(|_| !giving.contains(&pid));
+        let held = |pid: u32| known(pid)?.at_least(device, at, places.of(pid));
         let Some(own) = places.of(pid).places.iter().find(|place| place.device == device && place.alive) else {
             return;
         };
