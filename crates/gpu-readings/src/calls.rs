@@ -23,6 +23,7 @@ mod ordinals;
 mod places;
 mod process_memory;
 mod requests;
+mod sieve;
 mod tally;
 mod view;
 mod watch;

@@ -2,7 +2,7 @@
 //!
 //! Invariant: a call counts for a process only while a list shows the process, or showed it a moment ago.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -18,9 +18,10 @@ use super::requests::{Outcome, Request, Requests};
 use super::tally::Tally;
 use crate::snapshot::{CallPart, GpuProcesses, LostCalls, ProcessId, Workload};
 
-/// How long the outcome of a request waits for a list with its process, and how many wait.
+/// How long the outcome of a request waits for a list with its process, and how many wait, of all processes and of one.
 const UNLISTED: Duration = Duration::from_secs(3);
-const MOST_UNLISTED: usize = 256;
+const MOST_UNLISTED: usize = 1024;
+const UNLISTED_OF_PROCESS: usize = 4;
 
 /// What the account asks of the machine.
 pub(super) trait Machine {
@@ -149,6 +150,7 @@ impl Account {
         known.extend(self.requests.settle(now, |process| machine.is_alive(process)));
         let waiting = std::mem::take(&mut self.unlisted);
         let mut refusals = Vec::new();
+        let mut of_process: HashMap<u32, usize> = HashMap::new();
         for request in waiting.into_iter().chain(known) {
             let places = self.places_of(request.process);
             let device = self.device(&request, &places, machine);
@@ -156,8 +158,12 @@ impl Account {
             // A process is refused memory of a GPU on whose list it is not yet.
             let may_be_elsewhere = device.is_none() && self.places.of(request.process.pid).elsewhere <= request.at;
             if (places.is_empty() || may_be_elsewhere) && is_young && self.unlisted.len() < MOST_UNLISTED {
-                self.unlisted.push(request);
-                continue;
+                let waiting = of_process.entry(request.process.pid).or_default();
+                *waiting += 1;
+                if *waiting <= UNLISTED_OF_PROCESS {
+                    self.unlisted.push(request);
+                    continue;
+                }
             }
             if places.is_empty() {
                 self.unlisted_lost += 1;

@@ -18,6 +18,7 @@ use nix::time::{ClockId, clock_gettime};
 use super::account::{Account, Refusal};
 use super::held::Span;
 use super::libraries::Libraries;
+use super::sieve::Sieve;
 use super::view::{Givers, View};
 use crate::attribution::{process, sees_host_processes};
 use crate::faults::{Faults, Reason, Source};
@@ -148,6 +149,7 @@ struct Watch<'a> {
     returned: Duration,
     followed: Instant,
     givers: Givers,
+    sieve: Sieve,
     swept: Instant,
 }
 
@@ -168,6 +170,7 @@ impl<'a> Watch<'a> {
             returned: Duration::ZERO,
             followed: Instant::now(),
             givers: Givers::new(settings.procfs.clone()),
+            sieve: Sieve::default(),
             swept: Instant::now(),
         }
     }
@@ -211,7 +214,8 @@ impl<'a> Watch<'a> {
                 self.snapshot.call_feed.raise_gpu(&self.account.places.device(device).gpu, bytes);
             }
         }
-        for refusal in self.account.settle(known, clocks.monotonic, &machine) {
+        let refusals = self.account.settle(known, clocks.monotonic, &machine);
+        for refusal in self.sieve.pass(refusals, clocks.monotonic) {
             self.snapshot.feed.add_failure(failure(&refusal, &clocks));
         }
         if self.swept.elapsed() >= SWEEP {
