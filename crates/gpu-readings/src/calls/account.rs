@@ -66,7 +66,8 @@ impl Account {
 
     /// Takes in a call. Returns the request of its thread whose outcome is known now.
     pub(super) fn call(&mut self, event: Event, process: ProcessId) -> Option<Request> {
-        let ordinal = match self.memory.process(process) {
+        let is_listed = !self.places.of(process.pid).is_empty();
+        let ordinal = match self.memory.process(process, is_listed) {
             Some(known) => {
                 known.contexts.see(&event);
                 known.contexts.ordinal(&event)
