@@ -99,6 +99,7 @@ impl Account {
     /// Calls were lost until this moment.
     pub(super) fn lose(&mut self, until: Duration) {
         self.memory.lose(until);
+        self.bounds.forget_sums();
     }
 
     /// Follows what is held up to a moment. `giving`: the processes with a thread that was in a call which gives memory back
@@ -113,7 +114,7 @@ impl Account {
             }
         }
         if let Some(dropped) = dropped {
-            self.memory.lose(dropped);
+            self.lose(dropped);
         }
         let places = &self.places;
         self.bounds.take(
@@ -127,7 +128,9 @@ impl Account {
         let Some(process) = self.memory.processes.get(&event.process) else { return };
         let id = ProcessId { pid: event.process, start_ticks: process.start_ticks };
         let places = self.places.of(event.process);
-        if !self.memory.see(id, event, ordinal, places) {
+        let took = self.memory.see(id, event, ordinal, places);
+        self.bounds.called(&places, event.process);
+        if !took {
             return;
         }
         let device = self.memory.processes.get(&event.process).and_then(|known| known.device(ordinal, places));
@@ -143,7 +146,7 @@ impl Account {
             let correction = self.memory.read(place, span, self.places.of(place.id.pid));
             correction.into_iter().for_each(|bytes| self.tally.correct(&list.gpu, bytes));
         }
-        self.bounds.read(list, span.start, &alive, &self.places);
+        self.bounds.read(list, span, &alive, &self.places);
     }
 
     /// Counts the requests whose outcome is known. Returns those that were refused for good.

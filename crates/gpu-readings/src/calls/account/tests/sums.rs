@@ -1,5 +1,7 @@
 //! Sums over the processes of a device: who counts, and what is too much.
 
+use std::collections::BTreeMap;
+
 use super::*;
 
 #[test]
@@ -57,4 +59,69 @@ fn more_than_can_be_allocated_is_not_believed() {
     assert!(rig.peaks(100).is_empty());
     rig.take(7, 120, u64::MAX);
     assert!(rig.peaks(200).is_empty());
+}
+
+/// The highest peaks that calls and lists of several processes tell, in an order that looks random. `every`: after how many
+/// steps they are followed, when all sums are made anew.
+fn peaks_of_many(every: u64) -> Vec<BTreeMap<String, u64>> {
+    let mut rig = Rig::new();
+    let gpu = gpu(0);
+    let names = ["a", "b", "a", "c", "b"];
+    // A fixed linear congruential sequence.
+    let mut random = 1_u64;
+    let mut next = move |below: u64| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) % below
+    };
+    let mut all = Vec::new();
+    let mut highest = BTreeMap::new();
+    for step in 1..=3000 {
+        let moment = 10 * step;
+        let pid = 1 + u32::try_from(next(5)).unwrap();
+        match next(10) {
+            0..=4 => rig.take(pid, moment, (1 + next(8)) * 128 * MIB),
+            5..=7 => rig.free(pid, moment, (1 + next(8)) * 128 * MIB),
+            8 => {
+                rig.call(pid, moment, Call::Free { address: 5 });
+            }
+            _ => {
+                let processes: Vec<_> = (1..).zip(names).map(|(pid, name)| (pid, name, next(8) * GIB)).collect();
+                // Some lists take long, so that calls are made meanwhile.
+                rig.account.list(&list(&gpu, &processes), span(moment, moment + 1 + next(60)));
+            }
+        }
+        if step % every == 0 {
+            for (who, bytes) in rig.peaks(moment) {
+                let known = highest.entry(who).or_default();
+                *known = bytes.max(*known);
+            }
+        }
+        if step % 50 == 0 {
+            all.push(std::mem::take(&mut highest));
+        }
+    }
+    all
+}
+
+#[test]
+fn kept_sums_are_those_that_are_made_anew() {
+    let kept = peaks_of_many(50);
+    assert!(kept.iter().filter(|peaks| peaks.get("gpu 0").is_some_and(|bytes| *bytes > 0)).count() > 20, "{kept:?}");
+    assert_eq!(kept, peaks_of_many(1));
+}
+
+// To look at every process for every call would take a minute or more.
+#[test]
+fn a_flood_of_calls_beside_many_processes_costs_little() {
+    let mut rig = Rig::new();
+    let processes: Vec<_> = (1..=3000).map(|pid| (pid, if pid == 1 { "a" } else { "b" }, 16 * MIB)).collect();
+    rig.account.list(&list(&gpu(0), &processes), span(10, 11));
+    for spike in 1..=50_000 {
+        rig.take(1, 20 + 2 * spike, 4 * MIB + spike);
+        rig.free(1, 21 + 2 * spike, 4 * MIB + spike);
+    }
+    let highest = 4 * MIB + 50_000;
+    let expected =
+        [("a", 16 * MIB + highest), ("gpu 0", 3000 * 16 * MIB + 8 * MIB + highest), ("process 1", 16 * MIB + highest)];
+    assert_eq!(told(&rig.peaks(200_000)), expected);
 }
