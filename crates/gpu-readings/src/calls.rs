@@ -13,6 +13,7 @@
 mod account;
 mod batch;
 mod bounds;
+mod clocks;
 mod contexts;
 mod finder;
 mod held;

@@ -80,7 +80,7 @@ impl Account {
                 if let Some(workload) = self.places.of(event.process).iter().find_map(|place| place.workload.clone()) {
                     self.tally.call(&workload, 1, event.duration);
                 }
-                self.batch.add_call(event, ordinal);
+                self.batch.add_call(event, process, ordinal);
             }
         }
         outcome
@@ -110,7 +110,7 @@ impl Account {
         for (at, what) in happened {
             match what {
                 Happening::List(list, complete) => self.read(&list, Span { start: at, end: complete }),
-                Happening::Call(call) => self.follow_call(&call.0, call.1),
+                Happening::Call(call) => self.follow_call(&call.0, call.1, call.2),
             }
         }
         if let Some(dropped) = dropped {
@@ -124,9 +124,13 @@ impl Account {
         )
     }
 
-    fn follow_call(&mut self, event: &Event, ordinal: Option<i32>) {
+    fn follow_call(&mut self, event: &Event, caller: ProcessId, ordinal: Option<i32>) {
         let Some(process) = self.memory.processes.get(&event.process) else { return };
         let id = ProcessId { pid: event.process, start_ticks: process.start_ticks };
+        // The pid belongs to another process by now.
+        if !id.may_be(caller) {
+            return;
+        }
         let places = self.places.of(event.process);
         let took = self.memory.see(id, event, ordinal, places);
         self.bounds.called(&places, event.process);

@@ -13,9 +13,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use cuda_probe::{Error, Lost, Mode, Probes};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use nix::time::{ClockId, clock_gettime};
 
 use super::account::{Account, Refusal};
+use super::clocks::{Clocks, Ticks};
 use super::held::Span;
 use super::libraries::Libraries;
 use super::sieve::Sieve;
@@ -150,6 +150,7 @@ struct Watch<'a> {
     followed: Instant,
     givers: Givers,
     sieve: Sieve,
+    ticks: Ticks,
     swept: Instant,
 }
 
@@ -171,6 +172,7 @@ impl<'a> Watch<'a> {
             followed: Instant::now(),
             givers: Givers::new(settings.procfs.clone()),
             sieve: Sieve::default(),
+            ticks: Ticks::now(),
             swept: Instant::now(),
         }
     }
@@ -189,6 +191,7 @@ impl<'a> Watch<'a> {
     /// Reads what has happened since the last round. Returns whether to give up.
     fn round(&mut self) -> bool {
         let clocks = Clocks::now();
+        self.ticks = Ticks::now();
         let follows = self.settings.mode == Mode::All && self.followed.elapsed() >= PERIOD * 9 / 10;
         // Before the events are read: of a call that returns meanwhile, there is an event.
         let giving = if follows { self.givers.processes(&self.probes.giving()) } else { HashSet::new() };
@@ -233,13 +236,13 @@ impl<'a> Watch<'a> {
 
     /// Reads the events. Returns the requests whose outcome is known.
     fn read_events(&mut self) -> Vec<super::requests::Request> {
-        let (account, procfs) = (&mut self.account, &self.settings.procfs);
+        let (account, procfs, clock) = (&mut self.account, &self.settings.procfs, &self.ticks);
         let mut ids: HashMap<u32, ProcessId> = HashMap::new();
         let mut known = Vec::new();
         self.probes.drain(|event| {
             let gone = ProcessId { pid: event.process, start_ticks: None };
             let id = *ids.entry(event.process).or_insert_with(|| process(procfs, event.process).unwrap_or(gone));
-            known.extend(account.call(event, id));
+            known.extend(account.call(event, clock.caller(id, event.start)));
         });
         known
     }
@@ -263,32 +266,6 @@ impl<'a> Watch<'a> {
         self.shown.lost[LostCalls::NoEntry as usize] = return_without_entry;
         self.shown.lost[LostCalls::NoReturn as usize] = never_returned + self.ended;
         self.snapshot.calls.store(Arc::new(self.shown.clone()));
-    }
-}
-
-/// One moment on the clock of the events and on that of the readings. Both tick alike.
-struct Clocks {
-    monotonic: Duration,
-    instant: Instant,
-}
-
-impl Clocks {
-    fn now() -> Self {
-        let monotonic = clock_gettime(ClockId::CLOCK_MONOTONIC).map(Duration::from).unwrap_or_default();
-        Self { monotonic, instant: Instant::now() }
-    }
-
-    /// The moment on the clock of the events.
-    fn of(&self, instant: Instant) -> Duration {
-        let before = self.instant.saturating_duration_since(instant);
-        let after = instant.saturating_duration_since(self.instant);
-        (self.monotonic + after).saturating_sub(before)
-    }
-
-    /// The moment on the clock of the readings.
-    fn instant(&self, moment: Duration) -> Instant {
-        let ago = self.monotonic.saturating_sub(moment);
-        self.instant.checked_sub(ago).unwrap_or(self.instant)
     }
 }
 
