@@ -13,6 +13,7 @@
 mod account;
 mod batch;
 mod bounds;
+mod clocks;
 mod contexts;
 mod finder;
 mod held;
@@ -23,7 +24,9 @@ mod ordinals;
 mod places;
 mod process_memory;
 mod requests;
+mod sieve;
 mod tally;
+mod view;
 mod watch;
 
 pub use cuda_probe::Mode;

@@ -2,6 +2,7 @@
 //!
 //! Invariant: a call counts for a process only while a list shows the process, or showed it a moment ago.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -17,14 +18,17 @@ use super::requests::{Outcome, Request, Requests};
 use super::tally::Tally;
 use crate::snapshot::{CallPart, GpuProcesses, LostCalls, ProcessId, Workload};
 
-/// How long the outcome of a request waits for a list with its process, and how many wait.
+/// How long the outcome of a request waits for a list with its process, and how many wait, of all processes and of one.
 const UNLISTED: Duration = Duration::from_secs(3);
-const MOST_UNLISTED: usize = 256;
+const MOST_UNLISTED: usize = 1024;
+const UNLISTED_OF_PROCESS: usize = 4;
 
 /// What the account asks of the machine.
 pub(super) trait Machine {
     /// Whether the process has not ended.
     fn is_alive(&self, process: ProcessId) -> bool;
+    /// Whether a process has a thread.
+    fn has_thread(&self, process: u32, thread: u32) -> bool;
     /// Bytes that were free on a device at its last reading.
     fn free(&self, device: &Device) -> Option<u64>;
     /// Bytes that a device can give out at most.
@@ -62,7 +66,8 @@ impl Account {
 
     /// Takes in a call. Returns the request of its thread whose outcome is known now.
     pub(super) fn call(&mut self, event: Event, process: ProcessId) -> Option<Request> {
-        let ordinal = match self.memory.process(process) {
+        let is_listed = !self.places.of(process.pid).is_empty();
+        let ordinal = match self.memory.process(process, is_listed) {
             Some(known) => {
                 known.contexts.see(&event);
                 known.contexts.ordinal(&event)
@@ -75,7 +80,7 @@ impl Account {
                 if let Some(workload) = self.places.of(event.process).iter().find_map(|place| place.workload.clone()) {
                     self.tally.call(&workload, 1, event.duration);
                 }
-                self.batch.add_call(event, ordinal);
+                self.batch.add_call(event, process, ordinal);
             }
         }
         outcome
@@ -94,19 +99,22 @@ impl Account {
     /// Calls were lost until this moment.
     pub(super) fn lose(&mut self, until: Duration) {
         self.memory.lose(until);
+        self.bounds.forget_sums();
     }
 
-    /// Follows what is held up to a moment. Returns the peaks.
-    pub(super) fn follow(&mut self, until: Duration, machine: &impl Machine) -> Taken {
+    /// Follows what is held up to a moment. `giving`: the processes with a thread that was in a call which gives memory back
+    /// when the calls up to that moment had been read. Returns the peaks.
+    pub(super) fn follow(&mut self, until: Duration, giving: HashSet<u32>, machine: &impl Machine) -> Taken {
+        self.bounds.give(giving);
         let (happened, dropped) = self.batch.until(until);
         for (at, what) in happened {
             match what {
                 Happening::List(list, complete) => self.read(&list, Span { start: at, end: complete }),
-                Happening::Call(call) => self.follow_call(&call.0, call.1),
+                Happening::Call(call) => self.follow_call(&call.0, call.1, call.2),
             }
         }
         if let Some(dropped) = dropped {
-            self.memory.lose(dropped);
+            self.lose(dropped);
         }
         let places = &self.places;
         self.bounds.take(
@@ -116,11 +124,17 @@ impl Account {
         )
     }
 
-    fn follow_call(&mut self, event: &Event, ordinal: Option<i32>) {
+    fn follow_call(&mut self, event: &Event, caller: ProcessId, ordinal: Option<i32>) {
         let Some(process) = self.memory.processes.get(&event.process) else { return };
         let id = ProcessId { pid: event.process, start_ticks: process.start_ticks };
+        // The pid belongs to another process by now.
+        if !id.may_be(caller) {
+            return;
+        }
         let places = self.places.of(event.process);
-        if !self.memory.see(id, event, ordinal, places) {
+        let took = self.memory.see(id, event, ordinal, places);
+        self.bounds.called(&places, event.process);
+        if !took {
             return;
         }
         let device = self.memory.processes.get(&event.process).and_then(|known| known.device(ordinal, places));
@@ -136,7 +150,7 @@ impl Account {
             let correction = self.memory.read(place, span, self.places.of(place.id.pid));
             correction.into_iter().for_each(|bytes| self.tally.correct(&list.gpu, bytes));
         }
-        self.bounds.read(list, span.start, &alive, &self.places);
+        self.bounds.read(list, span, &alive, &self.places);
     }
 
     /// Counts the requests whose outcome is known. Returns those that were refused for good.
@@ -144,6 +158,7 @@ impl Account {
         known.extend(self.requests.settle(now, |process| machine.is_alive(process)));
         let waiting = std::mem::take(&mut self.unlisted);
         let mut refusals = Vec::new();
+        let mut of_process: HashMap<u32, usize> = HashMap::new();
         for request in waiting.into_iter().chain(known) {
             let places = self.places_of(request.process);
             let device = self.device(&request, &places, machine);
@@ -151,8 +166,12 @@ impl Account {
             // A process is refused memory of a GPU on whose list it is not yet.
             let may_be_elsewhere = device.is_none() && self.places.of(request.process.pid).elsewhere <= request.at;
             if (places.is_empty() || may_be_elsewhere) && is_young && self.unlisted.len() < MOST_UNLISTED {
-                self.unlisted.push(request);
-                continue;
+                let waiting = of_process.entry(request.process.pid).or_default();
+                *waiting += 1;
+                if *waiting <= UNLISTED_OF_PROCESS {
+                    self.unlisted.push(request);
+                    continue;
+                }
             }
             if places.is_empty() {
                 self.unlisted_lost += 1;
@@ -187,7 +206,7 @@ impl Account {
     pub(super) fn sweep(&mut self, linger: Duration, machine: &impl Machine) {
         self.memory.sweep(|process| machine.is_alive(process));
         for (pid, process) in self.memory.processes.iter_mut().filter(|(_, process)| process.contexts.threads() > 64) {
-            process.contexts.sweep(|thread| std::path::Path::new(&format!("/proc/{pid}/task/{thread}")).exists());
+            process.contexts.sweep(|thread| machine.has_thread(*pid, thread));
         }
         let places = &self.places;
         self.tally.sweep(linger, |workload: &Workload| places.has(workload));

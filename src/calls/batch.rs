@@ -12,7 +12,7 @@ use std::time::Duration;
 use cuda_probe::Event;
 
 use super::meaning::gives_back;
-use crate::snapshot::GpuProcesses;
+use crate::snapshot::{GpuProcesses, ProcessId};
 
 /// The maximum number of calls that wait. Beyond it, the earliest count as lost.
 const MOST: usize = 1 << 17;
@@ -20,8 +20,8 @@ const MOST: usize = 1 << 17;
 /// What happened, at its moment on CLOCK_MONOTONIC.
 #[derive(Debug)]
 pub(super) enum Happening {
-    /// A call, with the ordinal of the thread's device.
-    Call(Box<(Event, Option<i32>)>),
+    /// A call, with its process and the ordinal of the thread's device.
+    Call(Box<(Event, ProcessId, Option<i32>)>),
     /// A list, with the moment at which its reading was complete.
     List(Arc<GpuProcesses>, Duration),
 }
@@ -33,8 +33,8 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    pub(super) fn add_call(&mut self, event: Event, ordinal: Option<i32>) {
-        self.waiting.push((moment(&event), Happening::Call(Box::new((event, ordinal)))));
+    pub(super) fn add_call(&mut self, event: Event, process: ProcessId, ordinal: Option<i32>) {
+        self.waiting.push((moment(&event), Happening::Call(Box::new((event, process, ordinal)))));
     }
 
     /// Adds a list that was read from `began` to `complete`.

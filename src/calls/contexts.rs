@@ -12,7 +12,7 @@ use cuda_probe::{Call, Event, Place};
 
 const CONTEXTS: usize = 1024;
 const THREADS: usize = 4096;
-const DEPTH: usize = 32;
+const DEPTH: usize = 8;
 const ORDINALS: usize = 64;
 
 /// The contexts of one process.
@@ -107,6 +107,45 @@ impl Contexts {
     fn pop(&mut self, thread: u32) {
         if let Some(stack) = self.current.get_mut(&thread) {
             stack.pop();
+            if stack.is_empty() {
+                self.current.remove(&thread);
+            }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_storm_of_threads_contexts_and_ordinals_is_bounded() {
+        let mut contexts = Contexts::default();
+        let see = |contexts: &mut Contexts, thread, call| {
+            let mut event = Event::for_tests(1, call, 0, Duration::ZERO);
+            event.thread = thread;
+            contexts.see(&event);
+            contexts.ordinal(&event)
+        };
+        for number in 0..20_000 {
+            let device = i32::try_from(number).unwrap();
+            let context = Some(u64::from(number) + 1);
+            see(&mut contexts, 1, Call::RetainPrimaryContext { device, context });
+            see(&mut contexts, number, Call::PushContext { context: 1 });
+            see(&mut contexts, 7, Call::PushContext { context: 1 });
+        }
+        let deepest = contexts.current.values().map(Vec::len).max();
+        assert_eq!((contexts.devices.len(), contexts.ordinals.len()), (CONTEXTS, ORDINALS));
+        assert_eq!((contexts.threads(), deepest), (THREADS, Some(DEPTH)));
+        let take = Call::Allocate { size: 1, address: None };
+        assert_eq!(see(&mut contexts, 7, take), Some(0));
+        assert_eq!(see(&mut contexts, 19_999, take), None, "there was no room for the thread");
+        // The threads end.
+        contexts.sweep(|thread| thread == 7);
+        assert_eq!(contexts.threads(), 1);
+        for _ in 0..=DEPTH {
+            see(&mut contexts, 7, Call::PopContext { popped: None });
+        }
+        assert_eq!(contexts.threads(), 0, "a thread without a context takes no room");
     }
 }

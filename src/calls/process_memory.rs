@@ -46,6 +46,8 @@ struct Doubt {
 pub(super) struct ProcessMemory {
     pub(super) start_ticks: Option<u64>,
     pub(super) contexts: Contexts,
+    /// Whether a list has contained it.
+    pub(super) is_listed: bool,
     blocks: HashMap<Name, Block>,
     /// By address: the size and the handle.
     mappings: BTreeMap<u64, (u64, u64)>,
@@ -80,6 +82,12 @@ impl ProcessMemory {
         self.held.values_mut().for_each(|held| held.lose_until(moment));
     }
 
+    /// Remembers no allocation any more, so that there is no bound until the process ends.
+    pub(super) fn give_up(&mut self) {
+        self.is_full = true;
+        self.forget();
+    }
+
     /// Forgets what has a name. What it was may live or not.
     fn forget(&mut self) {
         self.blocks.clear();
@@ -93,7 +101,7 @@ impl ProcessMemory {
         self.held.values_mut().for_each(|held| held.lose(span));
     }
 
-    pub(super) fn see(&mut self, event: &Event, ordinal: Option<i32>, places: Whereabouts<'_>, room: usize) -> bool {
+    pub(super) fn see(&mut self, event: &Event, ordinal: Option<i32>, places: Whereabouts<'_>) -> bool {
         let gives = gives_back(&event.call);
         // An earlier failure on the GPU can be the result of a call that gives back all the same.
         if event.result != 0 && (!gives || event.result == INVALID_VALUE) {
@@ -116,7 +124,7 @@ impl ProcessMemory {
             Call::Release { handle } => self.give((Kind::Handle, handle), span, places),
             Call::DestroyArray { array } => self.give((Kind::Array, array), span, places),
             Call::Map { address, size, handle, .. } => {
-                self.map(address, (size, handle), span, places, room);
+                self.map(address, (size, handle), span, places);
                 false
             }
             Call::Unmap { address, size } => self.unmap(address, size, span, places),
@@ -132,21 +140,22 @@ impl ProcessMemory {
             call => match request(&call) {
                 Some((name, bytes, class)) => {
                     let block = Block { taken: span.end, bytes, class, ordinal, mappings: 0, released: false };
-                    self.take(name, block, span, places, room)
+                    self.take(name, block, span, places)
                 }
                 None => false,
             },
         }
     }
 
-    fn take(&mut self, name: Name, block: Block, span: Span, places: Whereabouts<'_>, room: usize) -> bool {
+    fn take(&mut self, name: Name, block: Block, span: Span, places: Whereabouts<'_>) -> bool {
         if self.lost.is_some_and(|until| until >= span.end) {
             return false;
         }
-        if self.blocks.len() >= OF_PROCESS.min(room + self.blocks.len()) {
-            self.is_full = true;
-            self.forget();
-            self.lose(span);
+        if self.remembered() >= OF_PROCESS {
+            self.give_up();
+        }
+        if self.is_full {
+            return false;
         }
         // The driver gave the name to something new, so what had it before was freed, unseen.
         if self.blocks.contains_key(&name) {
@@ -180,12 +189,12 @@ impl ProcessMemory {
         false
     }
 
-    fn map(&mut self, address: u64, mapping: (u64, u64), span: Span, places: Whereabouts<'_>, room: usize) {
+    fn map(&mut self, address: u64, mapping: (u64, u64), span: Span, places: Whereabouts<'_>) {
         // Something is mapped where something else was, so that was unmapped, unseen.
         if let Some((_, before)) = self.mappings.remove(&address) {
             self.unmapped(before, span, places);
         }
-        if self.mappings.len() < OF_PROCESS.min(room)
+        if self.remembered() < OF_PROCESS
             && let Some(block) = self.blocks.get_mut(&(Kind::Handle, mapping.1))
         {
             self.mappings.insert(address, mapping);

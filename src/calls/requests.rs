@@ -4,9 +4,10 @@
 //! goes on; if it is refused again, the program gets an error. So a request is refused for good if the thread repeats it in
 //! vain, asks for something else, ends, or asks for nothing within [`PATIENCE`].
 //!
-//! Invariant: bounded; if there is no room, a refusal counts at once.
+//! Invariant: bounded. Beyond the share of a process, its refusal counts at once; if there is no room at all, the refusal
+//! that has waited for the longest does.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::mem::{Discriminant, discriminant};
 use std::time::Duration;
 
@@ -17,8 +18,9 @@ use crate::snapshot::ProcessId;
 
 /// How long a refused request waits to be granted. To give back a cache, a program waits for the work on the GPU.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The maximum number of threads with a refused request.
+/// The maximum number of threads with a refused request, of all processes and of one.
 const WAITING: usize = 4096;
+const OF_PROCESS: usize = 64;
 
 /// What became of a request that was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,6 +57,11 @@ struct Waiting {
 #[derive(Debug, Default)]
 pub(super) struct Requests {
     waiting: HashMap<u32, Waiting>,
+    /// The same, by the time of the last refusal.
+    order: BTreeSet<(Duration, u32)>,
+    of_process: HashMap<u32, usize>,
+    /// Requests that had to make room.
+    displaced: Vec<Request>,
 }
 
 impl Requests {
@@ -62,42 +69,153 @@ impl Requests {
     pub(super) fn see(&mut self, event: &Event, process: ProcessId, ordinal: Option<i32>) -> Option<Request> {
         let asked = asked(&event.call)?;
         let (call, at) = (discriminant(&event.call), event.start + event.duration);
-        let known = self.waiting.remove(&event.thread);
+        let known = self.take(event.thread);
         let same = known.as_ref().is_some_and(|known| {
             known.call == call && known.request.asked == asked && known.request.process == process
         });
         match known {
-            Some(known) if same && event.result == 0 => Some(Request { outcome: Outcome::Retried, ..known.request }),
+            // If it is decided, the program has been told that it was refused, and this is another request.
+            Some(known) if same && event.result == 0 => {
+                (!known.is_decided).then_some(Request { outcome: Outcome::Retried, ..known.request })
+            }
             Some(known) if same && event.refused() => {
                 let decided = (!known.is_decided).then_some(known.request);
-                self.waiting.insert(event.thread, Waiting { is_decided: true, last: at, ..known });
+                self.put(event.thread, Waiting { is_decided: true, last: at, ..known });
                 decided
             }
             known => {
+                // The program did something else, so it did without.
+                let before = known.filter(|known| !known.is_decided).map(|known| known.request);
                 if event.refused() {
                     let request = Request { process, asked, ordinal, at, outcome: Outcome::Refused };
-                    let waiting = Waiting { call, request, is_decided: false, last: at };
-                    if self.waiting.len() >= WAITING {
+                    if self.of_process.get(&process.pid).is_some_and(|count| *count >= OF_PROCESS) {
+                        self.displaced.extend(before);
                         return Some(request);
                     }
-                    self.waiting.insert(event.thread, waiting);
+                    self.put(event.thread, Waiting { call, request, is_decided: false, last: at });
                 }
-                // The program did something else, so it did without.
-                known.filter(|known| !known.is_decided).map(|known| known.request)
+                before
             }
         }
+    }
+
+    fn put(&mut self, thread: u32, waiting: Waiting) {
+        if self.waiting.len() >= WAITING
+            && let Some((_, oldest)) = self.order.first().copied()
+        {
+            let oldest = self.take(oldest).filter(|oldest| !oldest.is_decided);
+            self.displaced.extend(oldest.map(|oldest| oldest.request));
+        }
+        *self.of_process.entry(waiting.request.process.pid).or_default() += 1;
+        self.order.insert((waiting.last, thread));
+        self.waiting.insert(thread, waiting);
+    }
+
+    fn take(&mut self, thread: u32) -> Option<Waiting> {
+        let waiting = self.waiting.remove(&thread)?;
+        self.order.remove(&(waiting.last, thread));
+        let pid = waiting.request.process.pid;
+        if let Some(count) = self.of_process.get_mut(&pid) {
+            *count -= 1;
+            if *count == 0 {
+                self.of_process.remove(&pid);
+            }
+        }
+        Some(waiting)
     }
 
     /// The requests that are refused for good by now, because the thread did not ask again, or because its process has
     /// ended.
     pub(super) fn settle(&mut self, now: Duration, is_alive: impl Fn(ProcessId) -> bool) -> Vec<Request> {
-        let mut refused = Vec::new();
-        self.waiting.retain(|_, waiting| {
-            let stays = now.saturating_sub(waiting.last) < PATIENCE && is_alive(waiting.request.process);
-            refused.extend((!stays && !waiting.is_decided).then_some(waiting.request));
-            stays
-        });
+        let mut refused = std::mem::take(&mut self.displaced);
+        let is_over =
+            |waiting: &Waiting| now.saturating_sub(waiting.last) >= PATIENCE || !is_alive(waiting.request.process);
+        let over: Vec<u32> =
+            self.waiting.iter().filter(|(_, waiting)| is_over(waiting)).map(|(thread, _)| *thread).collect();
+        let over = over.into_iter().filter_map(|thread| self.take(thread));
+        refused.extend(over.filter(|waiting| !waiting.is_decided).map(|waiting| waiting.request));
         refused.sort_by_key(|request| request.at);
         refused
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cuda_probe::OUT_OF_MEMORY;
+
+    use super::*;
+
+    /// A call of a thread that returns at this moment.
+    fn call(
+        requests: &mut Requests,
+        process: u32,
+        thread: u32,
+        millis: u64,
+        size: u64,
+        result: i32,
+    ) -> Option<Request> {
+        let call = Call::Allocate { size, address: None };
+        let mut event = Event::for_tests(process, call, result, Duration::from_millis(millis - 1));
+        event.thread = thread;
+        requests.see(&event, ProcessId { pid: process, start_ticks: Some(1) }, None)
+    }
+
+    fn refuse(requests: &mut Requests, process: u32, thread: u32, millis: u64, size: u64) -> Option<Request> {
+        call(requests, process, thread, millis, size, OUT_OF_MEMORY)
+    }
+
+    /// Whether the count of every process and the order are those of what waits.
+    fn is_whole(requests: &Requests) -> bool {
+        let counted: usize = requests.of_process.values().sum();
+        counted == requests.waiting.len() && requests.order.len() == requests.waiting.len()
+    }
+
+    #[test]
+    fn a_storm_of_one_process_takes_its_share_and_each_refusal_counts_once() {
+        let mut requests = Requests::default();
+        assert_eq!(refuse(&mut requests, 1, 1, 10, 7), None);
+        let storm: Vec<_> = (100..10_100).filter_map(|thread| refuse(&mut requests, 2, thread, 20, 5)).collect();
+        assert_eq!((storm.len(), requests.waiting.len()), (10_000 - OF_PROCESS, OF_PROCESS + 1));
+        // The request of the other process is still known when it is repeated.
+        let retried = call(&mut requests, 1, 1, 30, 7, 0);
+        assert_eq!(retried.map(|request| (request.asked, request.outcome)), Some((7, Outcome::Retried)));
+        assert!(is_whole(&requests));
+        let settled = requests.settle(Duration::from_secs(60), |_| true);
+        assert_eq!(settled.len(), OF_PROCESS);
+        assert!(requests.waiting.is_empty() && is_whole(&requests));
+        // One thread that asks for another size each time.
+        let sizes: Vec<_> = (1..=1000).filter_map(|size| refuse(&mut requests, 2, 100, 100_000 + size, size)).collect();
+        assert_eq!(sizes.iter().map(|request| request.asked).collect::<Vec<_>>(), (1..1000).collect::<Vec<_>>());
+        assert_eq!(requests.settle(Duration::from_secs(600), |_| true).len(), 1);
+    }
+
+    #[test]
+    fn a_storm_of_many_processes_displaces_what_has_waited_for_the_longest() {
+        let mut requests = Requests::default();
+        let count = u32::try_from(2 * WAITING).unwrap();
+        for process in 1..=count {
+            assert_eq!(refuse(&mut requests, process, process, 10 + u64::from(process), 5), None);
+            assert!(requests.waiting.len() <= WAITING);
+        }
+        // The last one is still known.
+        let retried = call(&mut requests, count, count, 10_000, 5, 0);
+        assert_eq!(retried.map(|request| request.outcome), Some(Outcome::Retried));
+        assert!(is_whole(&requests));
+        let refused = requests.settle(Duration::from_millis(10_000), |_| false);
+        let mut processes: Vec<u32> = refused.iter().map(|request| request.process.pid).collect();
+        processes.sort_unstable();
+        assert_eq!(processes, (1..count).collect::<Vec<_>>(), "each refusal counts once");
+    }
+
+    #[test]
+    fn a_request_that_was_refused_for_good_is_not_a_retry_as_well() {
+        let mut requests = Requests::default();
+        let known: Vec<_> = [2, 2, 0, 2, 0]
+            .into_iter()
+            .zip(1..)
+            .filter_map(|(result, second)| call(&mut requests, 1, 1, 1000 * second, 7, result))
+            .collect();
+        let outcomes: Vec<_> = known.iter().map(|request| request.outcome).collect();
+        assert_eq!(outcomes, [Outcome::Refused, Outcome::Retried]);
     }
 }

@@ -2,10 +2,10 @@
 //!
 //! Invariant: if the probes cannot be loaded or attached, the reason is published and logged once, and nothing else changes.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -13,21 +13,21 @@ use std::time::{Duration, Instant, SystemTime};
 
 use cuda_probe::{Error, Lost, Mode, Probes};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use nix::time::{ClockId, clock_gettime};
 
-use super::account::{Account, Machine, Refusal};
+use super::account::{Account, Refusal};
+use super::clocks::{Clocks, Ticks};
 use super::held::Span;
 use super::libraries::Libraries;
-use super::places::Device;
-use crate::attribution::record::Stat;
+use super::sieve::Sieve;
+use super::view::{Givers, View};
 use crate::attribution::{process, sees_host_processes};
 use crate::faults::{Faults, Reason, Source};
-use crate::snapshot::{
-    CallPart, CallState, FailedAllocation, LostCalls, MemoryFigures, ProcessId, Snapshot, allocatable,
-};
+use crate::snapshot::{CallPart, CallState, FailedAllocation, LostCalls, ProcessId, Snapshot};
 
 /// How often the events are read. A refusal is read at once.
 const PERIOD: Duration = Duration::from_millis(100);
+/// The shortest time between two rounds: a process that is refused again and again must not keep the thread busy.
+const REST: Duration = Duration::from_millis(10);
 /// How often what has ended is forgotten.
 const SWEEP: Duration = Duration::from_secs(10);
 
@@ -103,9 +103,12 @@ fn watch(settings: &Settings, snapshot: &Snapshot, faults: &Faults, stopping: &A
         let timeout = EpollTimeout::try_from(PERIOD).unwrap_or(EpollTimeout::ZERO);
         // A signal ends the wait early, and nothing else goes wrong with it.
         let _ = epoll.wait(&mut [EpollEvent::empty()], timeout);
+        let began = Instant::now();
         if watch.round() {
             return;
         }
+        // At most half of the time is work, unless a round takes longer than the ring may be left alone.
+        thread::sleep(began.elapsed().clamp(REST, PERIOD));
     }
 }
 
@@ -142,8 +145,12 @@ struct Watch<'a> {
     lost: Lost,
     /// Calls whose threads have ended in them.
     ended: u64,
-    /// Up to when the calls of the last round had returned.
+    /// Up to when the calls had returned when they were followed the last time.
     returned: Duration,
+    followed: Instant,
+    givers: Givers,
+    sieve: Sieve,
+    ticks: Ticks,
     swept: Instant,
 }
 
@@ -162,6 +169,10 @@ impl<'a> Watch<'a> {
             lost: Lost::default(),
             ended: 0,
             returned: Duration::ZERO,
+            followed: Instant::now(),
+            givers: Givers::new(settings.procfs.clone()),
+            sieve: Sieve::default(),
+            ticks: Ticks::now(),
             swept: Instant::now(),
         }
     }
@@ -180,8 +191,10 @@ impl<'a> Watch<'a> {
     /// Reads what has happened since the last round. Returns whether to give up.
     fn round(&mut self) -> bool {
         let clocks = Clocks::now();
-        // Taken before the events, which are later than this only if they are of the next round.
-        let returned = std::mem::replace(&mut self.returned, clocks.monotonic);
+        self.ticks = Ticks::now();
+        let follows = self.settings.mode == Mode::All && self.followed.elapsed() >= PERIOD * 9 / 10;
+        // Before the events are read: of a call that returns meanwhile, there is an event.
+        let giving = if follows { self.givers.processes(&self.probes.giving()) } else { HashSet::new() };
         let mut listed = false;
         while let Some(list) = self.snapshot.call_feed.next_list() {
             if let Some((began, complete)) = list.began.zip(list.at) {
@@ -190,18 +203,22 @@ impl<'a> Watch<'a> {
             }
         }
         let known = self.read_events();
-        let machine = View { procfs: &self.settings.procfs, snapshot: self.snapshot };
-        if self.settings.mode == Mode::All {
+        let machine = View::new(&self.settings.procfs, self.snapshot);
+        if follows {
+            self.followed = clocks.instant;
+            // Up to the time of the events that were read the last time: they are all known by now.
+            let returned = std::mem::replace(&mut self.returned, clocks.monotonic);
             if self.has_lost_more() {
                 self.account.lose(Clocks::now().monotonic);
             }
-            let taken = self.account.follow(returned, &machine);
+            let taken = self.account.follow(returned, giving, &machine);
             taken.holders.into_iter().for_each(|peak| self.snapshot.call_feed.add_peak(peak));
             for (device, bytes) in taken.gpus {
                 self.snapshot.call_feed.raise_gpu(&self.account.places.device(device).gpu, bytes);
             }
         }
-        for refusal in self.account.settle(known, clocks.monotonic, &machine) {
+        let refusals = self.account.settle(known, clocks.monotonic, &machine);
+        for refusal in self.sieve.pass(refusals, clocks.monotonic) {
             self.snapshot.feed.add_failure(failure(&refusal, &clocks));
         }
         if self.swept.elapsed() >= SWEEP {
@@ -219,13 +236,13 @@ impl<'a> Watch<'a> {
 
     /// Reads the events. Returns the requests whose outcome is known.
     fn read_events(&mut self) -> Vec<super::requests::Request> {
-        let (account, procfs) = (&mut self.account, &self.settings.procfs);
+        let (account, procfs, clock) = (&mut self.account, &self.settings.procfs, &self.ticks);
         let mut ids: HashMap<u32, ProcessId> = HashMap::new();
         let mut known = Vec::new();
         self.probes.drain(|event| {
             let gone = ProcessId { pid: event.process, start_ticks: None };
             let id = *ids.entry(event.process).or_insert_with(|| process(procfs, event.process).unwrap_or(gone));
-            known.extend(account.call(event, id));
+            known.extend(account.call(event, clock.caller(id, event.start)));
         });
         known
     }
@@ -252,32 +269,6 @@ impl<'a> Watch<'a> {
     }
 }
 
-/// One moment on the clock of the events and on that of the readings. Both tick alike.
-struct Clocks {
-    monotonic: Duration,
-    instant: Instant,
-}
-
-impl Clocks {
-    fn now() -> Self {
-        let monotonic = clock_gettime(ClockId::CLOCK_MONOTONIC).map(Duration::from).unwrap_or_default();
-        Self { monotonic, instant: Instant::now() }
-    }
-
-    /// The moment on the clock of the events.
-    fn of(&self, instant: Instant) -> Duration {
-        let before = self.instant.saturating_duration_since(instant);
-        let after = instant.saturating_duration_since(self.instant);
-        (self.monotonic + after).saturating_sub(before)
-    }
-
-    /// The moment on the clock of the readings.
-    fn instant(&self, moment: Duration) -> Instant {
-        let ago = self.monotonic.saturating_sub(moment);
-        self.instant.checked_sub(ago).unwrap_or(self.instant)
-    }
-}
-
 fn failure(refusal: &Refusal, clocks: &Clocks) -> FailedAllocation {
     FailedAllocation {
         process: refusal.process,
@@ -290,40 +281,5 @@ fn failure(refusal: &Refusal, clocks: &Clocks) -> FailedAllocation {
         allocated: None,
         reserved: None,
         snapshot_path: None,
-    }
-}
-
-/// What is known of the machine besides the calls.
-struct View<'a> {
-    procfs: &'a Path,
-    snapshot: &'a Snapshot,
-}
-
-impl View<'_> {
-    fn figures(&self, device: &Device) -> Option<MemoryFigures> {
-        let memory = self.snapshot.memory.load();
-        let gpu = memory.gpus.iter().find(|known| known.gpu.uuid == device.gpu.uuid)?;
-        match &device.mig {
-            Some(mig) => gpu.mig.iter().find(|known| known.device.uuid == mig.uuid)?.figures,
-            None => gpu.figures,
-        }
-    }
-}
-
-impl Machine for View<'_> {
-    fn is_alive(&self, process: ProcessId) -> bool {
-        let stat = std::fs::read(self.procfs.join(process.pid.to_string()).join("stat")).ok();
-        let Some(stat) = stat.and_then(|line| Stat::parse(&line)) else { return false };
-        // The kernel gives back what it holds before it is a zombie.
-        !stat.ending && process.start_ticks.is_none_or(|start| start == stat.start)
-    }
-
-    fn free(&self, device: &Device) -> Option<u64> {
-        Some(self.figures(device)?.free)
-    }
-
-    fn allocatable(&self, device: &Device) -> Option<u64> {
-        let figures = self.figures(device)?;
-        Some(allocatable(figures.total, figures.reserved))
     }
 }

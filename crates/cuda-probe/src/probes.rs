@@ -17,7 +17,7 @@ use crate::event::{Event, Lost, Mode};
 use crate::kernel::{self, Operation};
 use crate::library::{Below, Library, LibraryId};
 use crate::program::{Counter, Maps};
-use crate::record::{ALWAYS, Record, WORDS};
+use crate::record::{ALWAYS, ROW, Record, WORDS};
 use crate::ring::Ring;
 use crate::sys::{self, Keyed, MAPPABLE, MapKind, Mapping, Place};
 
@@ -251,11 +251,15 @@ impl Probes {
         }
     }
 
-    /// Looks for calls of threads that have ended, and forgets them. What such a call did is unknown. The kernel forgets them too when
-    /// the table of 16,384 entries is full, so call this from time to time.
-    ///
-    /// `procfs` must be of the first pid namespace, because threads are looked up there.
-    pub fn sweep(&mut self, procfs: &Path) -> Unfinished {
+    /// The threads that are in a call which gives memory back. When it does so is not known before the call returns, so what their
+    /// processes hold is not known either.
+    pub fn giving(&self) -> BTreeSet<u32> {
+        let gives = |key: &u64| ROWS.get((key & ROW) as usize).is_some_and(|row| row.kind == Kind::Gives);
+        self.entered().into_iter().filter(gives).map(|key| (key >> 32) as u32).collect()
+    }
+
+    /// The keys of the calls that have been entered and have not returned.
+    fn entered(&self) -> BTreeSet<u64> {
         let mut keys = BTreeSet::new();
         let mut last = None;
         // A key that is removed meanwhile starts the walk again, so it is bounded.
@@ -266,8 +270,16 @@ impl Probes {
                 None => break,
             };
         }
+        keys
+    }
+
+    /// Looks for calls of threads that have ended, and forgets them. What such a call did is unknown. The kernel forgets them too when
+    /// the table of 16,384 entries is full, so call this from time to time.
+    ///
+    /// `procfs` must be of the first pid namespace, because threads are looked up there.
+    pub fn sweep(&mut self, procfs: &Path) -> Unfinished {
         let mut unfinished = Unfinished::default();
-        for key in keys {
+        for key in self.entered() {
             if procfs.join((key >> 32).to_string()).exists() {
                 unfinished.running += 1;
             } else if sys::delete(&self.maps.entries, key) {

@@ -10,6 +10,7 @@ use super::*;
 use crate::snapshot::{CallHolder, Gpu, Owner, Process, Workload, WorkloadKind};
 
 mod losses;
+mod sums;
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -24,6 +25,10 @@ struct Simulated {
 impl Machine for Simulated {
     fn is_alive(&self, process: ProcessId) -> bool {
         !self.ended.borrow().contains(&process.pid)
+    }
+
+    fn has_thread(&self, process: u32, _: u32) -> bool {
+        !self.ended.borrow().contains(&process)
     }
 
     fn free(&self, device: &Device) -> Option<u64> {
@@ -75,11 +80,12 @@ fn id(pid: u32) -> ProcessId {
 struct Rig {
     account: Account,
     machine: Simulated,
+    giving: HashSet<u32>,
 }
 
 impl Rig {
     fn new() -> Self {
-        Self { account: Account::new(true), machine: Simulated::default() }
+        Self { account: Account::new(true), machine: Simulated::default(), giving: HashSet::new() }
     }
 
     /// A call that returns at this moment, 1 ms after it was entered.
@@ -97,7 +103,7 @@ impl Rig {
 
     /// The peaks up to a moment: of processes by pid, of workloads by name, and of GPUs by index, with their bytes.
     fn peaks(&mut self, until: u64) -> Vec<(String, u64)> {
-        let taken = self.account.follow(at(until), &self.machine);
+        let taken = self.account.follow(at(until), self.giving.clone(), &self.machine);
         let holders = taken.holders.iter().map(|peak| match &peak.holder {
             CallHolder::Process(id) => (format!("process {}", id.pid), peak.bytes),
             CallHolder::Workload(workload) => (workload.name.clone(), peak.bytes),
@@ -137,49 +143,6 @@ fn a_spike_between_two_lists_is_a_peak_of_its_process_its_workload_and_its_gpu()
     assert_eq!(part.gpus[0].corrections[0], 1, "calls told as much as the reading");
     // The calls came before the first list was taken in, so they are no workload's.
     assert!(part.workloads.is_empty());
-}
-
-#[test]
-fn a_process_that_ended_may_have_made_room() {
-    let mut rig = Rig::new();
-    rig.account.list(&list(&gpu(0), &[(7, "a", GIB), (8, "b", 60 * GIB)]), span(10, 11));
-    rig.take(7, 20, 60 * GIB);
-    rig.machine.ended.borrow_mut().insert(8);
-    let peaks = rig.peaks(100);
-    let expected = [("a", 61 * GIB), ("gpu 0", 0), ("process 7", 61 * GIB)];
-    assert_eq!(told(&peaks), expected, "the two never held 121 GiB");
-}
-
-#[test]
-fn what_no_process_holds_counts_once_it_has_stayed() {
-    let mut rig = Rig::new();
-    let gpu = gpu(0);
-    let read = |rig: &mut Rig, millis, unattributed| {
-        let mut list = (*list(&gpu, &[(7, "a", GIB)])).clone();
-        list.unattributed = Some(unattributed);
-        rig.account.list(&Arc::new(list), span(millis, millis + 1));
-        rig.take(7, millis + 10, 30 * GIB);
-        rig.free(7, millis + 20, 30 * GIB);
-        let peaks = rig.peaks(millis + 50);
-        peaks.iter().find(|(who, _)| who == "gpu 0").map(|(_, bytes)| bytes - 31 * GIB)
-    };
-    assert_eq!(read(&mut rig, 100, 300 * MIB), Some(300 * MIB));
-    // A process of 40 GiB is ending: no list has it any more, and its memory goes before this process takes its own.
-    assert_eq!(read(&mut rig, 200, 40 * GIB), Some(300 * MIB));
-    assert_eq!(read(&mut rig, 300, 300 * MIB), Some(300 * MIB));
-    // What stays counts, after 30 s at the earliest and 60 s at the latest.
-    let stays: Vec<_> = (1..=9).map(|tenth| read(&mut rig, 10_000 * tenth, 500 * MIB)).collect();
-    assert_eq!((stays[2], stays[8]), (Some(300 * MIB), Some(500 * MIB)), "{stays:?}");
-}
-
-#[test]
-fn more_than_can_be_allocated_is_not_believed() {
-    let mut rig = Rig::new();
-    rig.account.list(&list(&gpu(0), &[(7, "a", GIB)]), span(10, 11));
-    rig.take(7, 20, 500 * GIB);
-    assert!(rig.peaks(100).is_empty());
-    rig.take(7, 120, u64::MAX);
-    assert!(rig.peaks(200).is_empty());
 }
 
 #[test]

@@ -22,6 +22,8 @@ pub const ENDS_THREAD: u64 = 0xdead;
 pub const ENDS_PROCESS: u64 = 0xdeadbeef;
 /// A request of this size waits inside the call until the process is killed.
 pub const WAITS: u64 = 0xfeed;
+/// To free this address waits inside the call until the process is killed.
+pub const NEVER_FREED: u64 = 0xfee;
 /// The first address. The others follow, so that an address below it is unknown.
 pub const FIRST_ADDRESS: u64 = 0x7f00_0000_0000;
 /// The context of device 0. That of another device is so much higher.
@@ -105,6 +107,9 @@ fn context(device: c_int) -> (c_int, u64) {
 }
 
 fn known(address: u64) -> (c_int, u64) {
+    while address == NEVER_FREED {
+        std::thread::park();
+    }
     (if address == 0 || address >= FIRST_ADDRESS { SUCCESS } else { INVALID_VALUE }, 0)
 }
 

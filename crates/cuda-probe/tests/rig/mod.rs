@@ -143,6 +143,9 @@ fn as_program() {
         "waits" => {
             Driver::load(&path).cuMemAlloc_v2(fake_libcuda::WAITS);
         }
+        "frees" => {
+            Driver::load(&path).cuMemFree_v2(fake_libcuda::NEVER_FREED);
+        }
         "calls-later" => {
             let driver = Driver::load(&path);
             // Until the test closes its end.

@@ -97,3 +97,26 @@ fn what_was_given_back_while_a_list_was_read_is_not_held() {
         assert!(rig.peaks(1000).is_empty(), "{what}");
     }
 }
+
+#[test]
+fn a_process_does_not_hold_what_another_took_that_had_its_pid() {
+    let other = ProcessId { pid: 7, start_ticks: Some(3) };
+    // Whether the calls of both are read in one round.
+    for at_once in [true, false] {
+        let mut rig = Rig::new();
+        let call = Call::Allocate { size: 40 * GIB, address: Some(1) };
+        rig.account.call(Event::for_tests(7, call, 0, at(11)), other);
+        if !at_once {
+            rig.peaks(15);
+        }
+        rig.account.list(&list(&gpu(0), &[(7, "a", GIB)]), span(20, 21));
+        rig.take(7, 30, 2 * GIB);
+        assert_eq!(told(&rig.peaks(100)).last(), Some(&("process 7", 3 * GIB)), "{at_once}");
+        // A refusal of the first is not one of the second.
+        rig.account.call(refused(7, 110, GIB), other);
+        rig.account.call(refused(7, 120, 3 * GIB), id(7));
+        rig.machine.ended.borrow_mut().insert(7);
+        let refusals = rig.account.settle(Vec::new(), at(10_000), &rig.machine);
+        assert_eq!(refusals.iter().map(|of| of.request.asked).collect::<Vec<_>>(), [3 * GIB], "{at_once}");
+    }
+}
