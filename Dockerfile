@@ -9,6 +9,7 @@ WORKDIR /src
 COPY Cargo.toml Cargo.lock ./
 COPY crates/cgroup-owner/Cargo.toml crates/cgroup-owner/
 COPY crates/cuda-probe/Cargo.toml crates/cuda-probe/
+COPY crates/gpu-calls/Cargo.toml crates/gpu-calls/
 COPY crates/gpu-metrics/Cargo.toml crates/gpu-metrics/
 COPY crates/gpu-readings/Cargo.toml crates/gpu-readings/
 COPY crates/nvml-sim/Cargo.toml crates/nvml-sim/

@@ -22,7 +22,7 @@ SOURCE = ("Cargo.toml", r'(?m)^\[workspace\.package\]\n(?:[^\[].*\n)*?version = 
 # A file, the pattern whose group is the version (<V>), and how often the file contains the pattern.
 PLACES = (
     (*SOURCE, 1),
-    ("Cargo.toml", r'(?m)^[a-z-]+ = \{ path = "[^"]+", version = "(<V>)"(?:, [^}]*)? \}$', 11),
+    ("Cargo.toml", r'(?m)^[a-z-]+ = \{ path = "[^"]+", version = "(<V>)"(?:, [^}]*)? \}$', 12),
     ("clients/python/src/vram_exporter/_version.py", r'(?m)^__version__ = "(<V>)"$', 1),
     ("deploy/helm/vram-exporter/Chart.yaml", r"(?m)^version: (<V>)$", 1),
     ("deploy/helm/vram-exporter/Chart.yaml", r'(?m)^appVersion: "(<V>)"$', 1),

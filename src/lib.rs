@@ -10,12 +10,12 @@
 //!                      └──> recorder (history, incidents) ──> http
 //!  cluster ──> kubernetes ──> snapshot (names of containers, which attribution reads; allocations)
 //!  Slurm ──> slurm ──> snapshot (allocations)
-//!  probes on the driver's calls ──> calls ──> snapshot, and peaks for the lanes
+//!  probes on the driver's calls ──> gpu_calls ──> snapshot, and peaks for the lanes
 //! ```
 //!
 //! The crate `gpu_readings` reads the GPUs and finds the owners of their processes; its modules are used under the names below.
 //! Its `snapshot` contains the types that the modules here share; the crate `gpu_metrics` is the snapshot as the text of a scrape, and
-//! [`machine`] as the documents of the API.
+//! [`machine`] as the documents of the API. The crate `gpu_calls` sees what falls between two readings.
 //! [`config`] and `blocking_read` are leaves. Only [`app`] connects all modules and passes each its settings. [`command_line`]
 //! prints the demo's scenarios and the completion scripts for shells, and [`subcommand`] is how every command at a terminal ends.
 //!
@@ -25,7 +25,6 @@
 
 pub mod app;
 mod blocking_read;
-pub mod calls;
 pub mod command_line;
 pub mod config;
 pub mod dcgm;

@@ -7,7 +7,6 @@ use tokio::task::JoinSet;
 
 use super::{cluster, settings};
 use crate::attribution::{self, Attribution};
-use crate::calls::CallWatch;
 use crate::config::{Config, Probes};
 use crate::demo::SimulatedMachine;
 use crate::faults::Faults;
@@ -15,6 +14,7 @@ use crate::lanes::Lanes;
 use crate::nvml::Library;
 use crate::recorder::Recorder;
 use crate::snapshot::Snapshot;
+use gpu_calls::CallWatch;
 use gpu_metrics::Metrics;
 
 /// The exporter without its web server.

@@ -12,7 +12,7 @@ use crate::nvml::Library;
 use crate::otlp;
 use crate::recorder::{self, ReportFileSettings, ReportSettings, StoreSettings};
 use crate::snapshot::{CallFeed, Feed};
-use crate::{allocator, attribution, calls};
+use crate::{allocator, attribution};
 
 /// The settings of the lanes, with the library to open.
 pub fn lanes(config: &Config, library: Library) -> lanes::Settings {
@@ -154,14 +154,14 @@ pub(super) fn feed(config: &Config) -> Feed {
 }
 
 /// The settings of the probes on the driver's memory calls; `None` if there are none.
-pub(super) fn calls(config: &Config) -> Option<calls::Settings> {
+pub(super) fn calls(config: &Config) -> Option<gpu_calls::Settings> {
     let mode = match config.memory.probes {
         Probes::None => return None,
-        Probes::Refusals => calls::Mode::Refusals,
-        Probes::All => calls::Mode::All,
+        Probes::Refusals => gpu_calls::Mode::Refusals,
+        Probes::All => gpu_calls::Mode::All,
     };
     let linger = config.process.linger + config.memory.peak_window;
-    Some(calls::Settings { mode, procfs: config.path.procfs.clone(), linger })
+    Some(gpu_calls::Settings { mode, procfs: config.path.procfs.clone(), linger })
 }
 
 /// The feed between the lanes and the probes, with room only if there are probes.

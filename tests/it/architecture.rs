@@ -7,21 +7,21 @@ use std::path::{Path, PathBuf};
 
 use syn::visit::Visit;
 
-/// Room of the exporter or of `gpu-readings`, or the crate `gpu-metrics` as one room: the rooms that it names, in tests as well, and those crates that not every room may
+/// Room of the exporter or of `gpu-readings`, or one of the crates `gpu-calls` and `gpu-metrics` as one room: the rooms that it names, in tests as well, and those crates that not every room may
 /// name. Several rows of a room add up, and a room without a row names none. `allocator` never imports the lanes or the metrics,
 /// because what a process reports must not delay them; the types of nvml-wrapper stay in `nvml`. `internals` is for tests,
 /// benchmarks and fuzz targets outside `src`, so no room may import it.
 const ROOMS: &str = "
 main: app command_line config
 command_line: config demo subcommand
-app: allocator attribution calls config dcgm demo faults http kubernetes lanes machine nvml otlp recorder
-app: gpu_metrics slurm snapshot supervise web_config
-calls: attribution cuda_probe faults snapshot
+app: allocator attribution config dcgm demo faults http kubernetes lanes machine nvml otlp recorder
+app: gpu_calls gpu_metrics slurm snapshot supervise web_config
 demo: config nvml peaks snapshot
 http: config dcgm faults gpu_metrics machine recorder snapshot unix_socket web_config
 machine: gpu_metrics recorder snapshot
 dcgm: config gpu_metrics snapshot
 otlp: backoff blocking_read config faults gpu_metrics snapshot supervise
+gpu_calls: attribution cuda_probe faults snapshot
 gpu_metrics: faults snapshot
 recorder: faults snapshot
 kubernetes: backoff blocking_read faults pod_resources snapshot
@@ -44,12 +44,14 @@ fn imports_between_rooms_are_those_of_the_table() {
     }
     let mut modules = modules(root());
     modules.extend(self::modules(&root().join("crates/gpu-readings")));
-    let metrics = self::modules(&root().join("crates/gpu-metrics")).into_iter();
-    modules.extend(metrics.map(|module| Module { path: vec!["gpu_metrics".to_owned()], ..module }));
+    for (name, folder) in [("gpu_metrics", "crates/gpu-metrics"), ("gpu_calls", "crates/gpu-calls")] {
+        let whole = self::modules(&root().join(folder)).into_iter();
+        modules.extend(whole.map(|module| Module { path: vec![name.to_owned()], ..module }));
+    }
     let rooms: BTreeSet<&str> = modules.iter().map(Module::room).collect();
     let mut crates: BTreeSet<&str> =
         allowed.values().flatten().filter(|name| !rooms.contains(*name)).copied().collect();
-    crates.insert("gpu_metrics");
+    crates.extend(["gpu_calls", "gpu_metrics"]);
     let mut seen: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for module in modules.iter().filter(|module| module.room() != "lib") {
         for named in &module.named {

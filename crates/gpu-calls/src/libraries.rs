@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use cuda_probe::{Error, Library, LibraryId, NoLibrary, Probes};
 
 use super::finder::{Finder, HANGS};
-use crate::snapshot::ProcessId;
+use gpu_readings::snapshot::ProcessId;
 
 /// Where the driver is installed. A process is on a GPU before a list shows it, so the probes are on these files from the
 /// start.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::places::Device;
 use super::requests::Outcome;
-use crate::snapshot::{
+use gpu_readings::snapshot::{
     CORRECTION_BUCKETS, CallPart, Gpu, GpuCalls, MigDevice, Workload, WorkloadCalls, WorkloadRequests,
 };
 

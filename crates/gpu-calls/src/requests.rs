@@ -14,7 +14,7 @@ use std::time::Duration;
 use cuda_probe::{Call, Event};
 
 use super::meaning::asked;
-use crate::snapshot::ProcessId;
+use gpu_readings::snapshot::ProcessId;
 
 /// How long a refused request waits to be granted. To give back a cache, a program waits for the work on the GPU.
 const PATIENCE: Duration = Duration::from_secs(5);

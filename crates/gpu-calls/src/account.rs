@@ -16,7 +16,7 @@ use super::memory::{Memory, device_of_refusal};
 use super::places::{Device, DeviceNumber, Place, Places, Whereabouts};
 use super::requests::{Outcome, Request, Requests};
 use super::tally::Tally;
-use crate::snapshot::{CallPart, GpuProcesses, LostCalls, ProcessId, Workload};
+use gpu_readings::snapshot::{CallPart, GpuProcesses, LostCalls, ProcessId, Workload};
 
 /// How long the outcome of a request waits for a list with its process, and how many wait, of all processes and of one.
 const UNLISTED: Duration = Duration::from_secs(3);

@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::held::Span;
 use super::memory::Memory;
 use super::places::{DeviceNumber, Place, Places};
-use crate::snapshot::{CallHolder, CallPeak, GpuProcesses, ProcessId, Workload};
+use gpu_readings::snapshot::{CallHolder, CallPeak, GpuProcesses, ProcessId, Workload};
 
 /// What the processes of a device held at a moment.
 #[derive(Debug, Default)]

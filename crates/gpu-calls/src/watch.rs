@@ -20,9 +20,9 @@ use super::held::Span;
 use super::libraries::Libraries;
 use super::sieve::Sieve;
 use super::view::{Givers, View};
-use crate::attribution::{process, sees_host_processes};
-use crate::faults::{Faults, Reason, Source};
-use crate::snapshot::{CallPart, CallState, FailedAllocation, LostCalls, ProcessId, Snapshot};
+use gpu_readings::attribution::{process, sees_host_processes};
+use gpu_readings::faults::{Faults, Reason, Source};
+use gpu_readings::snapshot::{CallPart, CallState, FailedAllocation, LostCalls, ProcessId, Snapshot};
 
 /// How often the events are read. A refusal is read at once.
 const PERIOD: Duration = Duration::from_millis(100);

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::account::Refusal;
-use crate::snapshot::ProcessId;
+use gpu_readings::snapshot::ProcessId;
 
 /// How long no further refusal passes. The recorder makes one incident of those within some seconds.
 const WHILE: Duration = Duration::from_secs(1);
@@ -37,9 +37,9 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::calls::places::Device;
-    use crate::calls::requests::{Outcome, Request};
-    use crate::snapshot::Gpu;
+    use crate::places::Device;
+    use crate::requests::{Outcome, Request};
+    use gpu_readings::snapshot::Gpu;
 
     fn refusal(pid: u32, gpu: u32, asked: u64) -> Refusal {
         let process = ProcessId { pid, start_ticks: Some(1) };

@@ -12,7 +12,7 @@ use std::time::Duration;
 use cuda_probe::Event;
 
 use super::meaning::gives_back;
-use crate::snapshot::{GpuProcesses, ProcessId};
+use gpu_readings::snapshot::{GpuProcesses, ProcessId};
 
 /// The maximum number of calls that wait. Beyond it, the earliest count as lost.
 const MOST: usize = 1 << 17;

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use nix::time::{ClockId, clock_gettime};
 
-use crate::snapshot::ProcessId;
+use gpu_readings::snapshot::ProcessId;
 
 /// One moment on the clock of the events and on that of the readings. Both tick alike.
 #[derive(Debug)]
@@ -82,7 +82,7 @@ mod tests {
         assert!(!caller(Some(100_250), 2499).may_be(now(Some(100_250))));
         assert_eq!(caller(None, 0), now(None));
         // The process of this test called nothing before it started.
-        let own = crate::attribution::process("/proc".as_ref(), std::process::id()).unwrap();
+        let own = gpu_readings::attribution::process("/proc".as_ref(), std::process::id()).unwrap();
         let calls = read(ClockId::CLOCK_MONOTONIC);
         assert_eq!(Ticks::now().caller(own, calls), own);
         assert_ne!(Ticks::now().caller(own, Duration::ZERO), own);

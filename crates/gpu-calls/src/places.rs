@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::held::Span;
-use crate::snapshot::{Gpu, GpuProcesses, MigDevice, Process, ProcessId, ProcessKind, Workload};
+use gpu_readings::snapshot::{Gpu, GpuProcesses, MigDevice, Process, ProcessId, ProcessKind, Workload};
 
 /// A process that has left its device for longer than this is not looked for there any more.
 const ENDED: Duration = Duration::from_secs(5);

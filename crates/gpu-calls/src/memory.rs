@@ -12,7 +12,7 @@ use cuda_probe::Event;
 use super::held::Span;
 use super::places::{DeviceNumber, Place, Whereabouts};
 use super::process_memory::ProcessMemory;
-use crate::snapshot::{ProcessId, ProcessKind};
+use gpu_readings::snapshot::{ProcessId, ProcessKind};
 
 /// The maximum number of allocations and mappings that are remembered of all processes.
 const OF_ALL: usize = 1 << 18;

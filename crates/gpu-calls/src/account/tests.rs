@@ -7,7 +7,7 @@ use std::time::Instant;
 use cuda_probe::{Call, OUT_OF_MEMORY, Place as Location};
 
 use super::*;
-use crate::snapshot::{CallHolder, Gpu, Owner, Process, Workload, WorkloadKind};
+use gpu_readings::snapshot::{CallHolder, Gpu, Owner, Process, Workload, WorkloadKind};
 
 mod losses;
 mod sums;

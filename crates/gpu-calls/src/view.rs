@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use super::account::Machine;
 use super::places::Device;
-use crate::attribution::record::Stat;
-use crate::snapshot::{MemoryFigures, ProcessId, Snapshot, allocatable};
+use gpu_readings::attribution::record::Stat;
+use gpu_readings::snapshot::{MemoryFigures, ProcessId, Snapshot, allocatable};
 
 /// What is known of the machine besides the calls.
 #[derive(Debug)]
