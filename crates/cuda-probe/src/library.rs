@@ -142,7 +142,6 @@ pub fn find_libraries(procfs: &Path, pids: impl IntoIterator<Item = u32>, known:
             Ok(()) => {}
         }
     }
-    found.libraries.sort_by_key(|library| library.id);
     found
 }
 
@@ -170,7 +169,10 @@ impl Found {
                 Ordering::Greater => continue,
             };
             match library {
-                Ok(library) => self.libraries.push(library),
+                Ok(library) => {
+                    let at = self.libraries.partition_point(|known| known.id < library.id);
+                    self.libraries.insert(at, library);
+                }
                 Err(_) if !process.exists() => return Ok(()),
                 Err(reason) => self.failed.push((pid, Error::Library { path: map.path, reason })),
             }

@@ -6,6 +6,8 @@
 //!
 //! Invariant: bounded by what the ring of events holds in two periods, and by [`MOST`].
 
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,34 +28,69 @@ pub(super) enum Happening {
     List(Arc<GpuProcesses>, Duration),
 }
 
-/// What waits.
+/// What waits, with its number: what took effect at the same moment, such as the calls of a thread, keeps its order.
+#[derive(Debug)]
+struct Waiting {
+    at: Duration,
+    number: u64,
+    what: Happening,
+}
+
+impl Ord for Waiting {
+    /// The earliest is the greatest, which a heap hands out first.
+    fn cmp(&self, other: &Self) -> Ordering {
+        (other.at, other.number).cmp(&(self.at, self.number))
+    }
+}
+
+impl PartialOrd for Waiting {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Waiting {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Waiting {}
+
+/// Everything that waits.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
-    waiting: Vec<(Duration, Happening)>,
+    waiting: BinaryHeap<Waiting>,
+    number: u64,
 }
 
 impl Batch {
     pub(super) fn add_call(&mut self, event: Event, process: ProcessId, ordinal: Option<i32>) {
-        self.waiting.push((moment(&event), Happening::Call(Box::new((event, process, ordinal)))));
+        self.add(moment(&event), Happening::Call(Box::new((event, process, ordinal))));
     }
 
     /// Adds a list that was read from `began` to `complete`.
     pub(super) fn add_list(&mut self, list: Arc<GpuProcesses>, began: Duration, complete: Duration) {
-        self.waiting.push((began, Happening::List(list, complete)));
+        self.add(began, Happening::List(list, complete));
+    }
+
+    fn add(&mut self, at: Duration, what: Happening) {
+        self.number += 1;
+        self.waiting.push(Waiting { at, number: self.number, what });
     }
 
     /// What happened up to this moment, earliest first, and until when calls were dropped, if too many were waiting.
     pub(super) fn until(&mut self, moment: Duration) -> (Vec<(Duration, Happening)>, Option<Duration>) {
-        // Stable: the calls of a thread keep their order.
-        self.waiting.sort_by_key(|(at, _)| *at);
-        let count = self.waiting.partition_point(|(at, _)| *at <= moment);
-        let rest = self.waiting.split_off(count);
-        let mut ready = std::mem::replace(&mut self.waiting, rest);
-        let mut dropped = None;
-        for (at, what) in self.waiting.drain(..self.waiting.len().saturating_sub(MOST)) {
+        let (mut ready, mut dropped) = (Vec::new(), None);
+        while let Some(first) = self.waiting.peek() {
+            let is_ready = first.at <= moment;
+            if !is_ready && self.waiting.len() <= MOST {
+                break;
+            }
+            let Some(Waiting { at, what, .. }) = self.waiting.pop() else { break };
             match what {
-                Happening::Call(call) => dropped = dropped.max(Some(call.0.start + call.0.duration)),
-                list @ Happening::List(..) => ready.push((at, list)),
+                Happening::Call(call) if !is_ready => dropped = dropped.max(Some(call.0.start + call.0.duration)),
+                what => ready.push((at, what)),
             }
         }
         (ready, dropped)
