@@ -14,6 +14,8 @@ use workspace_skips::{missing, skipped};
 
 use crate::harness::{Exporter, Killed, Machine, Scrape, eventually, inside, until};
 
+mod hostile;
+
 const GIB: u64 = 1 << 30;
 const GPU: &str = "[[gpu]]\nmodel = \"H200\"\n";
 const LIBRARY: &str = "CALLS_TEST_LIBRARY";
@@ -45,21 +47,27 @@ struct Program {
     child: Killed,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 impl Program {
     fn start() -> Self {
+        Self::with(|_| {})
+    }
+
+    /// With a library that is changed before it is loaded.
+    fn with(change: impl FnOnce(&Path)) -> Self {
         let own = std::env::current_exe().unwrap();
         // A copy has an inode of its own: the exporters of other tests do not see these calls.
         let folder = tempfile::tempdir().unwrap();
         let library = folder.path().join("libcuda.so.1");
         std::fs::copy(own.with_file_name("libfake_libcuda.so"), &library).unwrap();
+        change(&library);
         let mut command = Command::new(&own);
         command.args(["calls::as_program", "--exact", "--nocapture", "--test-threads=1"]).env(LIBRARY, &library);
         let mut child = Killed(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap());
         let (input, output) = (child.0.stdin.take().unwrap(), BufReader::new(child.0.stdout.take().unwrap()));
-        let mut program = Self { child, input, output, _folder: folder };
+        let mut program = Self { child, input, output, folder };
         assert_eq!(program.told("ready"), 0);
         program
     }
@@ -102,13 +110,25 @@ fn as_program() {
             "free" => driver.cuMemFree_v2(FIRST_ADDRESS + size),
             "spike" => {
                 let result = driver.cuMemAlloc_v2(size).0;
-                driver.cuMemFree_v2(FIRST_ADDRESS + size);
+                driver.cuMemFree_v2(FIRST_ADDRESS.wrapping_add(size));
                 result
             }
             // 10,000 small requests, and as many frees.
             "crumbs" => {
                 (1..=10_000).map(|n| driver.cuMemAlloc_v2(size + n).0).max().unwrap()
                     + (1..=10_000).map(|n| driver.cuMemFree_v2(FIRST_ADDRESS + size + n)).max().unwrap()
+            }
+            // So many requests, each for another size, and more than is granted.
+            "storm" => (1..=size).map(|n| driver.cuMemAlloc_v2(CAPACITY + n).0).max().unwrap(),
+            // So many copies of the library in use.
+            "copies" => {
+                for number in 0..size {
+                    let folder = Path::new(&library).with_file_name(number.to_string());
+                    std::fs::create_dir(&folder).unwrap();
+                    std::fs::copy(&library, folder.join("libcuda.so.1")).unwrap();
+                    std::mem::forget(Driver::load(&folder.join("libcuda.so.1")));
+                }
+                0
             }
             "grants" => {
                 driver.set_capacity(size);
@@ -132,7 +152,14 @@ fn watched(probes: &str, bytes: u64) -> (Machine, Exporter, Program) {
 
 /// The simulated NVML reports this much for the program.
 fn hold(machine: &Machine, program: &Program, bytes: u64) {
-    machine.control(&format!("[[process]]\npid = {}\ncontext = \"0B\"\nmemory = \"{bytes}B\"\n", program.pid()));
+    hold_all(machine, &[(program, bytes)]);
+}
+
+fn hold_all(machine: &Machine, programs: &[(&Program, u64)]) {
+    let process = |(program, bytes): &(&Program, u64)| {
+        format!("[[process]]\npid = {}\ncontext = \"0B\"\nmemory = \"{bytes}B\"\n", program.pid())
+    };
+    machine.control(&programs.iter().map(process).collect::<String>());
 }
 
 fn of_program(scrape: &Scrape, pid: &str, name: &str) -> Option<f64> {

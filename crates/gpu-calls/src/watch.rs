@@ -27,7 +27,7 @@ use gpu_readings::snapshot::{CallPart, CallState, FailedAllocation, LostCalls, P
 /// How often the events are read. A refusal is read at once.
 const PERIOD: Duration = Duration::from_millis(100);
 /// The shortest time between two rounds: a process that is refused again and again must not keep the thread busy.
-const REST: Duration = Duration::from_millis(10);
+const REST: Duration = Duration::from_millis(2);
 /// How often what has ended is forgotten.
 const SWEEP: Duration = Duration::from_secs(10);
 

@@ -180,6 +180,24 @@ impl Driver {
         Self(unsafe { Library::new(path) }.expect("the library loads"))
     }
 
+    /// Where in the file the code of a function is.
+    ///
+    /// # Panics
+    /// If the library does not export it.
+    pub fn offset(&self, name: &str) -> u64 {
+        let address = (*self.function::<*const c_void>(name)).addr() as u64;
+        let maps = std::fs::read_to_string("/proc/self/maps").expect("procfs is mounted");
+        let number = |text: &str| u64::from_str_radix(text, 16).expect("a number");
+        let found = maps.lines().find_map(|line| {
+            // `begin-end rights offset …`
+            let mut fields = line.split(' ');
+            let (begin, end) = fields.next()?.split_once('-')?;
+            let inside = (number(begin)..number(end)).contains(&address);
+            inside.then(|| address - number(begin) + number(fields.nth(1).expect("an offset")))
+        });
+        found.expect("the code is mapped")
+    }
+
     fn function<F>(&self, name: &str) -> Symbol<'_, F> {
         // SAFETY: every caller gives the type of the function of this name in this file.
         unsafe { self.0.get(name.as_bytes()) }.expect(name)
