@@ -107,8 +107,10 @@ fn context(device: c_int) -> (c_int, u64) {
 }
 
 fn known(address: u64) -> (c_int, u64) {
-    while address == NEVER_FREED {
-        std::thread::park();
+    if address == NEVER_FREED {
+        loop {
+            std::thread::park();
+        }
     }
     (if address == 0 || address >= FIRST_ADDRESS { SUCCESS } else { INVALID_VALUE }, 0)
 }

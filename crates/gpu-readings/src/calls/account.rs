@@ -75,13 +75,11 @@ impl Account {
             None => None,
         };
         let outcome = self.requests.see(&event, process, ordinal);
-        if self.follows {
-            if is_memory_call(&event.call) {
-                if let Some(workload) = self.places.of(event.process).iter().find_map(|place| place.workload.clone()) {
-                    self.tally.call(&workload, 1, event.duration);
-                }
-                self.batch.add_call(event, process, ordinal);
+        if self.follows && is_memory_call(&event.call) {
+            if let Some(workload) = self.places.of(event.process).iter().find_map(|place| place.workload.clone()) {
+                self.tally.call(&workload, 1, event.duration);
             }
+            self.batch.add_call(event, process, ordinal);
         }
         outcome
     }
