@@ -63,9 +63,6 @@ mod tests {
         ordinals.values().map(|ordinal| ordinal.device).collect()
     }
 
-    /// What the ordinals took, by how much device 1 grew, and which device each ordinal seems to be.
-    type Case = (&'static [(i32, u64)], u64, &'static [Option<DeviceNumber>]);
-
     #[test]
     fn an_ordinal_is_the_device_that_grew_if_only_it_can_be() {
         // Each case: what the ordinals took, by how much device 1 grew, and which device each seems to be.
