@@ -15,15 +15,14 @@ use std::time::{Duration, Instant};
 use cuda_probe::{Found, LibraryId, find_libraries};
 
 /// A look at one process takes 1 ms. A lack of CPU time must not look like a hang.
-pub(super) const HANGS: Duration = Duration::from_secs(10);
+const HANGS: Duration = Duration::from_secs(10);
 /// The maximum number of threads that hang at a time.
-pub(super) const ABANDONED: usize = 4;
+const ABANDONED: usize = 4;
 
 /// The processes that wait to be looked at, and the thread that looks.
 #[derive(Debug)]
 pub(super) struct Finder {
     procfs: PathBuf,
-    hangs: Duration,
     waiting: VecDeque<u32>,
     look: Option<Look>,
     abandoned: Vec<JoinHandle<()>>,
@@ -49,9 +48,8 @@ pub(super) struct Answers {
 }
 
 impl Finder {
-    /// `hangs`: after how long a look at one process counts as hanging.
-    pub(super) fn new(procfs: PathBuf, hangs: Duration) -> Self {
-        Self { procfs, hangs, waiting: VecDeque::new(), look: None, abandoned: Vec::new() }
+    pub(super) fn new(procfs: PathBuf) -> Self {
+        Self { procfs, waiting: VecDeque::new(), look: None, abandoned: Vec::new() }
     }
 
     /// What is read of a process first.
@@ -75,11 +73,11 @@ impl Finder {
     }
 
     /// Takes what has been found, and goes on with what waits. `known`: the files that need not be opened.
-    pub(super) fn poll(&mut self, known: impl FnOnce() -> BTreeSet<LibraryId>) -> Answers {
+    pub(super) fn poll(&mut self, now: Instant, known: impl FnOnce() -> BTreeSet<LibraryId>) -> Answers {
         let mut answers = Answers::default();
         if let Some(mut look) = self.look.take() {
-            let is_done = look.take(&mut answers.found);
-            if !is_done && look.moved.elapsed() < self.hangs {
+            let is_done = look.take(now, &mut answers.found);
+            if !is_done && now.saturating_duration_since(look.moved) < HANGS {
                 self.look = Some(look);
             } else if !is_done {
                 answers.hanging = look.left.pop_front();
@@ -90,7 +88,7 @@ impl Finder {
         }
         self.abandoned.retain(|thread| !thread.is_finished());
         if self.look.is_none() && !self.waiting.is_empty() && self.abandoned.len() < ABANDONED {
-            self.look = Look::begin(&self.procfs, std::mem::take(&mut self.waiting), known());
+            self.look = Look::begin(&self.procfs, std::mem::take(&mut self.waiting), now, known());
         }
         answers
     }
@@ -104,7 +102,7 @@ impl Drop for Finder {
 
 impl Look {
     /// `None` if the system cannot create a thread.
-    fn begin(procfs: &Path, left: VecDeque<u32>, known: BTreeSet<LibraryId>) -> Option<Self> {
+    fn begin(procfs: &Path, left: VecDeque<u32>, now: Instant, known: BTreeSet<LibraryId>) -> Option<Self> {
         let (sender, answers) = channel();
         let is_over = Arc::new(AtomicBool::new(false));
         let (procfs, pids, stop) = (procfs.to_owned(), left.clone(), is_over.clone());
@@ -118,16 +116,16 @@ impl Look {
             }
         };
         let thread = thread::Builder::new().name("call-finder".into()).spawn(look).ok()?;
-        Some(Self { left, answers, moved: Instant::now(), is_over, thread })
+        Some(Self { left, answers, moved: now, is_over, thread })
     }
 
     /// Takes the answers. Returns whether the thread has ended.
-    fn take(&mut self, found: &mut Vec<Found>) -> bool {
+    fn take(&mut self, now: Instant, found: &mut Vec<Found>) -> bool {
         loop {
             match self.answers.try_recv() {
                 Ok(answer) => {
                     self.left.pop_front();
-                    self.moved = Instant::now();
+                    self.moved = now;
                     found.push(answer);
                 }
                 Err(TryRecvError::Empty) => return false,
@@ -162,19 +160,25 @@ mod tests {
         folder
     }
 
-    /// Polls until nothing is left to do. Returns the inodes that were found, and the processes that hang.
-    fn all(finder: &mut Finder) -> (Vec<u64>, Vec<u32>) {
-        let (mut inodes, mut hanging) = (Vec::new(), Vec::new());
+    /// Polls until nothing is left to do. The time passes at once when a thread is at one of the processes that hang. Returns
+    /// the inodes that were found, and the processes that hung.
+    fn all(finder: &mut Finder, hanging: &[u32]) -> (Vec<u64>, Vec<u32>) {
+        let (mut inodes, mut hung) = (Vec::new(), Vec::new());
         let began = Instant::now();
+        let mut now = began;
         while !finder.is_idle() && finder.abandoned.len() < ABANDONED {
             assert!(began.elapsed() < Duration::from_secs(60), "{finder:?}");
-            let answers = finder.poll(|| [LibraryId { device: (0, 0x2d), inode: 1 }].into());
+            let next = finder.look.as_ref().and_then(|look| look.left.front());
+            if next.is_some_and(|pid| hanging.contains(pid)) {
+                now += HANGS;
+            }
+            let answers = finder.poll(now, || [LibraryId { device: (0, 0x2d), inode: 1 }].into());
             let libraries = answers.found.iter().flat_map(|found| &found.libraries);
             inodes.extend(libraries.map(|library| library.id.inode));
-            hanging.extend(answers.hanging);
+            hung.extend(answers.hanging);
             thread::sleep(Duration::from_millis(1));
         }
-        (inodes, hanging)
+        (inodes, hung)
     }
 
     /// Lets the threads that hang go on: what they read is empty.
@@ -185,33 +189,33 @@ mod tests {
     #[test]
     fn a_process_whose_files_hang_costs_the_others_nothing() {
         let procfs = procfs(9, &[3, 6]);
-        let mut finder = Finder::new(procfs.path().to_owned(), Duration::from_millis(300));
+        let mut finder = Finder::new(procfs.path().to_owned());
         finder.add(1..=9);
         // The first file is known.
-        assert_eq!(all(&mut finder), (vec![2, 4, 5, 7, 8, 9], vec![3, 6]));
+        assert_eq!(all(&mut finder, &[3, 6]), (vec![2, 4, 5, 7, 8, 9], vec![3, 6]));
         assert_eq!(finder.abandoned.len(), 2);
         [3, 6].into_iter().for_each(|pid| release(procfs.path(), pid));
         while !finder.abandoned.is_empty() {
-            finder.poll(BTreeSet::new);
+            finder.poll(Instant::now(), BTreeSet::new);
         }
     }
 
     #[test]
     fn while_four_threads_hang_no_process_is_looked_at() {
         let procfs = procfs(6, &[1, 2, 3, 4]);
-        let mut finder = Finder::new(procfs.path().to_owned(), Duration::from_millis(100));
+        let mut finder = Finder::new(procfs.path().to_owned());
         finder.add(1..=6);
-        assert_eq!(all(&mut finder), (vec![], vec![1, 2, 3, 4]));
+        assert_eq!(all(&mut finder, &[1, 2, 3, 4]), (vec![], vec![1, 2, 3, 4]));
         for _ in 0..3 {
-            assert!(finder.poll(BTreeSet::new).found.is_empty() && finder.look.is_none());
+            assert!(finder.poll(Instant::now(), BTreeSet::new).found.is_empty() && finder.look.is_none());
         }
         assert_eq!(finder.waiting, [5, 6]);
         // One of them goes on.
         release(procfs.path(), 2);
         while finder.abandoned.len() == ABANDONED {
-            finder.poll(BTreeSet::new);
+            finder.poll(Instant::now(), BTreeSet::new);
         }
-        assert_eq!(all(&mut finder).0, [5, 6]);
+        assert_eq!(all(&mut finder, &[]).0, [5, 6]);
         finder.add([5, 6]);
         finder.retain(&[6].into());
         assert_eq!(finder.waiting, [6]);

@@ -5,10 +5,11 @@
 use std::collections::{BTreeSet, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use cuda_probe::{Error, Library, LibraryId, NoLibrary, Probes};
 
-use super::finder::{Finder, HANGS};
+use super::finder::Finder;
 use gpu_readings::snapshot::ProcessId;
 
 /// Where the driver is installed. A process is on a GPU before a list shows it, so the probes are on these files from the
@@ -52,7 +53,7 @@ struct Census {
 impl Libraries {
     pub(super) fn new(procfs: PathBuf) -> Self {
         Self {
-            finder: Finder::new(procfs, HANGS),
+            finder: Finder::new(procfs),
             looked: HashSet::new(),
             reported: HashSet::new(),
             installed: BTreeSet::new(),
@@ -85,7 +86,7 @@ impl Libraries {
             self.finder.add(processes.iter().filter(|id| self.looked.insert(**id)).map(|id| id.pid));
         }
         let attached: Vec<LibraryId> = probes.attached().collect();
-        let answers = self.finder.poll(|| attached.iter().copied().collect());
+        let answers = self.finder.poll(Instant::now(), || attached.iter().copied().collect());
         let mut errors = Vec::new();
         for found in answers.found {
             if let Some(census) = &mut self.census {
