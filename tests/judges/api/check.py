@@ -28,8 +28,8 @@ SPEC = yaml.safe_load((ROOT / "docs/openapi.yaml").read_text())
 # How long any wait may take before the check gives up. The limit is generous, because the machine may be busy.
 PATIENCE = 120
 # Properties that these machines do not have. For example, the recorder does not run long enough to determine the growth in 10 s, and no
-# simulated process has an exit status.
-ELSEWHERE = {"10s", "60s", "exit_status", "mig_index", "no_advice", "problem", "processes_invisible", "processes_left_out", "signal"}
+# simulated process has an exit status or calls a driver (tests/it/calls.rs has what probes see).
+ELSEWHERE = {"10s", "60s", "exit_status", "mig_index", "no_advice", "problem", "processes_invisible", "processes_left_out", "refused_bytes", "signal"}
 
 
 class Exporter(harness.exporter.Exporter):
