@@ -11,9 +11,7 @@ use super::label::{Labels, distinct};
 use super::openmetrics::{Counted, canonical};
 use super::section::{Pass, Section};
 use super::workloads;
-use gpu_readings::snapshot::{
-    CORRECTION_BUCKETS, CallPart, CallState, GpuCalls, LostCalls, WorkloadCalls, WorkloadRequests,
-};
+use gpu_readings::snapshot::{CORRECTION_BUCKETS, CallPart, CallState, LostCalls, WorkloadCalls, WorkloadRequests};
 
 const PROBES: Series = Series::new(Cadence::Calls, &["reason"]);
 const DEVICE: Series = Series::new(Cadence::Calls, GPU);
@@ -93,13 +91,10 @@ fn seen(part: &CallPart, out: &mut Exposition<'_>) {
         &LOST,
         lost.map(|(why, count)| (Labels::default().and("reason", why.label()), Counted::since(since, count as f64))),
     );
-    let gpus: Vec<_> = part.gpus.iter().map(|counted| (of_gpu(counted), counted)).collect();
+    let gpus: Vec<_> = part.gpus.iter().map(|of| (Labels::of_gpu(of.gpu.index, &of.gpu.uuid), of)).collect();
     out.add(&REFUSED, gpus.iter().map(|(labels, of)| (labels, Counted::since(since, of.refused as f64))));
     let requests = part.requests.iter().map(|of| {
-        let gpu = of
-            .gpu
-            .as_ref()
-            .map_or_else(Labels::default, |gpu| Labels::default().and_number("gpu", gpu.index).and("uuid", &gpu.uuid));
+        let gpu = of.gpu.as_ref().map_or_else(Labels::default, |gpu| Labels::of_gpu(gpu.index, &gpu.uuid));
         (workloads::labels(&gpu, &of.workload, of.mig.as_deref()), of.clone())
     });
     // Two devices that are not identified yet have the same labels.
@@ -136,8 +131,4 @@ fn calls(part: &CallPart, out: &mut Exposition<'_>) {
             entries.iter().filter_map(|(labels, of)| Some((labels, Counted::since(Some(of.since), (row.read)(of)?))));
         out.add(&row.family, counted);
     }
-}
-
-fn of_gpu(counted: &GpuCalls) -> Labels {
-    Labels::default().and_number("gpu", counted.gpu.index).and("uuid", &counted.gpu.uuid)
 }

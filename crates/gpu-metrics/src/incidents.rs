@@ -58,7 +58,7 @@ fn collect(pass: &Pass<'_>, out: &mut Exposition<'_>) {
         .incidents
         .iter()
         .map(|incident| {
-            let labels = Labels::default().and_number("gpu", incident.gpu).and("uuid", &incident.uuid);
+            let labels = Labels::of_gpu(incident.gpu, &incident.uuid);
             let labels = match &incident.mig {
                 Some(device) => mig::and_device(labels, device),
                 None => labels,
@@ -73,7 +73,7 @@ fn collect(pass: &Pass<'_>, out: &mut Exposition<'_>) {
     out.add(&INCIDENTS, labels.iter().zip(counted));
     out.add(&LAST, labels.iter().zip(&part.incidents).map(|(labels, incident)| (labels, incident.last)));
     let shortages = part.shortages.iter().map(|short| {
-        let base = Labels::default().and_number("gpu", short.gpu.index).and("uuid", &short.gpu.uuid);
+        let base = Labels::of_gpu(short.gpu.index, &short.gpu.uuid);
         (workloads::labels(&base, &short.workload, short.mig.as_deref()), short.last)
     });
     // Two devices that are not identified yet have the same labels.

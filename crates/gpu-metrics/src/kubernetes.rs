@@ -90,7 +90,7 @@ fn place(driver: &Driver, device: &DeviceName) -> Option<Labels> {
 }
 
 fn labels(gpu: &Gpu, mig: Option<&MigDevice>) -> Labels {
-    let labels = Labels::default().with_room(8).and_number("gpu", gpu.index).and("uuid", &gpu.uuid);
+    let labels = Labels::default().with_room(8).and_gpu(gpu.index, &gpu.uuid);
     labels.and_known("mig_uuid", mig.map(|mig| mig.uuid.as_str()))
 }
 

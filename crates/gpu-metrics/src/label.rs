@@ -62,6 +62,16 @@ impl LabelText for [&str; 2] {
 }
 
 impl Labels {
+    /// The labels of a GPU: NVML's index and the UUID.
+    pub(crate) fn of_gpu(index: u32, uuid: &str) -> Self {
+        Self::default().and_gpu(index, uuid)
+    }
+
+    /// Adds the labels of a GPU.
+    pub(crate) fn and_gpu(self, index: u32, uuid: &str) -> Self {
+        self.and_number("gpu", index).and("uuid", uuid)
+    }
+
     /// Adds a label, unless the value is empty.
     pub fn and(mut self, name: &str, value: &str) -> Self {
         if !value.is_empty() {

@@ -187,7 +187,7 @@ impl Parts {
                 age(processes.and_then(|p| p.at)),
                 age(telemetry.and_then(|t| t.fast_at)),
             ],
-            labels: Labels::default().and_number("gpu", gpu.index).and("uuid", &gpu.uuid),
+            labels: Labels::of_gpu(gpu.index, &gpu.uuid),
             stale_after: settings.stale_after,
             now: self.now,
         }
