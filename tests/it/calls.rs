@@ -42,7 +42,7 @@ fn has_probes() -> bool {
     }
 }
 
-/// A program that calls the driver as it is told.
+/// A program that makes the calls of the driver that a test asks for.
 struct Program {
     child: Killed,
     input: ChildStdin,
@@ -118,9 +118,9 @@ fn as_program() {
                 (1..=10_000).map(|n| driver.cuMemAlloc_v2(size + n).0).max().unwrap()
                     + (1..=10_000).map(|n| driver.cuMemFree_v2(FIRST_ADDRESS + size + n)).max().unwrap()
             }
-            // So many requests, each for another size, and more than is granted.
+            // This number of requests, each for another size, and more than is granted.
             "storm" => (1..=size).map(|n| driver.cuMemAlloc_v2(CAPACITY + n).0).max().unwrap(),
-            // So many copies of the library in use.
+            // This number of copies of the library in use.
             "copies" => {
                 for number in 0..size {
                     let folder = Path::new(&library).with_file_name(number.to_string());

@@ -71,14 +71,13 @@ const WALL_CLOCK: [&str; 13] = [
 ];
 
 /// The files that use the wall clock only for the times since which counters count, which OpenMetrics shows.
-const COUNTED_SINCE: [&str; 23] = [
+const COUNTED_SINCE: [&str; 22] = [
     "crates/gpu-readings/src/faults.rs",
     "crates/gpu-readings/src/lanes/memory/accumulator.rs",
     "crates/gpu-readings/src/lanes/process/over_limit.rs",
     "crates/gpu-readings/src/lanes/telemetry/profiling/scope.rs",
     "crates/gpu-readings/src/lanes/xids.rs",
     "crates/gpu-readings/src/snapshot/calls.rs",
-    "crates/gpu-calls/src/account.rs",
     "crates/gpu-calls/src/tally.rs",
     "crates/gpu-calls/src/watch.rs",
     "crates/gpu-metrics/src/build_metrics.rs",

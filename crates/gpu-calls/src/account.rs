@@ -4,7 +4,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use cuda_probe::Event;
 
@@ -14,11 +14,12 @@ use super::held::Span;
 use super::meaning::is_memory_call;
 use super::memory::{Memory, device_of_refusal};
 use super::places::{Device, DeviceNumber, Place, Places, Whereabouts};
-use super::requests::{Outcome, Request, Requests};
+use super::requests::{Outcome, PATIENCE, Request, Requests};
 use super::tally::Tally;
 use gpu_readings::snapshot::{CallPart, GpuProcesses, LostCalls, ProcessId, Workload};
 
-/// How long the outcome of a request waits for a list with its process, and how many wait, of all processes and of one.
+/// How long a request waits for a list with its process, beyond the time in which its outcome is known, and how many wait, of all
+/// processes and of one.
 const UNLISTED: Duration = Duration::from_secs(3);
 const MOST_UNLISTED: usize = 1024;
 const UNLISTED_OF_PROCESS: usize = 4;
@@ -66,8 +67,8 @@ impl Account {
 
     /// Takes in a call. Returns the request of its thread whose outcome is known now.
     pub(super) fn call(&mut self, event: Event, process: ProcessId) -> Option<Request> {
-        let is_listed = !self.places.of(process.pid).is_empty();
-        let ordinal = match self.memory.process(process, is_listed) {
+        let places = self.places.of(process.pid);
+        let ordinal = match self.memory.process(process, !places.is_empty()) {
             Some(known) => {
                 known.contexts.see(&event);
                 known.contexts.ordinal(&event)
@@ -76,8 +77,8 @@ impl Account {
         };
         let outcome = self.requests.see(&event, process, ordinal);
         if self.follows && is_memory_call(&event.call) {
-            if let Some(workload) = self.places.of(event.process).iter().find_map(|place| place.workload.clone()) {
-                self.tally.call(&workload, 1, event.duration);
+            if let Some(workload) = places.iter().find_map(|place| place.workload.as_ref()) {
+                self.tally.call(workload, event.duration);
             }
             self.batch.add_call(event, process, ordinal);
         }
@@ -160,7 +161,7 @@ impl Account {
         for request in waiting.into_iter().chain(known) {
             let places = self.places_of(request.process);
             let device = self.device(&request, &places, machine);
-            let is_young = now.saturating_sub(request.at) < UNLISTED.saturating_add(Duration::from_secs(5));
+            let is_young = now.saturating_sub(request.at) < PATIENCE + UNLISTED;
             // A process is refused memory of a GPU on whose list it is not yet.
             let may_be_elsewhere = device.is_none() && self.places.of(request.process.pid).elsewhere <= request.at;
             if (places.is_empty() || may_be_elsewhere) && is_young && self.unlisted.len() < MOST_UNLISTED {
@@ -214,7 +215,6 @@ impl Account {
     pub(super) fn show(&self, part: &mut CallPart) {
         self.tally.show(part);
         part.lost[LostCalls::Unlisted as usize] = self.unlisted_lost;
-        part.counted_since.get_or_insert_with(SystemTime::now);
     }
 }
 

@@ -109,7 +109,7 @@ impl Look {
         let look = move || {
             for pid in pids {
                 let found = find_libraries(&procfs, [pid], |id| known.contains(&id));
-                // The files are closed by whoever drops the answer.
+                // The receiver of the answer closes the files.
                 if stop.load(Ordering::Relaxed) || sender.send(found).is_err() {
                     return;
                 }

@@ -29,7 +29,7 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// The entry of a process; `None` if there are too many. A pid that now belongs to another process begins anew.
+    /// The entry of a process; `None` if there are too many. A pid that now belongs to another process gets an empty entry.
     pub(super) fn process(&mut self, id: ProcessId, is_listed: bool) -> Option<&mut ProcessMemory> {
         if self.processes.len() >= PROCESSES
             && !self.processes.contains_key(&id.pid)

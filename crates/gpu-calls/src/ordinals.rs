@@ -65,8 +65,7 @@ mod tests {
 
     #[test]
     fn an_ordinal_is_the_device_that_grew_if_only_it_can_be() {
-        // Each case: what the ordinals took, by how much device 1 grew, and which device each seems to be.
-        /// What each ordinal took, how much the device grew by, and which device each ordinal is then known to be.
+        /// What the ordinals took, by how much device 1 grew, and which device each ordinal seems to be then.
         type Case<'a> = (&'a [(i32, u64)], u64, &'a [Option<usize>]);
         let cases: [Case<'_>; 6] = [
             (&[(0, 100 * MIB), (1, 0)], 102 * MIB, &[Some(1), None]),

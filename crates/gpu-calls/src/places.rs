@@ -24,8 +24,13 @@ pub(super) struct Device {
 impl Device {
     /// The UUID of the MIG device, or of the GPU.
     pub(super) fn uuid(&self) -> &str {
-        self.mig.as_ref().map_or(&self.gpu.uuid, |mig| &mig.uuid)
+        uuid(&self.gpu, self.mig.as_ref())
     }
+}
+
+/// The UUID of the MIG device, or of the GPU: no two devices have the same.
+pub(super) fn uuid<'d>(gpu: &'d Arc<Gpu>, mig: Option<&'d Arc<MigDevice>>) -> &'d str {
+    mig.map_or(&gpu.uuid, |mig| &mig.uuid)
 }
 
 /// The position of a device in [`Places`]. It stays the same.
@@ -73,14 +78,14 @@ pub(super) struct Places {
 impl Places {
     /// Takes in a list that was read within `span`. Returns the processes on its devices that are alive.
     pub(super) fn read(&mut self, list: &GpuProcesses, span: Span) -> Vec<Place> {
-        let uuid = &list.gpu.uuid;
-        self.began.insert(uuid.clone(), span.start);
+        let of_gpu = &list.gpu.uuid;
+        self.began.insert(of_gpu.clone(), span.start);
         let latest = self.began.values().copied().max().unwrap_or_default();
         self.began.retain(|_, began| latest.saturating_sub(*began) < SILENT);
         let devices = &self.devices;
         let mut before: HashMap<(ProcessId, DeviceNumber), Duration> = HashMap::new();
         for places in self.by_pid.values_mut() {
-            let gone = places.extract_if(.., |place| devices[place.device].gpu.uuid == *uuid);
+            let gone = places.extract_if(.., |place| devices[place.device].gpu.uuid == *of_gpu);
             before.extend(gone.map(|place| ((place.id, place.device), place.since)));
         }
         self.by_pid.retain(|_, places| !places.is_empty());
@@ -129,8 +134,7 @@ impl Places {
     }
 
     fn number(&mut self, gpu: &Arc<Gpu>, mig: Option<&Arc<MigDevice>>) -> DeviceNumber {
-        let mig_uuid = |device: &Option<Arc<MigDevice>>| device.as_ref().map(|mig| mig.uuid.clone());
-        let is_it = |known: &Device| known.gpu.uuid == gpu.uuid && mig_uuid(&known.mig) == mig_uuid(&mig.cloned());
+        let is_it = |known: &Device| known.uuid() == uuid(gpu, mig);
         let found = self.devices.iter().position(is_it).unwrap_or_else(|| {
             self.devices.push(Device { gpu: gpu.clone(), mig: mig.cloned() });
             self.devices.len() - 1

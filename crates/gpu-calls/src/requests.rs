@@ -17,7 +17,7 @@ use super::meaning::asked;
 use gpu_readings::snapshot::ProcessId;
 
 /// How long a refused request waits to be granted. To give back a cache, a program waits for the work on the GPU.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// The maximum number of threads with a refused request, of all processes and of one.
 const WAITING: usize = 4096;
 const OF_PROCESS: usize = 64;

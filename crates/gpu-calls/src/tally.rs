@@ -5,11 +5,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use super::places::Device;
+use super::places::{Device, uuid};
 use super::requests::Outcome;
-use gpu_readings::snapshot::{
-    CORRECTION_BUCKETS, CallPart, Gpu, GpuCalls, MigDevice, Workload, WorkloadCalls, WorkloadRequests,
-};
+use gpu_readings::snapshot::{CORRECTION_BUCKETS, CallPart, Gpu, GpuCalls, Workload, WorkloadCalls, WorkloadRequests};
 
 /// The maximum number of workloads whose requests, and whose calls, are counted.
 const WORKLOADS: usize = 1024;
@@ -51,11 +49,8 @@ impl Tally {
         let (gpu, mig) = device.map(|device| (&device.gpu, device.mig.as_ref())).unzip();
         let mig = mig.flatten();
         let is_it = |(_, known): &(Instant, WorkloadRequests)| {
-            let uuid = |gpu: Option<&Arc<Gpu>>| gpu.map(|gpu| gpu.uuid.clone());
-            let mig_uuid = |mig: Option<&Arc<MigDevice>>| mig.map(|mig| mig.uuid.clone());
-            known.workload == *workload
-                && uuid(known.gpu.as_ref()) == uuid(gpu)
-                && mig_uuid(known.mig.as_ref()) == mig_uuid(mig)
+            let its = known.gpu.as_ref().map(|gpu| uuid(gpu, known.mig.as_ref()));
+            known.workload == *workload && its == device.map(Device::uuid)
         };
         let position = self.requests.iter().position(is_it).unwrap_or_else(|| {
             let (workload, since) = (workload.clone(), SystemTime::now());
@@ -71,15 +66,15 @@ impl Tally {
         }
     }
 
-    /// Counts calls of a workload and the time in them.
-    pub(super) fn call(&mut self, workload: &Arc<Workload>, calls: u64, time: Duration) {
+    /// Counts a call of a workload and the time in it.
+    pub(super) fn call(&mut self, workload: &Arc<Workload>, time: Duration) {
         let position = self.workloads.iter().position(|(_, known)| known.workload == *workload).unwrap_or_else(|| {
             let (workload, since) = (workload.clone(), SystemTime::now());
             add(&mut self.workloads, WorkloadCalls { workload, since, calls: 0, time: Duration::ZERO })
         });
         let (counted, known) = &mut self.workloads[position];
         *counted = Instant::now();
-        known.calls += calls;
+        known.calls += 1;
         known.time = known.time.saturating_add(time);
     }
 

@@ -22,6 +22,7 @@ impl<'a> View<'a> {
     pub(super) fn new(procfs: &'a Path, snapshot: &'a Snapshot) -> Self {
         Self { procfs, snapshot, alive: RefCell::default() }
     }
+
     fn figures(&self, device: &Device) -> Option<MemoryFigures> {
         let memory = self.snapshot.memory.load();
         let gpu = memory.gpus.iter().find(|known| known.gpu.uuid == device.gpu.uuid)?;

@@ -18,6 +18,7 @@ use super::account::{Account, Refusal};
 use super::clocks::{Clocks, Ticks};
 use super::held::Span;
 use super::libraries::Libraries;
+use super::requests::Request;
 use super::sieve::Sieve;
 use super::view::{Givers, View};
 use gpu_readings::attribution::{process, sees_host_processes};
@@ -141,7 +142,8 @@ struct Watch<'a> {
     probes: Probes,
     libraries: Libraries,
     account: Account,
-    shown: CallPart,
+    /// When nothing had been counted yet.
+    since: SystemTime,
     lost: Lost,
     /// Calls whose threads have ended in them.
     ended: u64,
@@ -156,16 +158,14 @@ struct Watch<'a> {
 
 impl<'a> Watch<'a> {
     fn new(settings: &'a Settings, snapshot: &'a Snapshot, faults: &'a Faults, probes: Probes) -> Self {
-        let sees_all = settings.mode == Mode::All;
-        let counted_since = Some(SystemTime::now());
         Self {
             settings,
             snapshot,
             faults,
             probes,
             libraries: Libraries::new(settings.procfs.clone()),
-            account: Account::new(sees_all),
-            shown: CallPart { state: CallState::Up, sees_all, counted_since, ..CallPart::default() },
+            account: Account::new(settings.mode == Mode::All),
+            since: SystemTime::now(),
             lost: Lost::default(),
             ended: 0,
             returned: Duration::ZERO,
@@ -235,7 +235,7 @@ impl<'a> Watch<'a> {
     }
 
     /// Reads the events. Returns the requests whose outcome is known.
-    fn read_events(&mut self) -> Vec<super::requests::Request> {
+    fn read_events(&mut self) -> Vec<Request> {
         let (account, procfs, clock) = (&mut self.account, &self.settings.procfs, &self.ticks);
         let mut ids: HashMap<u32, ProcessId> = HashMap::new();
         let mut known = Vec::new();
@@ -258,14 +258,16 @@ impl<'a> Watch<'a> {
         std::mem::replace(&mut self.lost, lost).calls() < lost.calls()
     }
 
-    fn publish(&mut self) {
+    fn publish(&self) {
         let lost = self.probes.lost();
         let Lost { ring_full, return_without_entry, never_returned, unreadable, .. } = lost;
-        self.account.show(&mut self.shown);
-        self.shown.lost[LostCalls::RingFull as usize] = ring_full + unreadable;
-        self.shown.lost[LostCalls::NoEntry as usize] = return_without_entry;
-        self.shown.lost[LostCalls::NoReturn as usize] = never_returned + self.ended;
-        self.snapshot.calls.store(Arc::new(self.shown.clone()));
+        let (sees_all, counted_since) = (self.settings.mode == Mode::All, Some(self.since));
+        let mut part = CallPart { state: CallState::Up, sees_all, counted_since, ..CallPart::default() };
+        self.account.show(&mut part);
+        part.lost[LostCalls::RingFull as usize] = ring_full + unreadable;
+        part.lost[LostCalls::NoEntry as usize] = return_without_entry;
+        part.lost[LostCalls::NoReturn as usize] = never_returned + self.ended;
+        self.snapshot.calls.store(Arc::new(part));
     }
 }
 

@@ -62,7 +62,7 @@ fn more_than_can_be_allocated_is_not_believed() {
 }
 
 /// The highest peaks that calls and lists of several processes tell, in an order that looks random. `every`: after how many
-/// steps they are followed, when all sums are made anew.
+/// steps they are followed, when all sums are computed again.
 fn peaks_of_many(every: u64) -> Vec<BTreeMap<String, u64>> {
     let mut rig = Rig::new();
     let gpu = gpu(0);
@@ -104,7 +104,7 @@ fn peaks_of_many(every: u64) -> Vec<BTreeMap<String, u64>> {
 }
 
 #[test]
-fn kept_sums_are_those_that_are_made_anew() {
+fn kept_sums_are_those_that_are_computed_again() {
     let kept = peaks_of_many(50);
     assert!(kept.iter().filter(|peaks| peaks.get("gpu 0").is_some_and(|bytes| *bytes > 0)).count() > 20, "{kept:?}");
     assert_eq!(kept, peaks_of_many(1));
