@@ -24,14 +24,13 @@ def orders():
 def driver(options):
     """{"mib", "device"}: allocates, holds for 50 µs and frees; with "keep", it keeps. Answers with the driver's result."""
     cuda = Cuda(0)
-    contexts = [None]
     for ordinal in range(1, options.devices):
-        contexts.append(Cuda(ordinal))
+        cuda.use(ordinal)
     say(ready=True)
     kept = []
     for order in orders():
-        if order.get("device", 0) < len(contexts) and contexts[-1]:
-            use(cuda, order.get("device", 0))
+        if options.devices > 1:
+            cuda.use(order.get("device", 0))
         try:
             address = cuda.allocate(order["mib"] * MIB)
         except RuntimeError as error:
@@ -47,18 +46,8 @@ def driver(options):
         say(result="ok")
 
 
-def use(cuda, ordinal):
-    """Makes the primary context of a device the current one."""
-    from ctypes import byref, c_int, c_void_p
-
-    device, context = c_int(), c_void_p()
-    cuda.call("cuDeviceGet", byref(device), c_int(ordinal))
-    cuda.call("cuDevicePrimaryCtxRetain", byref(context), device)
-    cuda.call("cuCtxSetCurrent", context)
-
-
 def random_tensors(options):
-    """{"count", "seconds"}: so many allocations of 1 to 512 MiB, half of them freed again at once. {"ask_mib"}: asks for so much."""
+    """{"count", "seconds"}: makes that number of allocations of 1 to 512 MiB, and frees half of them at once. {"ask_mib"}: asks for that size."""
     import torch
 
     torch.empty(1 << 20, dtype=torch.uint8, device="cuda")

@@ -45,13 +45,17 @@ class IpcHandle(ctypes.Structure):
 
 
 class Cuda:
-    """The driver API for one device, with its primary context current in this thread."""
+    """The driver API, with the primary context of one device current in this thread."""
 
     def __init__(self, ordinal=0):
         self.lib = self.load()
+        self.call("cuInit", c_uint(0))
+        self.use(ordinal)
+
+    def use(self, ordinal):
+        """Make the primary context of a device the current one of this thread."""
         device = c_int()
         context = c_void_p()
-        self.call("cuInit", c_uint(0))
         self.call("cuDeviceGet", byref(device), c_int(ordinal))
         self.call("cuDevicePrimaryCtxRetain", byref(context), device)
         self.call("cuCtxSetCurrent", context)
