@@ -90,7 +90,8 @@ impl Places {
         }
         self.by_pid.retain(|_, places| !places.is_empty());
         let mut alive = Vec::new();
-        for process in list.processes.iter().filter(|process| is_recent(process, list.at)) {
+        let is_here = |process: &&Process| is_recent(process, list.at) && !is_elsewhere(process);
+        for process in list.processes.iter().filter(is_here) {
             let (id, device) = (process.id(), self.number(&list.gpu, process.mig.as_ref()));
             let place = Place {
                 device,
@@ -143,6 +144,11 @@ impl Places {
         self.devices[found].gpu = gpu.clone();
         found
     }
+}
+
+/// Whether a process is on the list of a GPU on which it has nothing: each GPU lists the clients of MPS on all of them.
+fn is_elsewhere(process: &Process) -> bool {
+    process.kind == ProcessKind::Mps && process.used == Some(0)
 }
 
 fn is_recent(process: &Process, listed: Option<Instant>) -> bool {

@@ -7,7 +7,7 @@ use std::time::Instant;
 use cuda_probe::{Call, OUT_OF_MEMORY, Place as Location};
 
 use super::*;
-use gpu_readings::snapshot::{CallHolder, Gpu, Owner, Process, Workload, WorkloadKind};
+use gpu_readings::snapshot::{CallHolder, Gpu, Owner, Process, ProcessKind, Workload, WorkloadKind};
 
 mod losses;
 mod sums;
@@ -212,6 +212,21 @@ fn a_process_on_two_gpus_has_a_bound_where_its_device_is_known() {
     rig.take(7, 120, GIB);
     let peaks = rig.peaks(200);
     assert_eq!(told(&peaks)[1..], [("gpu 0", 4 * GIB + 9 * MIB), ("process 7", 4 * GIB + MIB)], "{peaks:?}");
+}
+
+#[test]
+fn a_client_of_mps_is_on_the_gpu_that_it_holds_memory_of() {
+    let mut rig = Rig::new();
+    for (moment, index, used) in [(10, 0, 3 * GIB), (10, 1, 0), (15, 0, 3 * GIB), (15, 1, 0)] {
+        let mut list = list(&gpu(index), &[(7, "a", used)]);
+        for client in &mut Arc::make_mut(&mut list).processes {
+            client.kind = ProcessKind::Mps;
+        }
+        rig.account.list(&list, span(moment, moment + 1));
+    }
+    rig.take(7, 20, 2 * GIB);
+    let expected = [("a", 5 * GIB), ("gpu 0", 5 * GIB + 8 * MIB), ("process 7", 5 * GIB)];
+    assert_eq!(told(&rig.peaks(100)), expected);
 }
 
 fn refused(pid: u32, returns: u64, size: u64) -> Event {
