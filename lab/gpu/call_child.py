@@ -7,6 +7,7 @@ allocations of random sizes. `jax` does the same with JAX. `steps` times trainin
 import argparse
 import gc
 import json
+import os
 import random
 import sys
 import time
@@ -102,11 +103,15 @@ def jax_arrays(options):
 
 def steps(options):
     """{"seconds"}: the first quartile of the milliseconds of each kind of work, measured in turn for so long, and of the microseconds of
-    single calls."""
+    single calls. {"seconds", "only"}: of these kinds of work only."""
+    if options.cores:
+        os.sched_setaffinity(0, options.cores)
     import torch
     from torch import nn
 
     cuda = Cuda(0)
+    # A collection in the middle of a step would be measured with it.
+    gc.disable()
 
     def training(width, depth, batch):
         layers = [layer for _ in range(depth) for layer in (nn.Linear(width, width), nn.GELU())]
@@ -141,10 +146,13 @@ def steps(options):
     torch.cuda.synchronize()
     say(ready=True)
     for order in orders():
-        took = {name: [] for name in [*work, "cuMemFree_v2(0)", "a pair of 64 KiB"]}
+        only = order.get("only")
+        took = {name: [] for name in only or [*work, "cuMemFree_v2(0)", "a pair of 64 KiB"]}
         end = time.monotonic() + order["seconds"]
         while time.monotonic() < end:
             for name, step in work.items():
+                if name not in took:
+                    continue
                 # Short steps are measured more often: their times are spread more.
                 for _ in range(10 if name in SHORT else 1):
                     begun = time.perf_counter_ns()
@@ -152,7 +160,10 @@ def steps(options):
                         step()
                     torch.cuda.synchronize()
                     took[name].append((time.perf_counter_ns() - begun) / 5e6)
-            calls(cuda, took)
+            if not only:
+                calls(cuda, took)
+        if not only:
+            gc.collect()
         say(**{name: sorted(values)[len(values) // 4] for name, values in took.items()})
 
 
@@ -176,5 +187,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("mode", choices=MODES)
     parser.add_argument("--devices", type=int, default=1)
+    parser.add_argument("--cores", type=int, nargs="*", help="the processors that `steps` runs on")
     options = parser.parse_args()
     MODES[options.mode](options)

@@ -19,15 +19,16 @@ class ChildFailed(Exception):
 class Child:
     """A cuda_child.py process, which exchanges JSON lines; `environment` is added to this program's environment. `prefix` is a command that
     runs cuda_child.py; if it is given, `pid` and `process` are those of the prefix. `user` is a uid.
-    `script` is the program in this folder."""
+    `script` is the program in this folder, and `program` another one to run in its place."""
 
-    def __init__(self, mode, *args, environment=None, prefix=(), user=None, script="cuda_child.py"):
+    def __init__(self, mode, *args, environment=None, prefix=(), user=None, script="cuda_child.py", program=None):
         self.mode = mode
+        program = [program] if program else [sys.executable, os.path.join(HERE, script)]
         # A wrapper command (such as `run`) ends after the command that it wraps, and writes a report.
         self.grace = 30.0 if prefix else 5.0
         self.buffer = b""
         self.process = subprocess.Popen(
-            [*prefix, sys.executable, os.path.join(HERE, script), mode, *map(str, args)],
+            [*prefix, *program, mode, *map(str, args)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, **(environment or {})},

@@ -81,6 +81,8 @@ CHECKS = {
     "calls-frameworks": check_calls.frameworks,
     "calls-refusals": check_calls.refusals,
     "calls-cost": check_calls.cost,
+    "calls-cost-short": check_calls.cost_short,
+    "calls-cost-refusals": check_calls.cost_refusals,
 }
 
 
@@ -145,7 +147,7 @@ def main():
     parser.add_argument("--nvml", metavar="PATH", help="the library, if the loader does not find it")
     parser.add_argument("--nvitop", metavar="PATH", help="nvitop-exporter, or a folder with its Python packages")
     parser.add_argument("--prometheus", metavar="PATH", help="Prometheus, for advice and promised")
-    parser.add_argument("--cc", default="gcc", help="the C compiler for bare.c")
+    parser.add_argument("--cc", default="gcc", help="the C compiler for bare.c and ask.c")
     options = parser.parse_args()
     if not os.access(options.exporter, os.X_OK):
         parser.error(f"--exporter {options.exporter} is not a program; build it with: cargo build --release")
