@@ -278,6 +278,17 @@ function drawPeaks(pen, scale, found) {
   }
 }
 
+/// Draws peaks that calls tell and no reading shows, which are lower bounds: rings, not dots.
+function drawCalls(pen, scale, calls) {
+  pen.strokeStyle = colours.ink;
+  pen.lineWidth = 1.25;
+  for (const [at, least] of calls.filter(([at]) => at >= scale.from && at <= scale.to)) {
+    pen.beginPath();
+    pen.arc(scale.x(at), scale.y(least), 3, 0, 2 * Math.PI);
+    pen.stroke();
+  }
+}
+
 export function drawCursor(pen, scale, view) {
   if (view.selection) {
     const [left, right] = view.selection.map(scale.x);
@@ -295,8 +306,9 @@ export function drawCursor(pen, scale, view) {
   pen.stroke();
 }
 
-/// Draws the chart of a GPU or MIG device and returns its scale. `peaks` are recorded ones, `lines` is the number of the axis's lines.
-export function drawMemory(canvas, { series, limit, highest, peaks: recorded, from, to, lines, view }) {
+/// Draws the chart of a GPU or MIG device and returns its scale. `peaks` are recorded ones, `calls` those that only
+/// calls tell, `lines` is the number of the axis's lines.
+export function drawMemory(canvas, { series, limit, highest, peaks: recorded, calls, from, to, lines, view }) {
   const area = prepare(canvas);
   const scale = scales(area, from, to, highest);
   drawAxes(area.pen, scale, lines);
@@ -304,6 +316,7 @@ export function drawMemory(canvas, { series, limit, highest, peaks: recorded, fr
   drawLimit(area.pen, scale, limit);
   drawSlowReadings(area.pen, scale, series);
   drawPeaks(area.pen, scale, recorded);
+  drawCalls(area.pen, scale, calls ?? []);
   drawCursor(area.pen, scale, view);
   return scale;
 }

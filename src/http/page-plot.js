@@ -49,7 +49,7 @@ export class Plot {
     const entry = this.about.entry();
     if (!entry || !this.band.clientWidth) return;
     this.scale = drawMemory(this.band, {
-      series: entry.series, limit: entry.allocatable, highest: this.about.highest(), peaks: this.recordedPeaks(),
+      series: entry.series, limit: entry.allocatable, highest: this.about.highest(), peaks: this.recordedPeaks(), calls: entry.calls,
       from: state.from, to: state.to, lines: this.about.low ? 2 : 4, view: this.card.shownView(),
     });
   }
@@ -79,7 +79,15 @@ export class Plot {
     const peak = this.recordedPeaks().find((one) => one.used_bytes === figures.most);
     const [at, held] = peak ? [clock(peak.at, 2), `, ${peak.held_by}`] : [clock(figures.mostAt), ""];
     const slow = seen < 0 ? "None of the readings every 15 s falls within this time." : `A reading every 15 s saw at most ${bytes(seen)}.`;
-    setText(this.fact, `Highest: ${bytes(figures.most)} at ${at}${held}. ${slow}`);
+    setText(this.fact, `Highest: ${bytes(figures.most)} at ${at}${held}. ${slow}${this.callFact(figures.most)}`);
+  }
+
+  /// What the driver's memory calls tell beyond the highest reading.
+  callFact(most) {
+    const shown = (this.about.entry()?.calls ?? []).filter(([at, least]) => at >= state.from && at <= state.to && least > most);
+    if (shown.length === 0) return "";
+    const [at, least] = shown.reduce((best, one) => (one[1] > best[1] ? one : best));
+    return ` The driver's memory calls tell of at least ${bytes(least)} at ${clock(at, 1)}, which no reading shows.`;
   }
 
   // The cursor and the selection

@@ -5,8 +5,8 @@ import { Series } from "./page-charts.js";
 import { state } from "./page-state.js";
 
 const TIMEOUT_MS = 10000;
-/// Process lists arrive later than memory samples, so the last few seconds are requested again.
-const LATE_SECONDS = 3;
+/// Process lists arrive later than memory samples, and peaks of calls up to 3 s later, so the last seconds are requested again.
+const LATE_SECONDS = 4;
 /// The shortest time span that a chart shows, in seconds.
 const LEAST_SPAN = 60;
 
@@ -79,6 +79,8 @@ function mergeAll(known, answered, key, from, step) {
     entry.series.merge(series.memory.points, from, state.from, step);
     entry.peaks = (entry.peaks ?? []).filter((peak) => series.peaks?.every((other) => other.minute !== peak.minute) ?? true);
     entry.peaks = [...entry.peaks, ...(series.peaks ?? [])].filter((peak) => peak.at >= state.from);
+    const earlier = (entry.calls ?? []).filter(([at]) => at < from);
+    entry.calls = [...earlier, ...(series.peaks_from_calls ?? [])].filter(([at]) => at >= state.from);
     known.set(id, entry);
   }
   for (const id of lacking) {

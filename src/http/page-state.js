@@ -15,10 +15,10 @@ export const state = {
   to: 0,
   since: Infinity, // when the recorder started
   next: null,
-  gpus: new Map(), // uuid → { gpu, series, allocatable, peaks }
+  gpus: new Map(), // uuid → { gpu, series, allocatable, peaks, calls }
   processes: new Map(), // key → { gpu, uuid, who, startedAt, series }
   workloads: new Map(), // key → { uuid, name, series }
-  migs: new Map(), // UUID of a MIG device → { uuid of its GPU, gpu, series, allocatable, peaks }
+  migs: new Map(), // UUID of a MIG device → { uuid of its GPU, gpu, series, allocatable, peaks, calls }
   migDevices: new Map(), // UUID of a MIG device → { index, gpu_instance, compute_instance, profile }, also of one that is gone
   leftOut: 0, // the number of workloads without a series
   leftOutProcesses: 0, // the number of processes without a series

@@ -8,6 +8,7 @@
 
 pub(super) mod answers;
 mod blocks;
+mod call_peaks;
 pub(super) mod chart;
 pub(super) mod clock;
 pub(super) mod device_history;
@@ -34,7 +35,7 @@ use std::sync::Arc;
 pub use self::answers::{HistoryHead, HistoryQuery, HistorySeries, MigIdentity, SeriesKind, Visit, Visits};
 pub(super) use self::chart::chart;
 pub use self::chart::{Chart, ChartPoint};
-pub(super) use self::clock::{Clock, Now, time, unix};
+pub(super) use self::clock::{Clock, Micros, Now, SECOND, time, unix};
 use self::device_history::Changed;
 pub(super) use self::device_history::DeviceHistory;
 pub(super) use self::device_list::DeviceKey;
@@ -52,8 +53,8 @@ pub use self::incident::{Between, Growth, Holder, Incident, IncidentGpu, Inciden
 use self::list_times::ListTimes;
 pub use self::peak::{PeakHolder, RecordedPeak};
 pub(super) use self::process_history::{Holding, ProcessHistory};
-pub(super) use self::series::{COARSE, FINE, Micros, SECOND};
-use crate::snapshot::{Gpu, GpuProcesses, MemorySample, MigDevice, NEARLY_FULL, ProcessId};
+pub(super) use self::series::{COARSE, FINE};
+use crate::snapshot::{Gpu, GpuProcesses, MemorySample, MigDevice, NEARLY_FULL, ProcessId, RecordedCallPeak};
 
 /// A device whose memory use reaches this share of the allocatable memory is full.
 const FULL: f64 = NEARLY_FULL[2];
@@ -135,6 +136,15 @@ impl Histories {
             self.note(at, index, None, EventKind::Reached { ratio, used_bytes, mig_uuid });
         }
         reached.iter().any(|&ratio| ratio >= FULL).then(|| self.devices[index].key())
+    }
+
+    /// Records that calls tell that a device, or one of its processes or workloads, held memory a moment before `at`.
+    pub(super) fn call_peak(&mut self, peak: &RecordedCallPeak, at: Micros) {
+        let key = DeviceKey::of(&peak.gpu, peak.mig.as_deref());
+        let Some(device) = self.devices.iter_mut().find(|known| known.key() == key) else { return };
+        if let Some(series) = device.series_of(peak.holder.as_ref(), peak.mig.as_deref()) {
+            series.see_call(at, peak.bytes);
+        }
     }
 
     /// Records a list from the process lane, which was read at `at`. Returns the ends at the limit that it shows.

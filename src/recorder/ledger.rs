@@ -66,6 +66,9 @@ impl Ledger {
     pub(super) fn round(&mut self, snapshot: &Snapshot, limit: usize, patience: Micros) -> Round {
         let now = self.now();
         self.read(&snapshot.feed, now);
+        while let Some(peak) = snapshot.call_feed.next_recorded() {
+            self.histories.call_peak(&peak, self.clock.micros(peak.at));
+        }
         self.watch_exits(now);
         self.resolve_failures(now);
         self.compare_snapshot(snapshot, now);

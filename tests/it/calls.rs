@@ -254,6 +254,19 @@ fn a_spike_that_no_reading_shows_is_the_peak_of_the_process_and_of_the_gpu() {
     assert_eq!(workload, Some(10.0 * GIB as f64 + highest));
     until("the calls are counted", || sum(&exporter.scrape(), "gpu_workload_memory_calls_total") >= 40.0);
     assert!(sum(&exporter.scrape(), "gpu_workload_memory_call_seconds_total") > 0.0);
+    // The history has it beside the readings, which do not show it.
+    let series = eventually("the spike in the history", || {
+        let history = exporter.json("/api/v1/history?of=all");
+        let all = history["series"].as_array().unwrap().clone();
+        let is_shown = |series: &serde_json::Value| series["peaks_from_calls"].is_array();
+        (all.iter().filter(|series| is_shown(series)).count() == 3).then_some(all)
+    });
+    for (series, base) in series.iter().zip([used, 10.0 * GIB as f64, 10.0 * GIB as f64]) {
+        let peaks = series["peaks_from_calls"].as_array().unwrap();
+        assert!(peaks.iter().any(|peak| peak[1].as_f64() == Some(base + highest)), "{series}");
+        let readings = series["memory"]["points"].as_array().unwrap();
+        assert!(readings.iter().all(|point| point[2].as_f64() <= Some(base)), "{series}");
+    }
     // 10,000 requests of 64 KiB are no 20 GB.
     assert_eq!(program.call("crumbs 65536"), 0);
     until("the small calls are counted", || sum(&exporter.scrape(), "gpu_workload_memory_calls_total") >= 20_040.0);

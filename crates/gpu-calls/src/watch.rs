@@ -212,9 +212,10 @@ impl<'a> Watch<'a> {
                 self.account.lose(Clocks::now().monotonic);
             }
             let taken = self.account.follow(returned, giving, &machine);
-            taken.holders.into_iter().for_each(|peak| self.snapshot.call_feed.add_peak(peak));
+            let (feed, now) = (&self.snapshot.call_feed, clocks.instant);
+            taken.holders.into_iter().for_each(|peak| feed.add_peak(peak, now));
             for (device, bytes) in taken.gpus {
-                self.snapshot.call_feed.raise_gpu(&self.account.places.device(device).gpu, bytes);
+                feed.raise_gpu(&self.account.places.device(device).gpu, bytes, now);
             }
         }
         let refusals = self.account.settle(known, clocks.monotonic, &machine);

@@ -35,7 +35,7 @@ pub use allocator::{
     ReportingProcess, STALE_AFTER,
 };
 pub use budget::{Budget, BudgetAmount, BudgetPlace, BudgetSource, WorkloadLimit};
-pub use call_feed::{CallFeed, CallHolder, CallPeak};
+pub use call_feed::{CallFeed, CallHolder, CallPeak, RecordedCallPeak};
 pub use calls::{CORRECTION_BUCKETS, CallPart, CallState, GpuCalls, LostCalls, WorkloadCalls, WorkloadRequests};
 pub use cgroup_owner::{Boundary, CgroupLocation, Job, Scheduler};
 pub use feed::{Feed, MemorySample};

@@ -125,6 +125,11 @@ pub struct HistorySeries {
     pub workload_kind: Option<&'static str>,
     /// Used memory.
     pub memory: Chart,
+    /// Moments (Unix times in seconds) at which it held at least so many bytes, as the driver's memory calls tell: more than
+    /// any reading within a second of them shows. The memory was held a moment before, usually within 0.2 s. At most one for
+    /// each second and each part. One appears 2 to 3 s later.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub peaks_from_calls: Vec<(f64, u64)>,
     /// The highest use of each minute, for the series of a GPU or MIG device, oldest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub peaks: Vec<RecordedPeak>,
@@ -207,7 +212,10 @@ fn series_of(histories: &Histories, kind: SeriesKind, uuid: Option<&str>, span: 
 /// Draws a series; `None` if the recorder has dropped it in the meantime.
 pub(crate) fn draw(histories: &Histories, plan: &Plan, drawn: &Drawn, now: Now) -> Option<HistorySeries> {
     let Span { from, to, step } = plan.span;
-    let draw = |values: &Series| chart(values, from, to, step, now);
+    let draw = |values: &Series| {
+        let calls = values.call_peaks(from, to, step).into_iter().map(|(at, bytes)| (now.unix(at), bytes)).collect();
+        (chart(values, from, to, step, now), calls)
+    };
     let device = histories.device(&drawn.device)?;
     Some(match &drawn.what {
         Identity::Device => HistorySeries {
@@ -236,8 +244,9 @@ pub(crate) fn draw(histories: &Histories, plan: &Plan, drawn: &Drawn, now: Now) 
     })
 }
 
-fn of(device: &DeviceHistory, memory: Chart) -> HistorySeries {
-    HistorySeries { gpu: device.gpu.index, uuid: device.gpu.uuid.clone(), memory, ..HistorySeries::default() }
+fn of(device: &DeviceHistory, (memory, peaks_from_calls): (Chart, Vec<(f64, u64)>)) -> HistorySeries {
+    let uuid = device.gpu.uuid.clone();
+    HistorySeries { gpu: device.gpu.index, uuid, memory, peaks_from_calls, ..HistorySeries::default() }
 }
 
 fn identity(device: &MigDevice) -> MigIdentity {

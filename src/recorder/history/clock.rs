@@ -2,7 +2,10 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use super::Micros;
+/// A moment: microseconds since the recorder started.
+pub(crate) type Micros = u64;
+
+pub(crate) const SECOND: Micros = 1_000_000;
 
 /// The recorder's own clock.
 #[derive(Debug, Clone, Copy)]

@@ -12,7 +12,7 @@ use super::list_times::ListTimes;
 use super::peak_log::PeakLog;
 use super::series::Series;
 use super::{DeviceKey, EventKind, HeapUse as _, Micros, Now, ProcessHistory, RecordedPeak, SECOND, allocation};
-use crate::snapshot::{Gpu, GpuState, MemorySample, MigDevice, NEARLY_FULL, Workload};
+use crate::snapshot::{CallHolder, Gpu, GpuState, MemorySample, MigDevice, NEARLY_FULL, Workload};
 
 /// Reaching a level is an event again once memory use has fallen below it by more than this share of the allocatable
 /// memory.
@@ -286,6 +286,24 @@ impl DeviceHistory {
         std::iter::once(&mut self.memory)
             .chain(processes.map(|process| &mut process.series))
             .chain(self.workloads.iter_mut().map(|workload| &mut workload.series))
+    }
+
+    /// The series of a process or a workload on the device, or on one MIG device of it; that of the device itself if there
+    /// is no holder.
+    pub(crate) fn series_of(&mut self, holder: Option<&CallHolder>, mig: Option<&MigDevice>) -> Option<&mut Series> {
+        let is_there = |known: &Option<Arc<MigDevice>>| known.as_ref().map(|mig| &mig.uuid) == mig.map(|mig| &mig.uuid);
+        match holder {
+            None => Some(&mut self.memory),
+            Some(CallHolder::Process(id)) => {
+                let mut all = self.living.iter_mut().chain(self.ended.iter_mut().rev().map(|process| &mut **process));
+                all.find(|process| process.id() == *id && is_there(&process.mig)).map(|process| &mut process.series)
+            }
+            Some(CallHolder::Workload(workload)) => {
+                let mut all = self.workloads.iter_mut();
+                let found = all.find(|known| known.workload == *workload && is_there(&known.mig));
+                found.map(|known| &mut known.series)
+            }
+        }
     }
 
     /// The memory that the history uses.

@@ -5,11 +5,9 @@
 //! dropped in whole seconds, so that each second is either exact or a range.
 
 use super::blocks::Blocks;
+use super::call_peaks::{CallPeakAt, CallPeaks};
+use super::{Micros, SECOND};
 
-/// A moment: microseconds since the recorder started.
-pub(crate) type Micros = u64;
-
-pub(crate) const SECOND: Micros = 1_000_000;
 /// How long every change is kept.
 pub(crate) const FINE: Micros = 120 * SECOND;
 /// How long the ranges of seconds are kept.
@@ -34,6 +32,8 @@ pub(crate) struct Series {
     open: Option<Second>,
     /// The value before the oldest of `seconds`.
     before_seconds: Value,
+    /// What the driver's memory calls tell beyond the readings.
+    calls: Option<Box<CallPeaks>>,
     /// The beginning of the series: nothing is known about the time before it. `None` if the series is empty.
     pub(crate) begin: Option<Micros>,
 }
@@ -153,8 +153,22 @@ impl Series {
         self.changes.push(Change { at, value });
     }
 
+    /// Records that calls tell that the value was at least `bytes` a moment before `at`.
+    pub(crate) fn see_call(&mut self, at: Micros, bytes: u64) {
+        self.calls.get_or_insert_default().see(at, bytes);
+    }
+
+    /// The peaks that calls tell and no reading within a second of them shows: the highest of each part of length `step`.
+    pub(crate) fn call_peaks(&self, from: Micros, to: Micros, step: Micros) -> Vec<CallPeakAt> {
+        self.calls.as_ref().map(|calls| calls.within(from, to, step)).unwrap_or_default()
+    }
+
     /// Drops what is too old at `now`.
     pub(crate) fn age(&mut self, now: Micros) {
+        if let Some(mut calls) = self.calls.take() {
+            calls.settle(now, now.saturating_sub(COARSE), |from, to| self.highest(from, to).map(|(_, value)| value));
+            self.calls = Some(calls);
+        }
         self.drop_changes_before(now.saturating_sub(FINE));
         if let Some(ended) = self.open.take_if(|open| open.end() <= now) {
             self.seconds.push(ended);
@@ -165,6 +179,9 @@ impl Series {
     /// Drops the older half of the seconds or, if there are few seconds, of the changes. Returns whether anything was
     /// dropped.
     pub(crate) fn halve(&mut self) -> bool {
+        if self.calls.as_mut().is_some_and(|calls| calls.halve()) {
+            return true;
+        }
         let old = self.seconds.partition_point(|second| second.end() <= self.exact_from);
         if let Some(kept) = self.seconds.get(old / 2).filter(|_| old >= 8) {
             self.drop_seconds_before(kept.begin());
@@ -183,11 +200,12 @@ impl Series {
     pub(crate) fn trim(&mut self) {
         self.changes.trim();
         self.seconds.trim();
+        self.calls.iter_mut().for_each(|calls| calls.trim());
     }
 
     /// The memory that the series uses in addition to the size of the struct itself.
     pub(crate) fn bytes(&self) -> usize {
-        self.changes.bytes() + self.seconds.bytes()
+        self.changes.bytes() + self.seconds.bytes() + self.calls.as_ref().map_or(0, |calls| calls.bytes())
     }
 
     /// The value at a moment; `None` if it was unknown. If only the ranges of seconds are kept for that time, it is the

@@ -1,10 +1,10 @@
 //! The reason to record an incident.
 
+use crate::recorder::history::Micros;
 use crate::recorder::history::device_list::DeviceKey;
 use crate::recorder::history::event::Failure;
 use crate::recorder::history::incident::Kind;
 use crate::recorder::history::process_history::Holding;
-use crate::recorder::history::series::Micros;
 
 /// A moment at which an incident is to be recorded.
 #[derive(Debug, Clone, PartialEq)]

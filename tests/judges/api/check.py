@@ -29,7 +29,7 @@ SPEC = yaml.safe_load((ROOT / "docs/openapi.yaml").read_text())
 PATIENCE = 120
 # Properties that these machines do not have. For example, the recorder does not run long enough to determine the growth in 10 s, and no
 # simulated process has an exit status or calls a driver (tests/it/calls.rs has what probes see).
-ELSEWHERE = {"10s", "60s", "exit_status", "mig_index", "no_advice", "problem", "processes_invisible", "processes_left_out", "refused_bytes", "signal"}
+ELSEWHERE = {"10s", "60s", "exit_status", "mig_index", "no_advice", "peaks_from_calls", "problem", "processes_invisible", "processes_left_out", "refused_bytes", "signal"}
 
 
 class Exporter(harness.exporter.Exporter):
