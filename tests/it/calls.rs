@@ -57,14 +57,24 @@ impl Program {
 
     /// With a library that is changed before it is loaded.
     fn with(change: impl FnOnce(&Path)) -> Self {
+        Self::in_command(change, |words| {
+            let mut command = Command::new(&words[0]);
+            command.args(&words[1..]);
+            command
+        })
+    }
+
+    /// As a part of the command that is made of the program and its arguments.
+    fn in_command(change: impl FnOnce(&Path), command: impl FnOnce(&[String]) -> Command) -> Self {
         let own = std::env::current_exe().unwrap();
         // A copy has an inode of its own: the exporters of other tests do not see these calls.
         let folder = tempfile::tempdir().unwrap();
         let library = folder.path().join("libcuda.so.1");
         std::fs::copy(own.with_file_name("libfake_libcuda.so"), &library).unwrap();
         change(&library);
-        let mut command = Command::new(&own);
-        command.args(["calls::as_program", "--exact", "--nocapture", "--test-threads=1"]).env(LIBRARY, &library);
+        let words = [own.to_str().unwrap(), "calls::as_program", "--exact", "--nocapture", "--test-threads=1"];
+        let mut command = command(&words.map(str::to_owned));
+        command.env(LIBRARY, &library);
         let mut child = Killed(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap());
         let (input, output) = (child.0.stdin.take().unwrap(), BufReader::new(child.0.stdout.take().unwrap()));
         let mut program = Self { child, input, output, folder };
@@ -156,10 +166,13 @@ fn hold(machine: &Machine, program: &Program, bytes: u64) {
 }
 
 fn hold_all(machine: &Machine, programs: &[(&Program, u64)]) {
-    let process = |(program, bytes): &(&Program, u64)| {
-        format!("[[process]]\npid = {}\ncontext = \"0B\"\nmemory = \"{bytes}B\"\n", program.pid())
-    };
+    let process = |(program, bytes): &(&Program, u64)| listed(program.pid(), *bytes);
     machine.control(&programs.iter().map(process).collect::<String>());
+}
+
+/// A process in the file that controls the simulated NVML.
+fn listed(pid: u32, bytes: u64) -> String {
+    format!("[[process]]\npid = {pid}\ncontext = \"0B\"\nmemory = \"{bytes}B\"\n")
 }
 
 fn of_program(scrape: &Scrape, pid: &str, name: &str) -> Option<f64> {
@@ -281,6 +294,61 @@ fn a_spike_that_no_reading_shows_is_the_peak_of_the_process_and_of_the_gpu() {
     });
     let lost = sum(&corrected, "vram_exporter_probe_events_lost_total");
     assert_eq!(lost, 0.0, "{}", corrected.text);
+}
+
+#[test]
+fn a_run_reports_a_spike_that_only_calls_tell_as_a_lower_bound() {
+    if !has_probes() {
+        return;
+    }
+    let machine = Machine::new(GPU);
+    let folder = tempfile::tempdir().unwrap();
+    let report = folder.path().join("report.json");
+    let mut program = Program::in_command(
+        |_| {},
+        |words| {
+            let output = format!("--output={}", report.display());
+            let flags = ["--path.procfs=/proc", "--memory.probes=all", "--format=json", &output];
+            machine.run(&flags, &format!("exec {}", words.join(" ")))
+        },
+    );
+    let run = program.pid();
+    let pid: u32 = std::fs::read_to_string(format!("/proc/{run}/task/{run}/children")).unwrap().trim().parse().unwrap();
+    // The simulated /proc shows a process once it is on a list. A list that another one follows has been taken in.
+    for control in [listed(pid, 10 * GIB), listed(pid, 10 * GIB) + &listed(3_000_001, 0)] {
+        let last = control.rsplit("pid = ").next().unwrap().split('\n').next().unwrap();
+        machine.control(&control);
+        until("the process is listed", || machine.procfs().join(last).exists());
+    }
+    // While a process cannot be watched, there is no bound of the GPU.
+    machine.control(&listed(pid, 10 * GIB));
+    // A probe is a breakpoint in a page of the program's own.
+    until("the library has probes", || {
+        let maps = std::fs::read_to_string(format!("/proc/{pid}/smaps")).unwrap();
+        let mut code = maps.split("VmFlags:").filter(|map| map.contains("r-xp") && map.contains("libcuda.so.1"));
+        code.any(|map| !map.lines().any(|line| line.starts_with("Anonymous:") && line.ends_with(" 0 kB")))
+    });
+    // Again, because a list that is read at the same moment may contain a spike that is over.
+    for _ in 0..20 {
+        assert_eq!(program.call(&format!("spike {}", 3 * GIB)), 0);
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    let Program { mut child, input, .. } = program;
+    drop(input);
+    assert!(child.0.wait().unwrap().success());
+    let report: serde_json::Value = serde_json::from_slice(&std::fs::read(report).unwrap()).unwrap();
+    let (gpu, spike) = (&report["gpus"][0], 13 * GIB);
+    assert_eq!(
+        (&report["together"]["peak_bytes"], &report["together"]["at_least"]),
+        (&spike.into(), &true.into()),
+        "{report}"
+    );
+    assert_eq!((&gpu["together"]["peak_bytes"], &gpu["together"]["at_least"]), (&spike.into(), &true.into()));
+    let process = &gpu["processes"][0];
+    assert_eq!((&process["peak_bytes"], &process["peak_from_calls"]), (&spike.into(), &true.into()), "{report}");
+    assert_eq!(gpu["used_peak_from_calls"], true, "{report}");
+    assert!(gpu["used_peak_bytes"].as_u64() >= Some(spike), "{report}");
+    assert_eq!(report["fits_in"]["at_least"], true, "{report}");
 }
 
 #[test]

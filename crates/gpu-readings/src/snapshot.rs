@@ -111,9 +111,9 @@ impl Snapshot {
         Arc::new(Self { feed, call_feed, ..Self::default() })
     }
 
-    /// An empty snapshot whose readings the observer sees.
-    pub fn observed(observer: Arc<dyn Observer>) -> Arc<Self> {
-        Arc::new(Self { observer: Some(observer), ..Self::default() })
+    /// An empty snapshot whose readings the observer sees, with a feed for the room `calls`.
+    pub fn observed(observer: Arc<dyn Observer>, call_feed: CallFeed) -> Arc<Self> {
+        Arc::new(Self { observer: Some(observer), call_feed, ..Self::default() })
     }
 
     /// Removes every reading that came from the driver, because once the driver is closed, none of them is valid any

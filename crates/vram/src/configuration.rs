@@ -16,6 +16,8 @@ const KEYS: [(&str, &str, &str); 4] = [
     ("path.procfs", "PATH", "The /proc in which processes are looked up. [default: /proc]"),
     ("path.passwd", "PATH", "A file like /etc/passwd that names the users of processes."),
 ];
+/// The flags of `run` alone that are keys of the exporter.
+const OF_RUN: [&str; 1] = ["memory.probes"];
 /// The flags that are not keys of the exporter.
 const OTHERS: [&str; 2] = ["config.file", "demo"];
 
@@ -37,9 +39,10 @@ pub(crate) fn read(
     env: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> Result<Config, Ending> {
     let mut args = vec![OsString::from("vram-exporter")];
-    for name in KEYS.map(|(name, ..)| name).into_iter().chain(OTHERS) {
+    for name in KEYS.map(|(name, ..)| name).into_iter().chain(OF_RUN).chain(OTHERS) {
         let mut flag = OsString::from(format!("--{name}="));
-        if let Some(value) = matches.get_one::<OsString>(name) {
+        // Not every subcommand has all of them.
+        if let Ok(Some(value)) = matches.try_get_one::<OsString>(name) {
             flag.push(value);
             args.push(flag);
         }

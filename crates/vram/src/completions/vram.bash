@@ -281,7 +281,7 @@ _vram() {
             return 0
             ;;
         vram__subcmd__run)
-            opts="-h --rate --format --output --demo --config.file --nvml.library --nvml.call-timeout --path.procfs --path.passwd --help"
+            opts="-h --rate --format --output --memory.probes --demo --config.file --nvml.library --nvml.call-timeout --path.procfs --path.passwd --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -296,6 +296,10 @@ _vram() {
                     return 0
                     ;;
                 --output)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --memory.probes)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

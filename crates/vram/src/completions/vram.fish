@@ -52,6 +52,7 @@ complete -c vram -n "__fish_vram_using_subcommand run" -l rate -d 'Memory sample
 complete -c vram -n "__fish_vram_using_subcommand run" -l format -d 'The format of the report' -r -f -a "text\t''
 json\t''"
 complete -c vram -n "__fish_vram_using_subcommand run" -l output -d 'Write the report to this file instead of standard error' -r -F
+complete -c vram -n "__fish_vram_using_subcommand run" -l memory.probes -d 'all: watch the driver\'s memory calls, for peaks that no reading shows' -r
 complete -c vram -n "__fish_vram_using_subcommand run" -l demo -d 'Use simulated GPUs: vram-exporter scenarios lists them' -r -f -a "demo\t''
 idle-h200\t''
 busy-h200\t''

@@ -75,6 +75,14 @@ pub(crate) fn command() -> clap::Command {
             flag("output", "FILE", "Write the report to this file instead of standard error.")
                 .value_parser(value_parser!(PathBuf)),
         )
+        .arg(
+            flag(
+                "memory.probes",
+                "PROBES",
+                "all: watch the driver's memory calls, for peaks that no reading shows. Needs rights. [default: none]",
+            )
+            .value_parser(value_parser!(OsString)),
+        )
         .args(configuration::flags())
         .arg(
             Arg::new("command")

@@ -47,6 +47,9 @@ pub(super) fn of(facts: &Facts, state: &State, labels: &[String]) -> Vec<String>
             format::seconds(opened.as_secs_f64())
         ));
     }
+    if let Some(problem) = &state.calls_unseen {
+        note(format!("memory.probes: peaks between two readings can be missing: {problem}"));
+    }
     if state.record.together_is_at_least() {
         let known = if state.record.together.is_some() { "may have been higher" } else { "is unknown" };
         note(format!("the lists of several GPUs were not always of one moment: their highest sum {known}"));

@@ -9,17 +9,18 @@ use std::io;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use gpu_calls::{CallWatch, Mode};
 use gpu_readings::attribution::{self, Attribution};
 use gpu_readings::faults::{self, Faults, Reason, Source, chain};
 use gpu_readings::lanes::{Lanes, MemorySettings, ProcessSettings, Settings};
 use gpu_readings::nvml::{Library, Severity};
 use gpu_readings::snapshot::{
-    Driver, Gpu, GpuMemory, GpuProcesses, GpuState, ListRead, NEARLY_FULL, Observer, PRESSURE_RATIOS, ReadProcess,
-    Snapshot,
+    CallFeed, Driver, Gpu, GpuMemory, GpuProcesses, GpuState, ListRead, MemoryFigures, NEARLY_FULL, Observer,
+    PRESSURE_RATIOS, ReadProcess, Snapshot,
 };
 use parking_lot::Mutex;
 use tokio::time::sleep;
-use vram_exporter::config::Config;
+use vram_exporter::config::{Config, Probes};
 
 use super::names::Names;
 use super::places::Machine;
@@ -36,6 +37,8 @@ const HELD: usize = 64;
 const MOST_LISTED: usize = 1 << 16;
 /// How often the last readings are looked for.
 const LOOK: Duration = Duration::from_millis(1);
+/// Within which time calls that have returned are known as peaks.
+const CALLS: Duration = Duration::from_millis(400);
 /// How much later than its limit a call that does not return is known to be one, on a busy machine.
 const LATE: Duration = Duration::from_secs(1);
 
@@ -50,6 +53,8 @@ pub(super) struct State {
     /// Why the driver could not be opened.
     pub(super) problem: Option<String>,
     pub(super) lost: Option<Lost>,
+    /// Why the driver's memory calls were not seen although the configuration asks for it.
+    pub(super) calls_unseen: Option<String>,
     /// By the index of the GPU.
     pub(super) calls: BTreeMap<u32, Calls>,
 }
@@ -95,6 +100,8 @@ pub(super) struct Readings {
     lanes: Lanes,
     snapshot: Arc<Snapshot>,
     taken: Arc<Taken>,
+    /// The probes end with it. `None` if there are none.
+    probes: Option<CallWatch>,
 }
 
 impl Readings {
@@ -123,7 +130,8 @@ impl Readings {
                 telemetry: None,
             },
         };
-        let (snapshot, faults) = (Snapshot::observed(taken.clone()), Arc::new(Faults::heard_by(taken.clone())));
+        let feed = if config.memory.probes == Probes::All { CallFeed::with_room() } else { CallFeed::default() };
+        let (snapshot, faults) = (Snapshot::observed(taken.clone(), feed), Arc::new(Faults::heard_by(taken.clone())));
         let places = attribution::Settings {
             procfs: config.path.procfs.clone(),
             passwd: config.path.passwd.clone(),
@@ -131,7 +139,11 @@ impl Readings {
             hold: HELD,
         };
         let attribution = Attribution::new(places, snapshot.clone(), faults.clone());
-        Ok(Self { lanes: Lanes::start(settings, attribution, snapshot.clone(), faults)?, snapshot, taken })
+        let watched = gpu_calls::Settings { mode: Mode::All, procfs: config.path.procfs.clone(), linger: LONGEST_STEP };
+        let probes = (config.memory.probes == Probes::All)
+            .then(|| CallWatch::start(watched, snapshot.clone(), faults.clone()))
+            .transpose()?;
+        Ok(Self { lanes: Lanes::start(settings, attribution, snapshot.clone(), faults)?, snapshot, taken, probes })
     }
 
     /// Counts times from `start`. What was read before it was so at that moment.
@@ -161,7 +173,9 @@ impl Readings {
     /// Waits for the last reading of each GPU, and for the first ones if the command was short, but for no call that takes
     /// longer than a call may. Returns what was read.
     pub(super) async fn finish(&self) -> State {
-        let (since, limit) = (Instant::now(), self.taken.call_timeout);
+        // The last calls are read, then the processes are listed once more.
+        let calls = if self.probes.is_some() { CALLS } else { Duration::ZERO };
+        let (since, limit) = (Instant::now() + calls, self.taken.call_timeout + calls);
         while !self.is_complete(since) && since.elapsed() < if self.is_open() { limit + LATE } else { limit } {
             sleep(LOOK).await;
         }
@@ -226,10 +240,14 @@ impl Observer for Taken {
             lost.back.get_or_insert(self.at(at));
         }
         let full = PRESSURE_RATIOS.iter().position(|ratio| *ratio == NEARLY_FULL[0]).unwrap_or(0);
-        let mut sample = |uuid: &str, at, figures, seconds: &[f64]| {
+        let mut sample = |uuid: &str, at, figures: Option<MemoryFigures>, seconds: &[f64]| {
             let place = machine.place(&memory.gpu, uuid);
             record.has_places(machine.places.len());
             if let Some(place) = place {
+                let bound = figures.filter(|figures| figures.is_peak_of_calls == Some(true));
+                if let Some(bound) = bound {
+                    record.see_call(place, self.at(at), None, bound.window_peak);
+                }
                 record.sample(place, self.at(at), figures, Duration::from_secs_f64(seconds[full]));
             }
         };
@@ -254,6 +272,16 @@ impl Observer for Taken {
 
     fn attributed(&self, list: &GpuProcesses) {
         self.names.learn(list);
+        let State { machine: Some(machine), record, .. } = &mut *self.state.lock() else { return };
+        let Some(at) = list.at.map(|at| self.at(at)) else { return };
+        for process in list.processes.iter().filter(|process| process.is_peak_of_calls == Some(true)) {
+            let uuid = process.mig.as_ref().map_or(&list.gpu.uuid, |mig| &mig.uuid);
+            let place = machine.place(&list.gpu, uuid);
+            record.has_places(machine.places.len());
+            if let Some((place, bytes)) = place.zip(process.window_peak) {
+                record.see_call(place, at, Some(process.id()), bytes);
+            }
+        }
     }
 }
 
@@ -294,6 +322,9 @@ impl State {
 
 impl faults::Listener for Taken {
     fn raised(&self, source: Source, reason: Reason, gpu: Option<u32>, error: &dyn Error) {
+        if source == Source::Probes {
+            self.state.lock().calls_unseen.get_or_insert_with(|| chain(error));
+        }
         let Some(gpu) = gpu.filter(|_| matches!(source, Source::Memory | Source::Process)) else { return };
         let now = Instant::now();
         let State { lost, calls, .. } = &mut *self.state.lock();

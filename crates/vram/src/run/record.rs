@@ -58,6 +58,8 @@ pub(super) struct ProcessRecord {
     pub(super) membership: Membership,
     /// `None` if the driver never reported its memory.
     pub(super) peak: Option<Extreme>,
+    /// The most that the driver's memory calls tell that it held, beyond a list.
+    pub(super) call_peak: Option<Extreme>,
 }
 
 /// One GPU or MIG device.
@@ -69,6 +71,8 @@ pub(super) struct PlaceRecord {
     pub(super) allocatable: Option<u64>,
     /// The highest memory in use, by all processes.
     pub(super) own_peak: Option<Extreme>,
+    /// The most that the driver's memory calls tell of all processes, beyond a reading.
+    pub(super) own_call_peak: Option<Extreme>,
     /// The lowest free memory.
     pub(super) least_free: Option<Extreme>,
     /// The time at or above [`NEARLY_FULL`](gpu_readings::snapshot::NEARLY_FULL).
@@ -153,7 +157,7 @@ impl Record {
         let processes = record.processes.get_or_insert_default();
         for entry in entries {
             if processes.len() < MOST_PROCESSES || processes.contains_key(&entry.key) {
-                let new = ProcessRecord { membership: entry.membership, peak: None };
+                let new = ProcessRecord { membership: entry.membership, peak: None, call_peak: None };
                 let process = processes.entry(entry.key).or_insert(new);
                 if let Some(used) = entry.used {
                     raise(&mut process.peak, used, at);
@@ -175,6 +179,18 @@ impl Record {
             record.tree_processes = count;
         }
         self.add_up(at);
+    }
+
+    /// Records that calls tell that a process, or the device as a whole, held at least so many bytes.
+    pub(super) fn see_call(&mut self, place: usize, at: Duration, process: Option<ProcessId>, bytes: u64) {
+        let record = &mut self.places[place];
+        let Some(key) = process else {
+            raise(&mut record.own_call_peak, bytes, at);
+            return;
+        };
+        if let Some(process) = record.processes.as_mut().and_then(|processes| processes.get_mut(&key)) {
+            raise(&mut process.call_peak, bytes, at);
+        }
     }
 
     /// Whether any sample was taken.
@@ -243,9 +259,24 @@ impl Record {
 }
 
 impl PlaceRecord {
+    /// The highest of the command's processes that calls tell: all of them together held at least as much.
+    pub(super) fn tree_call_peak(&self) -> Option<Extreme> {
+        let processes = self.processes.iter().flatten().map(|(_, process)| process);
+        let peaks = processes.filter(|process| process.membership == Membership::Tree);
+        peaks.filter_map(|process| process.call_peak).max_by_key(|peak| peak.bytes)
+    }
+
     /// The peak of the device, if it was too short for the processes to be listed.
     pub(super) fn spike(&self) -> Option<Extreme> {
         self.own_peak.filter(|peak| peak.bytes > self.listed_peak.unwrap_or(0).saturating_add(SPIKE))
+    }
+}
+
+impl Extreme {
+    /// The higher of a peak that was read and one that calls tell, which is a lower bound, and whether it is that bound.
+    pub(super) fn or_bound(read: Option<Self>, calls: Option<Self>) -> (Option<Self>, bool) {
+        let bound = calls.filter(|bound| read.is_none_or(|read| bound.bytes > read.bytes));
+        (bound.or(read), bound.is_some())
     }
 }
 

@@ -63,7 +63,8 @@ pub(super) struct Sampling {
 pub(super) struct Together {
     pub(super) peak_bytes: u64,
     pub(super) peak_seconds: f64,
-    /// Whether more may have been held, because the memory changed while the lists of several GPUs were read.
+    /// Whether more may have been held, because the memory changed while the lists of several GPUs were read, or because the
+    /// peak is one of calls of a single process.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(super) at_least: bool,
     /// The number of the command's processes at the moment of the peak; present only for a single GPU.
@@ -81,6 +82,9 @@ pub(super) struct Gpu {
     pub(super) allocatable_bytes: Option<u64>,
     pub(super) used_peak_bytes: Option<u64>,
     pub(super) used_peak_seconds: Option<f64>,
+    /// Whether calls tell the peak, which is then a lower bound.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) used_peak_from_calls: bool,
     listed_peak_bytes: Option<u64>,
     pub(super) least_free_bytes: Option<u64>,
     pub(super) least_free_seconds: Option<f64>,
@@ -113,6 +117,9 @@ pub(super) struct Process {
     workload: Option<String>,
     pub(super) peak_bytes: Option<u64>,
     pub(super) peak_seconds: Option<f64>,
+    /// Whether calls tell the peak, which is then a lower bound.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) peak_from_calls: bool,
 }
 
 /// The smallest board and MIG profile on which the command would have fitted.
@@ -182,9 +189,7 @@ impl Report {
             followed_seconds: facts.followed.as_ref().map(|followed| followed.time.as_secs_f64()),
             driver_version: state.machine.as_ref().and_then(|machine| machine.driver_version.clone()),
             sampling,
-            together: record
-                .together
-                .map(|peak| Together { at_least: record.together_is_at_least(), ..together(peak, None) }),
+            together: together(record.together, highest(records), record.together_is_at_least(), None),
             fits_in: fits(records),
             allocators,
             notes,
@@ -202,8 +207,21 @@ fn most(records: &[PlaceRecord], of: fn(&PlaceRecord) -> Rhythm) -> Rhythm {
     })
 }
 
-fn together(peak: Extreme, processes: Option<usize>) -> Together {
-    Together { peak_bytes: peak.bytes, peak_seconds: peak.at.as_secs_f64(), at_least: false, processes }
+/// The highest of the command's processes that calls tell, of any device.
+fn highest(records: &[PlaceRecord]) -> Option<Extreme> {
+    records.iter().filter_map(PlaceRecord::tree_call_peak).max_by_key(|peak| peak.bytes)
+}
+
+fn together(
+    read: Option<Extreme>,
+    calls: Option<Extreme>,
+    at_least: bool,
+    processes: Option<usize>,
+) -> Option<Together> {
+    let (peak, is_bound) = Extreme::or_bound(read, calls);
+    let Extreme { bytes, at } = peak?;
+    let processes = processes.filter(|_| !is_bound);
+    Some(Together { peak_bytes: bytes, peak_seconds: at.as_secs_f64(), at_least: at_least || is_bound, processes })
 }
 
 fn gpu(place: &Place, record: &PlaceRecord, owners: &Owners) -> Gpu {
@@ -215,19 +233,21 @@ fn gpu(place: &Place, record: &PlaceRecord, owners: &Owners) -> Gpu {
     };
     let mig =
         place.mig.as_ref().map(|mig| Mig { index: mig.index, uuid: mig.uuid.clone(), profile: mig.profile.clone() });
+    let (used_peak, used_peak_from_calls) = Extreme::or_bound(record.own_peak, record.own_call_peak);
     Gpu {
         gpu: place.gpu.index,
         uuid: place.gpu.uuid.clone(),
         name: place.gpu.name.clone(),
         mig,
         allocatable_bytes: record.allocatable,
-        used_peak_bytes: record.own_peak.map(|peak| peak.bytes),
-        used_peak_seconds: record.own_peak.map(|peak| peak.at.as_secs_f64()),
+        used_peak_bytes: used_peak.map(|peak| peak.bytes),
+        used_peak_seconds: used_peak.map(|peak| peak.at.as_secs_f64()),
+        used_peak_from_calls,
         listed_peak_bytes: record.listed_peak,
         least_free_bytes: record.least_free.map(|least| least.bytes),
         least_free_seconds: record.least_free.map(|least| least.at.as_secs_f64()),
         nearly_full_seconds: record.own_peak.map(|_| record.nearly_full.as_secs_f64()),
-        together: record.tree_peak.map(|peak| together(peak, Some(record.tree_processes))),
+        together: together(record.tree_peak, record.tree_call_peak(), false, Some(record.tree_processes)),
         processes: of(|membership| membership == Membership::Tree),
         others: of(|membership| membership != Membership::Tree),
     }
@@ -235,29 +255,32 @@ fn gpu(place: &Place, record: &PlaceRecord, owners: &Owners) -> Gpu {
 
 fn describe(key: &ProcessId, process: &ProcessRecord, owners: &Owners) -> Process {
     let owner = owners.get(key);
+    let (peak, peak_from_calls) = Extreme::or_bound(process.peak, process.call_peak);
     Process {
         key: *key,
         pid: key.pid,
         name: owner.and_then(|owner| owner.name.clone()),
         user: owner.and_then(|owner| owner.user.clone()),
         workload: owner.and_then(|owner| Some(owner.workload.as_ref()?.name.clone())),
-        peak_bytes: process.peak.map(|peak| peak.bytes),
-        peak_seconds: process.peak.map(|peak| peak.at.as_secs_f64()),
+        peak_bytes: peak.map(|peak| peak.bytes),
+        peak_seconds: peak.map(|peak| peak.at.as_secs_f64()),
+        peak_from_calls,
     }
 }
 
 /// `None` if the command held no GPU memory.
 fn fits(records: &[PlaceRecord]) -> Option<Fits> {
+    let bound = |record: &PlaceRecord| Extreme::or_bound(record.tree_peak, record.tree_call_peak());
     let needed = |record: &PlaceRecord| {
-        let peak = record.tree_peak?.bytes;
+        let peak = bound(record).0?.bytes;
         Some(peak.saturating_add(CONTEXT_OVERHEAD.saturating_mul(record.tree_processes as u64)))
     };
     let needed_bytes = records.iter().filter_map(needed).max()?;
     let board = |size: &'static Size| Board { name: size.name, allocatable_bytes: size.allocatable() };
-    let on = records.iter().filter(|record| record.tree_peak.is_some());
+    let on = records.iter().filter(|record| bound(record).0.is_some());
     Some(Fits {
         needed_bytes,
-        at_least: on.clone().any(|record| record.spike().is_some() || record.unknown_memory),
+        at_least: on.clone().any(|record| record.spike().is_some() || record.unknown_memory || bound(record).1),
         board: boards::board(needed_bytes).map(board),
         mig_profile: boards::profile(needed_bytes).map(board),
     })
@@ -296,6 +319,30 @@ mod tests {
         let record = record(9_000);
         assert_eq!(record.places[0].spike().map(|peak| peak.bytes), Some(9_000 * MIB));
         assert!(fits(&record.places).unwrap().at_least);
+    }
+
+    #[test]
+    fn a_peak_that_calls_tell_is_the_peak_as_a_lower_bound() {
+        let mut record = record(4_810);
+        let (seen, at) = (record.places[0].tree_peak, Duration::from_millis(9));
+        for (process, mib) in [(Some(7), 4_700), (Some(7), 6_000), (Some(8), 9_000), (None, 7_000), (None, 4_000)] {
+            let key = process.map(|pid| ProcessId { pid, start_ticks: Some(1) });
+            record.see_call(0, at, key, mib * MIB);
+        }
+        let place = &record.places[0];
+        assert_eq!(place.tree_call_peak().map(|peak| peak.bytes), Some(6_000 * MIB), "process 8 is on no list");
+        assert_eq!(place.own_call_peak.map(|peak| peak.bytes), Some(7_000 * MIB));
+        assert_eq!(place.tree_peak, seen, "what was read stays");
+        let peak = together(place.tree_peak, place.tree_call_peak(), false, Some(1)).unwrap();
+        assert_eq!((peak.peak_bytes, peak.at_least, peak.processes), (6_000 * MIB, true, None));
+        let fits = fits(&record.places).unwrap();
+        assert_eq!((fits.needed_bytes, fits.at_least), (6_008 * MIB, true));
+        // A list that shows more overrules them.
+        let key = ProcessId { pid: 7, start_ticks: Some(1) };
+        let entry = Entry { key, membership: Membership::Tree, used: Some(6_001 * MIB) };
+        record.list(0, Duration::from_secs(1), &[entry], [Some(6_010 * MIB); 2]);
+        let process = describe(&key, &record.places[0].processes.as_ref().unwrap()[&key], &Owners::new());
+        assert_eq!((process.peak_bytes, process.peak_from_calls), (Some(6_001 * MIB), false));
     }
 
     #[test]

@@ -35,7 +35,7 @@ fn write(report: &Report, out: &mut String) -> std::fmt::Result {
     if let Some(peak) = &report.together {
         let gpus = report.gpus.iter().filter(|gpu| gpu.together.is_some()).count();
         let on = if gpus == 1 { String::new() } else { format!(", on {gpus} GPUs together") };
-        let at_least = if peak.at_least { "at least " } else { "" };
+        let at_least = at_least(peak.at_least);
         writeln!(out, "  peak       {at_least}{} at {}{on}", bytes(peak.peak_bytes), seconds(peak.peak_seconds))?;
     }
     // If no process of the command was listed, only the GPUs themselves can be shown.
@@ -46,7 +46,7 @@ fn write(report: &Report, out: &mut String) -> std::fmt::Result {
     }
     write_unlisted(report, out)?;
     if let Some(fits) = &report.fits_in {
-        let at_least = if fits.at_least { "at least " } else { "" };
+        let at_least = at_least(fits.at_least);
         let on = if report.gpus.iter().filter(|gpu| gpu.together.is_some()).count() > 1 { " for each GPU" } else { "" };
         writeln!(
             out,
@@ -72,6 +72,10 @@ fn write(report: &Report, out: &mut String) -> std::fmt::Result {
     Ok(())
 }
 
+fn at_least(is_bound: bool) -> &'static str {
+    if is_bound { "at least " } else { "" }
+}
+
 fn name(board: Option<&Board>) -> String {
     board.map_or("none in the table".to_owned(), |board| format!("{} ({})", board.name, bytes(board.allocatable_bytes)))
 }
@@ -82,7 +86,9 @@ fn write_gpu(gpu: &Gpu, allocators: &[AllocatorUse], out: &mut String) -> std::f
         write!(out, " {}", printable(name))?;
     }
     match &gpu.together {
-        Some(peak) => writeln!(out, ": {} at {}", bytes(peak.peak_bytes), seconds(peak.peak_seconds))?,
+        Some(peak) => {
+            writeln!(out, ": {}{} at {}", at_least(peak.at_least), bytes(peak.peak_bytes), seconds(peak.peak_seconds))?;
+        }
         None => writeln!(out)?,
     }
     let processes = gpu.processes.as_deref().unwrap_or_default();
@@ -98,7 +104,8 @@ fn write_gpu(gpu: &Gpu, allocators: &[AllocatorUse], out: &mut String) -> std::f
     if let (Some(peak), Some(at), Some(allocatable)) =
         (gpu.used_peak_bytes, gpu.used_peak_seconds, gpu.allocatable_bytes)
     {
-        writeln!(out, "    GPU itself: peak {} of {} at {}", bytes(peak), bytes(allocatable), seconds(at))?;
+        let at_least = at_least(gpu.used_peak_from_calls);
+        writeln!(out, "    GPU itself: peak {at_least}{} of {} at {}", bytes(peak), bytes(allocatable), seconds(at))?;
     }
     if let (Some(least), Some(at), Some(full)) = (gpu.least_free_bytes, gpu.least_free_seconds, gpu.nearly_full_seconds)
     {
@@ -142,7 +149,9 @@ fn describe(process: &Process) -> String {
         text.push_str(&printable(part));
     }
     match (process.peak_bytes, process.peak_seconds) {
-        (Some(peak), Some(at)) => text.push_str(&format!(": {} at {}", bytes(peak), seconds(at))),
+        (Some(peak), Some(at)) => {
+            text.push_str(&format!(": {}{} at {}", at_least(process.peak_from_calls), bytes(peak), seconds(at)));
+        }
         _ => text.push_str(": memory not reported"),
     }
     text
