@@ -108,7 +108,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
         std::fs::write(&path, "").unwrap();
-        let config = Allocator { socket: Some(path.clone()), socket_mode: 0o666, socket_group: None };
+        let config = Allocator { socket: Some(path.clone()), socket_mode: 0o666, ..Allocator::default() };
         let error = format!("{:#}", bind_allocator(&config).await.unwrap_err());
         assert!(error.contains(path.to_str().unwrap()) && error.contains("--allocator.socket"), "{error}");
         assert!(error.contains("remove it"), "{error}");

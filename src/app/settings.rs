@@ -112,6 +112,7 @@ pub(super) fn allocator(config: &Config) -> allocator::Settings {
     let procfs = config.path.procfs.clone();
     allocator::Settings {
         peak_window: config.memory.peak_window,
+        sites: config.allocator.sites,
         start_ticks: allocator::StartTicks::new(move |pid| attribution::process(&procfs, pid)),
         outcomes: None,
     }

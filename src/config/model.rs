@@ -262,6 +262,8 @@ pub enum DcgmNames {
 pub struct Allocator {
     /// `allocator.socket`; `None`: there is no socket.
     pub socket: Option<PathBuf>,
+    /// `allocator.sites`: whether files, lines and functions that allocated memory are shown.
+    pub sites: bool,
     /// `allocator.socket-mode`: permissions, at most 0o777.
     pub socket_mode: u32,
     /// `allocator.socket-group`: a name or a number.

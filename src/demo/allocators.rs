@@ -104,6 +104,7 @@ impl Allocator {
             heard: LastMessage::new(now),
             figures,
             regions: Vec::new(),
+            sites: None,
         })
     }
 }

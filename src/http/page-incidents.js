@@ -125,11 +125,33 @@ function incidentParts(incident, path) {
   return [
     el("p", {}, highest ?? "Its memory is not known."),
     canvas,
+    ...memoryParts(incident.out_of_memory?.memory),
     el("div", { class: "scroll" }, el("table", { class: "small" },
       headings(["process", "at the peak", "own peak", "grew in 10 s", "in 60 s", "ended"]), el("tbody", {}, ...rows))),
     el("p", { class: "actions" }, momentLink(incident.at, gpu.mig_uuid ?? gpu.uuid, "The GPU at that moment"), ...reportLink(incident), ...links,
       el("button", { type: "button", click: (event) => copyText(event.target, `${path}?format=text`) }, "Copy as text")),
   ];
+}
+
+/// What the memory of the process was when an allocation failed: by role, and by call site.
+function memoryParts(memory) {
+  if (!memory) return [];
+  const roles = Object.entries(memory.roles).filter(([, held]) => held > 0).sort((a, b) => b[1] - a[1]);
+  const found = `${duration(memory.seconds_before)} before the failure`;
+  const rest = [["other call sites", memory.other_bytes], ["not recorded", memory.unrecorded_bytes]].filter(([, held]) => held > 0);
+  const rows = [...memory.sites.map((site) => [bytes(site.bytes), site.role, site.site]), ...rest.map(([name, held]) => [bytes(held), "", name])];
+  const list = roles.map(([role, held]) => `${role.replace("_", " ")} ${bytes(held)}`).join(", ");
+  return [
+    el("p", {}, `Live memory of the process, ${found}: ${list || "nothing"}.`),
+    el("div", { class: "scroll" }, el("table", { class: "small" }, headings(["memory", "role", "call site"]),
+      el("tbody", {}, ...rows.map(filled)))),
+  ];
+}
+
+function filled(texts) {
+  const row = cells(texts.length);
+  fill(row, texts);
+  return row;
 }
 
 /// A link to the reports about the workload, which say what it held in all and what to request.

@@ -1,7 +1,7 @@
 //! Collects the points of one push.
 //!
 //! Invariants: every series of a scrape has one point with the same value and the same labels as attributes, unless only
-//! its name in the conventions is wanted. A series that is gone has one point without a value.
+//! its name in the conventions is wanted or it names files and functions of a job, which do not leave the machine here. A series that is gone has one point without a value.
 
 use std::collections::HashMap;
 use std::io;
@@ -22,6 +22,9 @@ use super::ledger::Ledger;
 use super::origin::Origin;
 use crate::config::OtlpNames;
 use gpu_metrics::{Family, Metrics, Parts, PointSink, pairs};
+
+/// The label with the names of files and functions.
+const CALL_SITE: &str = "site";
 
 /// A push that is ready to be sent.
 pub(super) struct Batch {
@@ -227,7 +230,8 @@ impl<'a> Collector<'a> {
 impl PointSink for Collector<'_> {
     fn family(&mut self, family: &'static Family) {
         self.end_family();
-        self.family = Some((family, Rule::find(family.name)));
+        let leaves = !family.labels.contains(&CALL_SITE);
+        self.family = leaves.then(|| (family, Rule::find(family.name)));
     }
 
     fn number(&mut self, labels: [&str; 2], value: f64, since: Option<SystemTime>) {

@@ -284,5 +284,6 @@ fn failure(refusal: &Refusal, clocks: &Clocks) -> FailedAllocation {
         allocated: None,
         reserved: None,
         snapshot_path: None,
+        sites: None,
     }
 }

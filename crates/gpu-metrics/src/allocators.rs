@@ -11,7 +11,7 @@ use super::label::Labels;
 use super::section::{Pass, Section};
 use super::view::GpuView;
 use super::{label_cache, processes, workloads};
-use gpu_readings::snapshot::{AllocatorFigures, AllocatorReport};
+use gpu_readings::snapshot::{AllocatorFigures, AllocatorReport, AllocatorSites};
 
 const FRAMEWORK: Series = Series::new(
     Cadence::Reported,
@@ -21,11 +21,40 @@ const REGION: Series = Series::new(
     Cadence::Reported,
     &["gpu", "uuid", "mig_uuid", "pid", "process", "namespace", "pod", "container", "type", "framework", "region"],
 );
+const ROLE: Series = Series::new(
+    Cadence::Reported,
+    &["gpu", "uuid", "mig_uuid", "pid", "process", "namespace", "pod", "container", "type", "framework", "role"],
+);
+const SITE: Series = Series::new(
+    Cadence::Reported,
+    &[
+        "gpu",
+        "uuid",
+        "mig_uuid",
+        "pid",
+        "process",
+        "namespace",
+        "pod",
+        "container",
+        "type",
+        "framework",
+        "site",
+        "role",
+    ],
+);
 const WORKLOAD: Series = Series::new(Cadence::Reported, workloads::LABELS);
 
 static REGION_PEAK: Family = REGION.family(
     "gpu_process_allocator_region_peak_bytes",
     "Highest allocated memory of the framework in bytes in any run of a region of the program that its author measures. A lower bound where the framework does not report the peak of a region.",
+);
+static ROLE_BYTES: Family = ROLE.family(
+    "gpu_process_allocator_role_bytes",
+    "Live memory of the framework in bytes by what it is to the program, when its client last looked, at most 2 minutes ago: parameters, gradients, optimizer_state, activations, kv_cache, other (held for none of these) or unknown. A role that the client does not look for is absent. Only with allocator.sites.",
+);
+static SITE_BYTES: Family = SITE.family(
+    "gpu_process_allocator_site_bytes",
+    "Live memory of the framework in bytes by the line of code that allocated it, when its client last looked, at most 2 minutes ago. At most 10 call sites of a process; site=\"other\" is the rest, and site=\"not recorded\" what was allocated while no call sites were recorded: both have role=\"any\". Only with allocator.sites; the process chose the text.",
 );
 static OUTSIDE: Family = Series::new(Cadence::Reported, processes::LABELS).family(
     "gpu_process_memory_outside_allocator_bytes",
@@ -106,7 +135,7 @@ pub(super) static SECTION: Section = Section {
             silent for 5 s or has closed its connection, and while it reports over 64 MiB more reserved memory than the driver reports \
             for it. In each scrape, gpu_process_memory_used_bytes = gpu_process_memory_outside_allocator_bytes + (reserved - allocated) + \
             allocated.",
-    families: &[&READINGS, &REGION_PEAK, &OUTSIDE, &SUMS, &NEEDED],
+    families: &[&READINGS, &REGION_PEAK, &ROLE_BYTES, &SITE_BYTES, &OUTSIDE, &SUMS, &NEEDED],
     collect,
 };
 
@@ -129,14 +158,28 @@ fn of_processes(gpus: &[GpuView<'_>], out: &mut Exposition<'_>) {
     let reports: Vec<(Labels, &AllocatorReport)> = processes
         .iter()
         .flat_map(|(labels, reporting)| reporting.reports.iter().map(move |&report| (labels, report)))
-        .map(|(labels, report)| (labels.with_room(2).and("framework", &report.framework), report))
+        .map(|(labels, report)| (labels.with_room(3).and("framework", &report.framework), report))
         .collect();
     out.add_rows(READINGS, reports.iter().map(|(labels, report)| (labels, &report.figures)));
     let regions = reports.iter().flat_map(|(labels, report)| {
         report.regions.iter().map(|region| (labels.with_room(1).and("region", &region.name), region.peak))
     });
     out.add(&REGION_PEAK, regions);
+    let looks = || reports.iter().filter_map(|(labels, report)| Some((labels, &**report.sites.as_ref()?)));
+    let roles = looks().flat_map(|(labels, look)| {
+        look.roles().map(move |(role, bytes)| (labels.with_room(1).and("role", role.label()), bytes))
+    });
+    out.add(&ROLE_BYTES, roles);
+    out.add(&SITE_BYTES, looks().flat_map(|(labels, look)| of_sites(labels, look)));
     out.add(&OUTSIDE, processes.iter().filter_map(|(labels, reporting)| Some((labels, reporting.outside()?))));
+}
+
+/// The series of a look at the call sites.
+fn of_sites(labels: &Labels, look: &AllocatorSites) -> impl Iterator<Item = (Labels, u64)> {
+    let series = |site: &str, role: &str, bytes| (labels.with_room(2).and("site", site).and("role", role), bytes);
+    let rest = [("other", look.other), ("not recorded", look.unrecorded)];
+    let rest = rest.into_iter().filter_map(move |(name, bytes)| Some(series(name, "any", bytes?)));
+    look.sites.iter().map(move |site| series(&site.site, site.role.label(), site.bytes)).chain(rest)
 }
 
 fn of_workloads(gpus: &[GpuView<'_>], out: &mut Exposition<'_>) {

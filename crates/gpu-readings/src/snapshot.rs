@@ -5,6 +5,7 @@
 //! NVML or Prometheus.
 
 mod allocator;
+mod allocator_sites;
 mod budget;
 mod call_feed;
 mod calls;
@@ -34,6 +35,7 @@ pub use allocator::{
     AllocatorFigures, AllocatorPart, AllocatorReport, FailedAllocation, LastMessage, RESERVED_MARGIN, RegionPeak,
     ReportingProcess, STALE_AFTER,
 };
+pub use allocator_sites::{AllocatorSites, MOST_SITES, MemoryRole, Site};
 pub use budget::{Budget, BudgetAmount, BudgetPlace, BudgetSource, WorkloadLimit};
 pub use call_feed::{CallFeed, CallHolder, CallPeak, RecordedCallPeak};
 pub use calls::{CORRECTION_BUCKETS, CallPart, CallState, GpuCalls, LostCalls, WorkloadCalls, WorkloadRequests};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_with_macros::skip_serializing_none;
 
-use super::{Exit, HeapUse, Micros, Now, PeakHolder, SECOND, allocation};
+use super::{Exit, FailureSites, HeapUse, Micros, Now, PeakHolder, SECOND, allocation};
 use crate::snapshot::{MigDevice, Owner, ProcessId};
 
 /// An event is added at most this long after it happened.
@@ -164,6 +164,8 @@ pub struct Failure {
     pub reserved_bytes: Option<u64>,
     /// A file that the framework wrote about the failure. It is never opened here.
     pub snapshot_path: Option<String>,
+    /// What the memory of the framework was; absent without `allocator.sites`, or if the process did not look.
+    pub memory: Option<Box<FailureSites>>,
 }
 
 impl Failure {
@@ -337,7 +339,8 @@ impl HeapUse for EventKind {
 
 impl HeapUse for Failure {
     fn heap_use(&self) -> usize {
-        self.who.heap_use() + self.framework.heap_use() + self.snapshot_path.heap_use()
+        let memory = self.memory.as_ref().map_or(0, |memory| allocation(size_of::<FailureSites>()) + memory.heap_use());
+        self.who.heap_use() + self.framework.heap_use() + self.snapshot_path.heap_use() + memory
     }
 }
 

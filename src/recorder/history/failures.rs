@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::{DeviceHistory, DeviceKey, Failure, Holding, Micros, ProcessHistory, SECOND};
+use super::{DeviceHistory, DeviceKey, Failure, FailureSites, Holding, Micros, ProcessHistory, SECOND};
 use crate::snapshot::{FailedAllocation, Gpu, ProcessId};
 
 /// How long a failure waits for the driver to list its process.
@@ -161,5 +161,6 @@ fn failure(failed: &FailedAllocation, at: Micros, device: &DeviceHistory, proces
         allocated_bytes: allocated,
         reserved_bytes: reserved,
         snapshot_path: failed.snapshot_path.as_deref().map(str::to_owned),
+        memory: failed.sites.as_deref().map(|look| Box::new(FailureSites::of(look, failed.at))),
     }
 }

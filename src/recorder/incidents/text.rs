@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::trace::sentence;
 use super::words;
 use crate::format;
-use crate::recorder::history::{Holder, Incident, names, time};
+use crate::recorder::history::{FailureSites, Holder, Incident, names, time};
 use crate::text::printable;
 
 /// The text of an incident. It ends with a line break.
@@ -48,6 +48,9 @@ fn write_text(out: &mut String, incident: &Incident) -> std::fmt::Result {
     if let Some(path) = incident.out_of_memory.as_ref().and_then(|failure| failure.snapshot_path.as_deref()) {
         writeln!(out, "the framework wrote {}", printable(path))?;
     }
+    if let Some(memory) = incident.out_of_memory.as_ref().and_then(|failure| failure.memory.as_deref()) {
+        write_memory(out, memory)?;
+    }
     writeln!(out)?;
     writeln!(out, "{:>10}  {:>10}  {:>10}  {:>10}  process", "at peak", "own peak", "last 10 s", "last 60 s")?;
     for holder in &incident.processes {
@@ -59,6 +62,28 @@ fn write_text(out: &mut String, incident: &Incident) -> std::fmt::Result {
     writeln!(out)?;
     for event in &incident.events {
         writeln!(out, "{}  {}", time(event.at), sentence(event))?;
+    }
+    Ok(())
+}
+
+/// What the memory of the process was: by role, then by call site.
+fn write_memory(out: &mut String, memory: &FailureSites) -> std::fmt::Result {
+    let roles: Vec<String> =
+        memory.largest().into_iter().map(|(role, bytes)| format!("{role} {}", format::bytes(bytes))).collect();
+    writeln!(out)?;
+    writeln!(
+        out,
+        "its live memory, as it found {} before: {}",
+        format::seconds(memory.seconds_before),
+        roles.join(", ")
+    )?;
+    for site in &memory.sites {
+        writeln!(out, "{:>10}  {:<15}  {}", format::bytes(site.bytes), site.role, names::name(&site.site))?;
+    }
+    for (bytes, what) in [(memory.other_bytes, "other call sites"), (memory.unrecorded_bytes, "not recorded")] {
+        if let Some(bytes) = bytes.filter(|bytes| *bytes > 0) {
+            writeln!(out, "{:>10}  {what}", format::bytes(bytes))?;
+        }
     }
     Ok(())
 }

@@ -382,6 +382,7 @@ fn reporting(pid: u32, figures: AllocatorFigures) -> ReportingProcess {
         heard: LastMessage::new(Instant::now()),
         figures,
         regions: Vec::new(),
+        sites: None,
     };
     ReportingProcess { id: ProcessId { pid, start_ticks: Some(pid.into()) }, reports: vec![report] }
 }

@@ -123,6 +123,7 @@ impl Scene {
             allocated: Some(60 * GIB),
             reserved: Some(70 * GIB),
             snapshot_path: Some("/tmp/\u{202E}snap".into()),
+            sites: None,
             ..failed_by(self, pid)
         };
         self.ledger.fail(failed);
@@ -784,6 +785,7 @@ fn failed_by(scene: &Scene, pid: u32) -> FailedAllocation {
         allocated: None,
         reserved: None,
         snapshot_path: None,
+        sites: None,
     }
 }
 

@@ -72,6 +72,72 @@ fn a_failed_allocation_is_an_event_and_an_incident_even_if_the_process_ends_at_o
 }
 
 #[test]
+fn what_the_memory_was_is_shown_only_if_it_is_asked_for_and_is_in_the_incident() {
+    let look = |uuid: &str| {
+        let sites = format!(r#"[{{"site":"train.py:7 \u202estep","role":"activations","bytes":{GIB}}}]"#);
+        let roles = format!(r#"{{"parameters":0,"activations":{GIB},"unknown":{MIB}}}"#);
+        format!(
+            r#"{{"type":"sites","framework":"pytorch","device":"{uuid}","roles":{roles},"sites":{sites},"unknown_bytes":{MIB}}}"#
+        )
+    };
+    let site = Site::new();
+    site.list(&[(std::process::id(), 4 * GIB)]);
+    let failed = |uuid: &str| {
+        format!(r#"{{"type":"out_of_memory","framework":"pytorch","device":"{uuid}","requested_bytes":{}}}"#, 300 * GIB)
+    };
+    for is_shown in [false, true] {
+        let exporter = Exporter::start(site.command(&[&format!("--allocator.sites={is_shown}")]));
+        exporter.answers("/readyz", 200);
+        let uuid = super::uuid(&exporter, 0);
+        let mut client = site.connect();
+        client.report(&uuid, &format!(r#""allocated_bytes":{},"reserved_bytes":{}"#, 2 * GIB, 3 * GIB));
+        client.send(&look(&uuid));
+        let scrape = exporter.scrape_until("the report", |s| {
+            s.all(ALLOCATED).count() == 1 && (!is_shown || s.all("gpu_process_allocator_role_bytes").count() > 0)
+        });
+        let roles: Vec<_> =
+            scrape.all("gpu_process_allocator_role_bytes").map(|s| (s.label("role").unwrap(), s.value)).collect();
+        let sites: Vec<_> = scrape
+            .all("gpu_process_allocator_site_bytes")
+            .map(|s| (s.label("site").unwrap(), s.label("role").unwrap(), s.value))
+            .collect();
+        client.send(&failed(&uuid));
+        let incident = eventually("the incident", || {
+            let all = exporter.json("/api/v1/incidents");
+            let found =
+                all["incidents"].as_array().unwrap().iter().find(|found| found["kind"] == "out_of_memory").cloned()?;
+            Some(exporter.json(&format!("/api/v1/incidents/{}", found["id"].as_str().unwrap())))
+        });
+        let memory = &incident["out_of_memory"]["memory"];
+        if !is_shown {
+            // The look came before the failure, so it has been read.
+            assert!(!exporter.scrape().text.contains("train.py"));
+            assert!(roles.is_empty() && sites.is_empty() && memory.is_null(), "{}{incident}", scrape.text);
+            continue;
+        }
+        let (gib, mib) = (GIB as f64, MIB as f64);
+        assert_eq!(roles, [("parameters", 0.0), ("activations", gib), ("unknown", mib)]);
+        assert_eq!(sites, [("train.py:7 \u{202e}step", "activations", gib), ("not recorded", "any", mib)]);
+        assert_eq!(
+            (&memory["roles"]["activations"], &memory["sites"][0]["bytes"]),
+            (&GIB.into(), &GIB.into()),
+            "{incident}"
+        );
+        let id = incident["id"].as_str().unwrap();
+        let text = exporter.get(&format!("/api/v1/incidents/{id}?format=text")).unwrap().body;
+        assert!(
+            text.contains("its live memory, as it found ")
+                && text.contains("before: activations 1.00 GiB, unknown 1 MiB"),
+            "{text}"
+        );
+        assert!(
+            text.contains("1.00 GiB  activations      train.py:7 \\u{202e}step") && !text.contains('\u{202e}'),
+            "{text}"
+        );
+    }
+}
+
+#[test]
 fn a_failure_on_a_gpu_that_the_process_does_not_use_leaves_nothing() {
     let (site, exporter, uuid) = Site::with_self(GIB);
     let other = super::uuid(&exporter, 1);

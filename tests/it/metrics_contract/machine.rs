@@ -71,7 +71,19 @@ pub(crate) fn report(device: &str, framework: &str, reserved: u64) -> AllocatorR
     };
     let regions = vec![RegionPeak { name: "forward".into(), peak: reserved / 2 }];
     let heard = LastMessage::new(Instant::now());
-    AllocatorReport { device: device.into(), framework: framework.into(), heard, figures, regions }
+    let site = |site: &str, role, bytes| Site { site: site.into(), role, bytes };
+    let sites = AllocatorSites {
+        at: Instant::now(),
+        roles: [Some(reserved / 8), Some(0), None, Some(reserved / 8), None, None, Some(reserved / 16)],
+        sites: vec![
+            site("train.py:7 step", MemoryRole::Activations, reserved / 8),
+            site("a\"b\\:1 f", MemoryRole::Parameters, 3),
+        ],
+        other: Some(reserved / 16),
+        unrecorded: Some(reserved / 32),
+    };
+    let sites = Some(std::sync::Arc::new(sites));
+    AllocatorReport { device: device.into(), framework: framework.into(), heard, figures, regions, sites }
 }
 
 pub(crate) fn process(pid: u32, name: &str) -> Process {

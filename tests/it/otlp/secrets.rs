@@ -2,7 +2,9 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::UnixStream;
 use std::process::Command;
 
 use super::receiver::{Receiver, Reply};
@@ -34,6 +36,37 @@ fn headers_come_from_the_file_and_the_variable_and_are_never_shown() {
     exporter.logged("line 1 is not of the form");
     assert!(!exporter.scrape().text.contains(SECRET));
     assert!(!exporter.log().contains(SECRET), "{}", exporter.log());
+}
+
+#[test]
+fn the_call_sites_of_a_job_are_not_pushed() {
+    let (machine, receiver) = (Machine::new(GPU), Receiver::start(&[]));
+    machine.control(&format!("[[process]]\npid = {}\nmemory = \"1GiB\"\n", std::process::id()));
+    let socket = machine.folder.path().join("allocator.sock");
+    let sites = format!("--allocator.socket={}", socket.display());
+    let exporter = export(&machine, &receiver, &["--path.procfs=/proc", "--allocator.sites=true", &sites]);
+    let uuid = exporter.scrape().all("gpu_info").next().unwrap().label("uuid").unwrap().to_owned();
+    let mut client = UnixStream::connect(&socket).unwrap();
+    writeln!(client, r#"{{"type":"hello","version":1}}"#).unwrap();
+    let of = format!(r#""framework":"pytorch","device":"{uuid}""#);
+    let look =
+        format!(r#""roles":{{"gradients":5}},"sites":[{{"site":"{SECRET}.py:1 f","role":"gradients","bytes":5}}]"#);
+    writeln!(client, r#"{{"type":"report",{of},"allocated_bytes":5}}"#).unwrap();
+    // Said again, because values that are not confirmed for some seconds are not shown.
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                writeln!(client, r#"{{"type":"sites",{of},{look}}}"#).unwrap();
+                std::thread::sleep(std::time::Duration::from_millis(100));
+            }
+        });
+        exporter.scrape_until("the call site", |scrape| scrape.text.contains(SECRET));
+        let push = receiver.until("the role", |push| push.all("gpu_process_allocator_role_bytes", &[]).count() == 1);
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(push.all("gpu_process_allocator_site_bytes", &[]).count(), 0);
+        assert!(!push.points.iter().any(|point| format!("{point:?}").contains(SECRET)));
+    });
 }
 
 #[test]

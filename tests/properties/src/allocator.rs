@@ -72,9 +72,24 @@ pub fn allocator(data: &[u8]) -> bool {
             number("peak_bytes", Some(measured.peak_bytes));
             number("peak_reserved_bytes", measured.peak_reserved_bytes);
         }
+        Message::Sites(looked) => {
+            named(&looked.framework, &looked.device);
+            number("other_bytes", looked.other_bytes);
+            number("unknown_bytes", looked.unknown_bytes);
+            let sites = value["sites"].as_array().map_or(&[][..], Vec::as_slice);
+            assert!(looked.sites.len() == sites.len() && sites.len() <= 10, "{text}");
+            for (read, site) in looked.sites.iter().zip(sites) {
+                assert_eq!(
+                    (Some(&*read.site), Some(read.bytes)),
+                    (site["site"].as_str(), site["bytes"].as_u64()),
+                    "{text}"
+                );
+                assert!((1..=128).contains(&read.site.chars().count()) && !read.site.contains(char::is_control));
+            }
+        }
         Message::Alive => assert_eq!(string("type"), "alive", "{text}"),
         Message::Unknown => {
-            let known = ["hello", "report", "alive", "out_of_memory", "measurement"];
+            let known = ["hello", "report", "alive", "out_of_memory", "measurement", "sites"];
             assert!(!known.contains(&string("type")), "{text}");
         }
     }
@@ -98,7 +113,7 @@ fn numbers(report: &Report<'_>) -> [Option<Option<u64>>; NUMBERS.len()] {
 
 /// A line that is nearly a message, or is one.
 fn arbitrary(u: &mut Unstructured<'_>) -> Vec<u8> {
-    let kind = u.pick(&["report", "out_of_memory", "measurement", "hello", "alive", "other", "REPORT"]);
+    let kind = u.pick(&["report", "out_of_memory", "measurement", "sites", "hello", "alive", "other", "REPORT"]);
     let framework = u.pick(&["pytorch", "jax", "a_1", "PyTorch", "", "x\\u0000"]);
     let device = u.pick(&["GPU-5b7b3b8a", "MIG-GPU-1/7/0", "GPU-\\n", "0"]);
     let mut keys = vec![format!("\"type\":\"{kind}\"")];
@@ -107,10 +122,15 @@ fn arbitrary(u: &mut Unstructured<'_>) -> Vec<u8> {
     }
     while !u.is_empty() && keys.len() < 40 {
         let key = match u.below(4) {
-            0 => u.pick(&["requested_bytes", "free_bytes", "total_bytes", "version"]),
+            0 => u.pick(&["requested_bytes", "free_bytes", "total_bytes", "version", "other_bytes", "unknown_bytes"]),
             1 => u.pick(&["name", "snapshot_path", "future", "exact", "seconds"]),
             _ => u.pick(&NUMBERS),
         };
+        if u.once_in(16) {
+            let site = u.pick(&["a.py:1 f", "", "a\\n", "\\u202e"]);
+            let sites = vec![format!("{{\"site\":\"{site}\",\"role\":\"x\",\"bytes\":{}}}", u.number()); u.below(12)];
+            keys.push(format!("\"sites\":[{}]", sites.join(",")));
+        }
         let value = match u.below(12) {
             0 => "null".to_owned(),
             1 => u

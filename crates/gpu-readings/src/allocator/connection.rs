@@ -29,6 +29,7 @@ pub(super) struct Shared {
     pub(super) changed: Notify,
     pub(super) snapshot: Arc<Snapshot>,
     pub(super) faults: Arc<Faults>,
+    pub(super) sites: bool,
     pub(super) start_ticks: StartTicks,
     /// Grants the identifications of all users.
     pub(super) identifying: Arc<Semaphore>,
@@ -182,6 +183,8 @@ impl Shared {
             }
             Message::Report(report) => table.report(id, report, now).map(|()| true),
             Message::Measurement(measured) => table.measure(id, measured).map(|()| true),
+            Message::Sites(looked) if self.sites => table.look(id, looked, now).map(|()| true),
+            Message::Sites(_) => Ok(was_stale),
             Message::OutOfMemory(failed) => table.failure(id, failed, now).map(|failed| {
                 self.snapshot.feed.add_failure(failed);
                 was_stale

@@ -8,6 +8,8 @@ use std::borrow::Cow;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
+use crate::snapshot::MOST_SITES;
+
 /// The version of the protocol.
 pub(crate) const VERSION: u64 = 1;
 /// The maximum number of bytes in a line, without the line break.
@@ -20,6 +22,8 @@ const LONGEST_FRAMEWORK: usize = 32;
 const LONGEST_PATH: usize = 1024;
 /// The maximum number of characters in the name of a region.
 const LONGEST_NAME: usize = 64;
+/// The maximum number of characters in a call site.
+const LONGEST_SITE: usize = 128;
 
 /// A message from a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,6 +41,8 @@ pub enum Message<'a> {
     OutOfMemory(OutOfMemory<'a>),
     /// The result of a measured region of the program.
     Measurement(Measurement<'a>),
+    /// What the memory is.
+    Sites(Sites<'a>),
     /// A message of a type that this version does not support.
     Unknown,
 }
@@ -134,6 +140,63 @@ pub struct Measurement<'a> {
     pub peak_reserved_bytes: Option<u64>,
 }
 
+/// What the memory of an allocator is. All numbers are bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Sites<'a> {
+    /// The framework's name.
+    #[serde(borrow)]
+    pub framework: Cow<'a, str>,
+    /// The UUID of the device.
+    #[serde(borrow)]
+    pub device: Cow<'a, str>,
+    /// Live memory by role.
+    #[serde(default)]
+    pub roles: Roles,
+    /// The call sites with the most live memory.
+    #[serde(borrow, default)]
+    pub sites: Vec<SiteBytes<'a>>,
+    /// Live memory of all other call sites.
+    #[serde(default, deserialize_with = "known")]
+    pub other_bytes: Option<u64>,
+    /// Live memory whose call site was not recorded.
+    #[serde(default, deserialize_with = "known")]
+    pub unknown_bytes: Option<u64>,
+}
+
+/// Live memory by role, in bytes. `None`: the client did not look for the role.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[allow(missing_docs, reason = "the names are those of the roles")]
+pub struct Roles {
+    #[serde(default, deserialize_with = "known")]
+    pub parameters: Option<u64>,
+    #[serde(default, deserialize_with = "known")]
+    pub gradients: Option<u64>,
+    #[serde(default, deserialize_with = "known")]
+    pub optimizer_state: Option<u64>,
+    #[serde(default, deserialize_with = "known")]
+    pub activations: Option<u64>,
+    #[serde(default, deserialize_with = "known")]
+    pub kv_cache: Option<u64>,
+    #[serde(default, deserialize_with = "known")]
+    pub other: Option<u64>,
+    #[serde(default, deserialize_with = "known")]
+    pub unknown: Option<u64>,
+}
+
+/// The live memory of a call site.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct SiteBytes<'a> {
+    /// The file, the line and the function.
+    #[serde(borrow)]
+    pub site: Cow<'a, str>,
+    /// What the memory is.
+    #[serde(borrow)]
+    pub role: Cow<'a, str>,
+    /// Bytes.
+    #[serde(deserialize_with = "number")]
+    pub bytes: u64,
+}
+
 /// Why a line is not a message of the protocol.
 #[derive(Debug, thiserror::Error)]
 pub enum Invalid {
@@ -149,6 +212,11 @@ pub enum Invalid {
     /// The name of a region.
     #[error("the name does not have 1 to {LONGEST_NAME} characters, or has control characters")]
     Name,
+    /// The call sites.
+    #[error(
+        "there are more than {MOST_SITES} call sites, or one does not have 1 to {LONGEST_SITE} characters, or has control characters"
+    )]
+    Sites,
     /// The path of a snapshot.
     #[error("the path does not have 1 to {LONGEST_PATH} bytes, or has control characters")]
     Path,
@@ -183,6 +251,7 @@ pub fn parse(line: &[u8]) -> Result<Message<'_>, Invalid> {
         "alive" => Message::Alive,
         "out_of_memory" => Message::OutOfMemory(read(line)?),
         "measurement" => Message::Measurement(read(line)?),
+        "sites" => Message::Sites(read(line)?),
         _ => Message::Unknown,
     };
     check(&message)?;
@@ -198,7 +267,8 @@ fn check(message: &Message<'_>) -> Result<(), Invalid> {
     let (framework, device) = match message {
         Message::Report(Report { framework, device, .. })
         | Message::OutOfMemory(OutOfMemory { framework, device, .. })
-        | Message::Measurement(Measurement { framework, device, .. }) => (framework, device),
+        | Message::Measurement(Measurement { framework, device, .. })
+        | Message::Sites(Sites { framework, device, .. }) => (framework, device),
         Message::Hello { .. } | Message::Alive | Message::Unknown => return Ok(()),
     };
     let is_word = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'_';
@@ -221,6 +291,12 @@ fn check(message: &Message<'_>) -> Result<(), Invalid> {
             if !(1..=LONGEST_PATH).contains(&path.len()) || path.chars().any(char::is_control) =>
         {
             Err(Invalid::Path)
+        }
+        Message::Sites(Sites { sites, .. }) => {
+            let is_text =
+                |text: &str| (1..=LONGEST_SITE).contains(&text.chars().count()) && !text.chars().any(char::is_control);
+            let fits = sites.len() <= MOST_SITES && sites.iter().all(|site| is_text(&site.site));
+            fits.then_some(()).ok_or(Invalid::Sites)
         }
         _ => Ok(()),
     }
@@ -340,6 +416,13 @@ mod tests {
             assert_eq!(named(name), Err(Invalid::Name.to_string()), "{name}");
         }
         assert_eq!((named(&"ü".repeat(64)), named("\\\"} 1")), (Ok(()), Ok(())));
+        let at = |sites: &str| with("sites", "jax", "GPU-1", &format!(r#","sites":[{sites}]"#));
+        let site = |name: &str| format!(r#"{{"site":"{name}","role":"new","bytes":1}}"#);
+        for sites in [site(""), site("a\\nb"), site(&"ü".repeat(129)), vec![site("a:1 f"); 11].join(",")] {
+            assert_eq!(at(&sites), Err(Invalid::Sites.to_string()), "{sites}");
+        }
+        assert_eq!((at(&vec![site(&"ü".repeat(128)); 10].join(",")), at("")), (Ok(()), Ok(())));
+        assert_eq!(at(r#"{"site":"a:1 f","role":"new","bytes":-1}"#), Err(Invalid::Form.to_string()));
         let dumped = |path: &str| {
             with("out_of_memory", "jax", "GPU-1", &format!(r#","requested_bytes":1,"snapshot_path":"{path}""#))
         };

@@ -39,6 +39,8 @@ const RESTART_PAUSE: Duration = Duration::from_secs(1);
 pub struct Settings {
     /// The length of the peak window.
     pub peak_window: Duration,
+    /// Whether what the memory is, by role and call site, is taken in.
+    pub sites: bool,
     /// Distinguishes processes with the same pid.
     pub start_ticks: StartTicks,
     /// Receives the outcomes of each connection. If this is set, a process is served even if that process ended before
@@ -93,6 +95,7 @@ impl Allocator {
             changed: Notify::new(),
             snapshot,
             faults,
+            sites: settings.sites,
             start_ticks: settings.start_ticks,
             identifying: Arc::new(Semaphore::new(limits::IDENTIFIED_AT_ONCE)),
             outcomes: settings.outcomes,
@@ -206,6 +209,7 @@ mod tests {
             changed: Notify::new(),
             snapshot: Snapshot::new(),
             faults: faults.clone(),
+            sites: false,
             start_ticks: StartTicks::new(|_| None),
             identifying: Arc::new(Semaphore::new(limits::IDENTIFIED_AT_ONCE)),
             outcomes: None,
@@ -231,6 +235,7 @@ mod tests {
         let taking = outcomes.clone();
         let settings = Settings {
             peak_window: Duration::from_secs(60),
+            sites: false,
             start_ticks: StartTicks::new(|pid| Some(ProcessId { pid, start_ticks: Some(1) })),
             outcomes: Some(Outcomes::new(move |more| taking.lock().extend(more))),
         };
@@ -270,7 +275,7 @@ mod tests {
             let _ = released.lock().recv();
             Some(ProcessId { pid, start_ticks: Some(1) })
         });
-        let settings = Settings { peak_window: Duration::from_secs(60), start_ticks, outcomes: None };
+        let settings = Settings { peak_window: Duration::from_secs(60), sites: false, start_ticks, outcomes: None };
         let path = listener.path().to_owned();
         let (snapshot, faults) = (Snapshot::new(), Arc::new(Faults::default()));
         let allocator = Allocator::start(listener, settings, snapshot, faults.clone());

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 
 use super::limits::{self, Bucket};
-use super::message::{Measurement, OutOfMemory, Report};
+use super::message::{Measurement, OutOfMemory, Report, Sites};
 use super::outcome::Outcome;
 use super::values::Values;
 use crate::faults::Reason;
@@ -199,7 +199,21 @@ impl Table {
         connection.names.insert(name.clone());
         let position = position.unwrap_or(connection.values.len() - 1);
         connection.values[position].add_region(name, measured.peak_bytes);
-        self.count_key(id);
+        self.count_keys(id, 1);
+        Ok(())
+    }
+
+    /// Records what the memory is.
+    ///
+    /// # Errors
+    /// When it is more than the allocator may have, the pair has not been reported, or there are too many keys.
+    pub(super) fn look(&mut self, id: u64, looked: &Sites<'_>, now: Instant) -> Result<(), Reason> {
+        let connection = self.connection(id)?;
+        let position = connection.position(&looked.device, &looked.framework).ok_or(Reason::Inconsistent)?;
+        let keys = if connection.values[position].has_looked() { 0 } else { limits::KEYS_OF_LOOK };
+        self.may_add(id, keys)?;
+        self.connection(id)?.values[position].look(looked, now)?;
+        self.count_keys(id, keys);
         Ok(())
     }
 
@@ -231,6 +245,9 @@ impl Table {
             allocated: failed.allocated_bytes,
             reserved: failed.reserved_bytes,
             snapshot_path: failed.snapshot_path.as_deref().map(Arc::from),
+            sites: connection
+                .position(&failed.device, &failed.framework)
+                .and_then(|position| connection.values[position].sites(now)),
         })
     }
 
@@ -269,7 +286,7 @@ impl Table {
             return Err(Reason::TooManyKeys);
         }
         connection.values.push(values);
-        self.count_key(id);
+        self.count_keys(id, 1);
         Ok(())
     }
 
@@ -282,12 +299,12 @@ impl Table {
         fits.then_some(()).ok_or(Reason::TooManyKeys)
     }
 
-    fn count_key(&mut self, id: u64) {
+    fn count_keys(&mut self, id: u64, keys: usize) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        connection.keys += 1;
-        self.keys += 1;
+        connection.keys += keys;
+        self.keys += keys;
         if let Some(user) = self.users.get_mut(&connection.uid) {
-            user.keys += 1;
+            user.keys += keys;
         }
     }
 }

@@ -3,11 +3,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::message::{Change, Report};
+use super::message::{Change, Report, Roles, SiteBytes, Sites};
 use super::outcome::Outcome;
 use crate::faults::Reason;
 use crate::peaks::Peaks;
-use crate::snapshot::{AllocatorFigures, AllocatorReport, LastMessage, ProcessId, RegionPeak};
+use crate::snapshot::{
+    AllocatorFigures, AllocatorReport, AllocatorSites, LastMessage, MemoryRole, ProcessId, RESERVED_MARGIN, RegionPeak,
+    Site,
+};
 
 /// The values of one device and one framework.
 #[derive(Debug)]
@@ -22,6 +25,7 @@ pub(super) struct Values {
     reserved_peak: Option<u64>,
     /// Sorted by name.
     regions: Vec<RegionPeak>,
+    sites: Option<Arc<AllocatorSites>>,
 }
 
 impl Values {
@@ -35,6 +39,7 @@ impl Values {
             peaks: Peaks::new(window),
             reserved_peak: None,
             regions: Vec::new(),
+            sites: None,
         }
     }
 
@@ -75,6 +80,47 @@ impl Values {
             self.peaks.raise(peak);
         }
         Ok(())
+    }
+
+    /// Replaces what the memory is.
+    ///
+    /// # Errors
+    /// When it is more than the allocator may have. In that case, nothing is changed.
+    pub(super) fn look(&mut self, looked: &Sites<'_>, now: Instant) -> Result<(), Reason> {
+        let Roles { parameters, gradients, optimizer_state, activations, kv_cache, other, unknown } = looked.roles;
+        let mut sites: Vec<Site> = Vec::new();
+        for SiteBytes { site, role, bytes } in &looked.sites {
+            let role = MemoryRole::of(role);
+            match sites.iter_mut().find(|known| *known.site == **site && known.role == role) {
+                Some(known) => known.bytes = known.bytes.saturating_add(*bytes),
+                None => sites.push(Site { site: Arc::from(&**site), role, bytes: *bytes }),
+            }
+        }
+        let looked = AllocatorSites {
+            at: now,
+            roles: [parameters, gradients, optimizer_state, activations, kv_cache, other, unknown],
+            sites,
+            other: looked.other_bytes,
+            unrecorded: looked.unknown_bytes,
+        };
+        let roles = looked.roles().fold(0, |sum: u64, (_, bytes)| sum.saturating_add(bytes));
+        // The look and the report before it are of two moments.
+        let most = self.figures.reserved.map(|reserved| reserved.saturating_add(RESERVED_MARGIN));
+        if most.is_some_and(|most| roles.max(looked.total()) > most) {
+            return Err(Reason::Inconsistent);
+        }
+        self.sites = Some(Arc::new(looked));
+        Ok(())
+    }
+
+    /// Whether what the memory is was ever reported.
+    pub(super) fn has_looked(&self) -> bool {
+        self.sites.is_some()
+    }
+
+    /// What the memory was at the last look, unless that is too long ago.
+    pub(super) fn sites(&self, now: Instant) -> Option<Arc<AllocatorSites>> {
+        self.sites.clone().filter(|sites| !sites.is_old(now))
     }
 
     /// Raises the peak of a known region. Returns whether the region is known.
@@ -123,7 +169,8 @@ impl Values {
             peak: self.allocated_peak(),
             ..self.figures
         };
-        if figures == AllocatorFigures::default() && self.regions.is_empty() {
+        let sites = self.sites(now);
+        if figures == AllocatorFigures::default() && self.regions.is_empty() && sites.is_none() {
             return None;
         }
         Some(AllocatorReport {
@@ -132,6 +179,7 @@ impl Values {
             heard: heard.clone(),
             figures,
             regions: self.regions.clone(),
+            sites,
         })
     }
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use super::ProcessId;
+use super::{AllocatorSites, ProcessId};
 
 /// Values of a process from which nothing has arrived for this long are stale.
 pub const STALE_AFTER: Duration = Duration::from_secs(5);
@@ -51,6 +51,8 @@ pub struct AllocatorReport {
     pub figures: AllocatorFigures,
     /// The measured regions of the program, sorted by name.
     pub regions: Vec<RegionPeak>,
+    /// What the memory was at the last look; `None` if there was none, or if it is too long ago.
+    pub sites: Option<Arc<AllocatorSites>>,
 }
 
 /// The values of an allocator. `None`: the process did not report the value.
@@ -145,6 +147,8 @@ pub struct FailedAllocation {
     pub reserved: Option<u64>,
     /// The path of a file that the framework wrote about the failure: at most 1024 bytes, without control characters.
     pub snapshot_path: Option<Arc<str>>,
+    /// What the memory was at the last look before.
+    pub sites: Option<Arc<AllocatorSites>>,
 }
 
 /// Milliseconds between the first call and `now`.
@@ -177,6 +181,7 @@ mod tests {
             heard: LastMessage::new(Instant::now()),
             figures,
             regions: Vec::new(),
+            sites: None,
         };
         let id = |pid, start_ticks| ProcessId { pid, start_ticks };
         let process = |pid, start| ReportingProcess { id: id(pid, start), reports: vec![report.clone()] };

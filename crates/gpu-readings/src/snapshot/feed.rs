@@ -134,6 +134,7 @@ mod tests {
             allocated: None,
             reserved: None,
             snapshot_path: None,
+            sites: None,
         }
     }
 

@@ -146,6 +146,7 @@ mod tests {
             allocated: None,
             reserved: None,
             snapshot_path: None,
+            sites: None,
         }
     }
 

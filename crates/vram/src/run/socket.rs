@@ -62,8 +62,9 @@ impl Socket {
         let (reported, faults) = (Arc::new(Mutex::new(Reported::default())), Arc::new(Faults::default()));
         let taking = reported.clone();
         let settings = Settings {
-            // The window peak is not shown.
+            // The window peak is not shown, nor are call sites.
             peak_window: Duration::from_secs(1),
+            sites: false,
             start_ticks: members(names),
             outcomes: Some(Outcomes::new(move |outcomes| taking.lock().add(outcomes))),
         };

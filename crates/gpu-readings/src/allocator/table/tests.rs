@@ -2,6 +2,7 @@ use std::time::Instant;
 
 use super::super::message::{self, Message};
 use super::*;
+use crate::snapshot::{MemoryRole, RESERVED_MARGIN};
 
 const WINDOW: Duration = Duration::from_secs(60);
 
@@ -26,6 +27,7 @@ impl World {
             Message::Report(report) => self.table.report(id, &report, self.now),
             Message::Measurement(measured) => self.table.measure(id, &measured),
             Message::OutOfMemory(failed) => self.table.failure(id, &failed, self.now).map(drop),
+            Message::Sites(looked) => self.table.look(id, &looked, self.now),
             other => panic!("{other:?}"),
         }
     }
@@ -296,4 +298,65 @@ fn a_connection_that_ends_leaves_its_highest_values_and_its_last_counters() {
         Outcome { allocated_peak: Some(8), reserved_peak: Some(9), retries: Some(3), ..outcome("pytorch", "GPU-1") };
     assert_eq!(outcomes, [pytorch, Outcome { reserved_peak: Some(70), ..outcome("jax", "GPU-2") }]);
     assert!(world.table.close(id).is_none(), "once");
+}
+
+fn look(device: &str, more: &str) -> String {
+    format!(r#"{{"type":"sites","framework":"pytorch","device":"{device}",{more}}}"#)
+}
+
+#[test]
+fn a_look_replaces_the_one_before_and_is_not_shown_when_it_is_old() {
+    let mut world = World::new();
+    let id = world.connect(0, 7);
+    world.report(id, r#""allocated_bytes":50,"reserved_bytes":90"#).unwrap();
+    let site = |name: &str, role: &str, bytes: u64| format!(r#"{{"site":"{name}","role":"{role}","bytes":{bytes}}}"#);
+    let sites = [site("a.py:1 f", "gradients", 5), site("a.py:1 f", "new", 1), site("a.py:1 f", "newer", 2)].join(",");
+    let first = format!(r#""roles":{{"gradients":5,"parameters":0}},"sites":[{sites}],"other_bytes":4"#);
+    world.send(id, &look("GPU-1", &first)).unwrap();
+    let shown = world.reports(7)[0].sites.clone().unwrap();
+    assert_eq!(shown.roles().collect::<Vec<_>>(), [(MemoryRole::Parameters, 0), (MemoryRole::Gradients, 5)]);
+    let sites: Vec<_> = shown.sites.iter().map(|site| (&*site.site, site.role, site.bytes)).collect();
+    // Two roles that are not known here are one.
+    assert_eq!(sites, [("a.py:1 f", MemoryRole::Gradients, 5), ("a.py:1 f", MemoryRole::Unknown, 3)]);
+    assert_eq!((shown.other, shown.unrecorded, shown.total()), (Some(4), None, 12));
+    let failed = r#"{"type":"out_of_memory","framework":"pytorch","device":"GPU-1","requested_bytes":1}"#;
+    let Message::OutOfMemory(failed) = message::parse(failed.as_bytes()).unwrap() else { panic!("a failure") };
+    assert_eq!(world.table.failure(id, &failed, world.now).unwrap().sites, Some(shown));
+    world.send(id, &look("GPU-1", r#""unknown_bytes":8"#)).unwrap();
+    let shown = world.reports(7)[0].sites.clone().unwrap();
+    assert_eq!((shown.sites.len(), shown.unrecorded, shown.roles().count()), (0, Some(8), 0));
+    world.now += Duration::from_secs(121);
+    world.table.hear(id, world.now);
+    assert_eq!(world.reports(7)[0].sites, None);
+    assert_eq!(world.table.failure(id, &failed, world.now).unwrap().sites, None);
+}
+
+#[test]
+fn a_look_cannot_claim_more_than_the_allocator_has_and_changes_nothing_then() {
+    let mut world = World::new();
+    let id = world.connect(0, 7);
+    let most = RESERVED_MARGIN + 90;
+    world.report(id, r#""allocated_bytes":50,"reserved_bytes":90"#).unwrap();
+    world.send(id, &look("GPU-1", &format!(r#""other_bytes":{most}"#))).unwrap();
+    for more in [format!(r#""other_bytes":{most},"unknown_bytes":1"#), format!(r#""roles":{{"other":{}}}"#, most + 1)] {
+        assert_eq!(world.send(id, &look("GPU-1", &more)), Err(Reason::Inconsistent));
+    }
+    assert_eq!(world.reports(7)[0].sites.as_ref().unwrap().other, Some(most));
+}
+
+#[test]
+fn looks_use_a_bounded_number_of_keys_and_a_refused_one_uses_none() {
+    let mut world = World::new();
+    let id = world.connect(0, 7);
+    let devices: Vec<String> = (0..64).map(|device| format!("GPU-{device}")).collect();
+    let report = |device: &str| format!(r#"{{"type":"report","framework":"pytorch","device":"{device}","retries":1}}"#);
+    devices.iter().for_each(|device| world.send(id, &report(device)).unwrap());
+    let looked = devices.iter().filter(|device| world.send(id, &look(device, r#""other_bytes":1"#)).is_ok()).count();
+    assert_eq!(looked, (limits::KEYS - 64) / limits::KEYS_OF_LOOK);
+    assert_eq!(world.reports(7).iter().filter(|report| report.sites.is_some()).count(), looked);
+    assert_eq!(world.send(id, &look("GPU-64", r#""other_bytes":1"#)), Err(Reason::Inconsistent), "it was not reported");
+    // A known pair goes on.
+    world.send(id, &look("GPU-0", r#""other_bytes":2"#)).unwrap();
+    world.table.close(id);
+    assert_eq!(world.table.keys, 0);
 }
