@@ -110,11 +110,13 @@ impl ArrayShape {
 
 /// What a call does, which decides when [`Mode::Refusals`](crate::Mode) passes it on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
     /// Asks for memory.
     Asks,
-    /// Gives memory back, or changes where it is visible.
+    /// Can give memory back.
     Gives,
+    /// Changes where memory is visible.
+    Maps,
     /// Tells the device of a context or a stream, or a thread's current context.
     Tells,
 }
@@ -132,7 +134,7 @@ const fn row(symbol: &'static str, kind: Kind, reads: Reads, call: fn(&Record<'_
     Row { symbol, kind, reads, call }
 }
 
-use Kind::{Asks, Gives, Tells};
+use Kind::{Asks, Gives, Maps, Tells};
 
 /// What the first argument points to, when the call returns.
 const FIRST: Reads = Reads { first: true, ..Reads::NONE };
@@ -165,7 +167,7 @@ pub(crate) const ROWS: &[Row] = &[
     row("cuMemFreeAsync_ptsz", Gives, Reads::NONE, free_async),
     row("cuMemRelease", Gives, Reads::NONE, |r| Call::Release { handle: r.argument(0) }),
     row("cuArrayDestroy", Gives, Reads::NONE, |r| Call::DestroyArray { array: r.argument(0) }),
-    row("cuMemMap", Gives, Reads::NONE, |r| Call::Map {
+    row("cuMemMap", Maps, Reads::NONE, |r| Call::Map {
         address: r.argument(0),
         size: r.argument(1),
         offset: r.argument(2),
@@ -238,9 +240,11 @@ fn high(word: u64) -> u32 {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::time::Duration;
 
     use super::*;
-    use crate::record::ROW;
+    use crate::event::Event;
+    use crate::record::{ROW, WORDS};
 
     #[test]
     fn every_row_has_a_symbol_and_a_number_of_its_own() {
@@ -248,8 +252,19 @@ mod tests {
         assert_eq!(symbols.len(), ROWS.len());
         assert!(ROWS.len() as u64 <= ROW + 1);
         // Only what can be refused is watched for refusals, so a call that returns memory asks for it.
-        let returns = |row: &&Row| row.kind == Kind::Gives && row.reads != Reads::NONE;
+        let returns = |row: &&Row| matches!(row.kind, Gives | Maps) && row.reads != Reads::NONE;
         assert_eq!(ROWS.iter().find(returns).map(|row| row.symbol), None);
+    }
+
+    #[test]
+    fn the_functions_of_a_call_are_of_one_kind() {
+        for row in ROWS {
+            let call = (row.call)(&Record(&[0; WORDS]));
+            let kind = Event::for_tests(1, call, 0, Duration::ZERO).kind;
+            assert_eq!(kind, row.kind, "{}", row.symbol);
+            // To map memory that is held takes none and gives none back.
+            assert_eq!(kind == Maps, matches!(call, Call::Map { .. }), "{}", row.symbol);
+        }
     }
 
     #[test]

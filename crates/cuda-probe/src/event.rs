@@ -2,10 +2,11 @@
 //!
 //! Invariant: times are of CLOCK_MONOTONIC, and processes and threads are those of the first pid namespace.
 
+use std::mem::discriminant;
 use std::time::Duration;
 
-use crate::call::{Call, ROWS};
-use crate::record::Record;
+use crate::call::{Call, Kind, ROWS, Row};
+use crate::record::{Record, WORDS};
 
 /// `CUDA_ERROR_OUT_OF_MEMORY`, the result of a refused request.
 pub const OUT_OF_MEMORY: i32 = 2;
@@ -20,6 +21,8 @@ pub struct Event {
     pub thread: u32,
     /// The call and its arguments. They are what the process wrote: a program can call with any numbers.
     pub call: Call,
+    /// What the call does.
+    pub kind: Kind,
     /// The `CUresult`: 0 is success, [`OUT_OF_MEMORY`] is a refusal.
     pub result: i32,
     /// When the call was entered: the time of CLOCK_MONOTONIC, as `std::time::Instant` measures it.
@@ -32,7 +35,9 @@ impl Event {
     /// For tests of what is made of events: a call of the thread with the number of its process, which took 1 ms.
     #[doc(hidden)]
     pub fn for_tests(process: u32, call: Call, result: i32, start: Duration) -> Self {
-        Self { process, thread: process, call, result, start, duration: Duration::from_millis(1) }
+        let is_it = |row: &&Row| discriminant(&(row.call)(&Record(&[0; WORDS]))) == discriminant(&call);
+        let kind = ROWS.iter().find(is_it).map_or(Kind::Tells, |row| row.kind);
+        Self { process, thread: process, call, kind, result, start, duration: Duration::from_millis(1) }
     }
 
     /// Whether the driver refused memory.
@@ -42,10 +47,12 @@ impl Event {
 
     /// `None` for a record of a call that this crate does not know, which its programs do not write.
     pub(crate) fn of(record: &Record<'_>) -> Option<Self> {
+        let row = ROWS.get(record.row())?;
         Some(Self {
             process: record.process(),
             thread: record.thread(),
-            call: (ROWS.get(record.row())?.call)(record),
+            call: (row.call)(record),
+            kind: row.kind,
             result: record.result(),
             start: Duration::from_nanos(record.start()),
             duration: Duration::from_nanos(record.end().saturating_sub(record.start())),

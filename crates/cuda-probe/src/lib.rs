@@ -40,7 +40,7 @@ mod sys;
 
 pub use assembler::AssemblyError;
 pub use attach::Way;
-pub use call::{ArrayShape, Call, Place};
+pub use call::{ArrayShape, Call, Kind, Place};
 pub use error::{Error, NoLibrary};
 pub use event::{Event, Lost, Mode, OUT_OF_MEMORY};
 pub use kernel::{Capability, Danger, Operation, Rights};

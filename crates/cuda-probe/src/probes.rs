@@ -153,7 +153,7 @@ impl Probes {
         let (mut places, mut asks): (Vec<Place>, bool) = (Vec::new(), false);
         for ((index, row), offset) in (0_u8..).zip(ROWS).zip(offsets) {
             match offset {
-                _ if self.settings.mode == Mode::Refusals && row.kind == Kind::Gives => {}
+                _ if self.settings.mode == Mode::Refusals && matches!(row.kind, Kind::Gives | Kind::Maps) => {}
                 None => result.absent.push(row.symbol),
                 // Two names of one function: a second probe would report each call twice.
                 Some(offset) if places.iter().any(|place| place.offset == offset) => {}

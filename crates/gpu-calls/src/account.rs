@@ -6,12 +6,11 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use cuda_probe::Event;
+use cuda_probe::{Event, Kind};
 
 use super::batch::{Batch, Happening};
 use super::bounds::{Bounds, Taken};
 use super::held::Span;
-use super::meaning::is_memory_call;
 use super::memory::{Memory, device_of_refusal};
 use super::places::{Device, DeviceNumber, Place, Places, Whereabouts};
 use super::requests::{Outcome, PATIENCE, Request, Requests};
@@ -76,7 +75,7 @@ impl Account {
             None => None,
         };
         let outcome = self.requests.see(&event, process, ordinal);
-        if self.follows && is_memory_call(&event.call) {
+        if self.follows && event.kind != Kind::Tells {
             if let Some(workload) = places.iter().find_map(|place| place.workload.as_ref()) {
                 self.tally.call(workload, event.duration);
             }

@@ -11,9 +11,8 @@ use std::collections::BinaryHeap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cuda_probe::Event;
+use cuda_probe::{Event, Kind};
 
-use super::meaning::gives_back;
 use gpu_readings::snapshot::{GpuProcesses, ProcessId};
 
 /// The maximum number of calls that wait. Beyond it, the earliest count as lost.
@@ -99,5 +98,5 @@ impl Batch {
 
 /// When the call took effect.
 fn moment(event: &Event) -> Duration {
-    if gives_back(&event.call) { event.start } else { event.start + event.duration }
+    if event.kind == Kind::Gives { event.start } else { event.start + event.duration }
 }

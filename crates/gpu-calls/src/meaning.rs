@@ -53,33 +53,3 @@ pub(super) fn asked(call: &Call) -> Option<u64> {
         _ => None,
     }
 }
-
-/// Whether a call can give memory back.
-pub(super) fn gives_back(call: &Call) -> bool {
-    matches!(
-        call,
-        Call::Free { .. }
-            | Call::FreeAsync { .. }
-            | Call::Release { .. }
-            | Call::DestroyArray { .. }
-            | Call::Unmap { .. }
-            | Call::TrimPool { .. }
-            | Call::DestroyContext { .. }
-            | Call::ReleasePrimaryContext { .. }
-            | Call::ResetPrimaryContext { .. }
-    )
-}
-
-/// Whether a call asks for memory or gives it back.
-pub(super) fn is_memory_call(call: &Call) -> bool {
-    !matches!(
-        call,
-        Call::SetContext { .. }
-            | Call::PushContext { .. }
-            | Call::PopContext { .. }
-            | Call::RetainPrimaryContext { .. }
-            | Call::CreateContext { .. }
-            | Call::CreateStream { .. }
-            | Call::DestroyStream { .. }
-    )
-}

@@ -9,7 +9,7 @@ use cuda_probe::{Call, Event};
 
 use super::contexts::Contexts;
 use super::held::{Class, Held, Span};
-use super::meaning::{Kind, Name, gives_back, request};
+use super::meaning::{Kind, Name, request};
 use super::ordinals::{Ordinal, learn};
 use super::places::{DeviceNumber, Place, Whereabouts};
 
@@ -102,7 +102,7 @@ impl ProcessMemory {
     }
 
     pub(super) fn see(&mut self, event: &Event, ordinal: Option<i32>, places: Whereabouts<'_>) -> bool {
-        let gives = gives_back(&event.call);
+        let gives = event.kind == cuda_probe::Kind::Gives;
         // An earlier failure on the GPU can be the result of a call that gives back all the same.
         if event.result != 0 && (!gives || event.result == INVALID_VALUE) {
             return false;
