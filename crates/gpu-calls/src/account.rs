@@ -35,10 +35,11 @@ pub(super) trait Machine {
     fn allocatable(&self, device: &Device) -> Option<u64>;
 }
 
-/// A request that was refused for good, with its process and device.
+/// A request for this many bytes that was refused for good, with its process and device.
 #[derive(Debug)]
 pub(super) struct Refusal {
-    pub(super) request: Request,
+    pub(super) at: Duration,
+    pub(super) asked: u64,
     pub(super) process: ProcessId,
     pub(super) device: Device,
 }
@@ -151,7 +152,8 @@ impl Account {
         self.bounds.read(list, span, &alive, &self.places);
     }
 
-    /// Counts the requests whose outcome is known. Returns those that were refused for good.
+    /// Counts the requests whose outcome is known. Returns those that were refused for good,
+    /// but for those that name no size.
     pub(super) fn settle(&mut self, mut known: Vec<Request>, now: Duration, machine: &impl Machine) -> Vec<Refusal> {
         known.extend(self.requests.settle(now, |process| machine.is_alive(process)));
         let waiting = std::mem::take(&mut self.unlisted);
@@ -178,8 +180,8 @@ impl Account {
             let device = device.map(|number| self.places.device(number).clone());
             let workload = places.iter().find_map(|place| place.workload.clone());
             self.tally.request(workload.as_ref(), device.as_ref(), request.outcome);
-            if let (Outcome::Refused, Some(device)) = (request.outcome, device) {
-                refusals.push(Refusal { request, process: places[0].id, device });
+            if let (Outcome::Refused, Some(device), Some(asked)) = (request.outcome, device, request.asked) {
+                refusals.push(Refusal { at: request.at, asked, process: places[0].id, device });
             }
         }
         refusals
@@ -197,7 +199,8 @@ impl Account {
         if known.is_none() && elsewhere <= request.at {
             return None;
         }
-        device_of_refusal(known, places, request.asked, |device| machine.free(self.places.device(device)))
+        let asked = request.asked.unwrap_or_default();
+        device_of_refusal(known, places, asked, |device| machine.free(self.places.device(device)))
     }
 
     /// Forgets processes that have ended, and workloads that have not been counted for this long.

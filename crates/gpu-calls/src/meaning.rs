@@ -40,7 +40,7 @@ pub(super) fn request(call: &Call) -> Option<(Name, u64, Class)> {
     })
 }
 
-/// How many bytes a refused call asked for; `None` if it says nothing.
+/// How many bytes a call asked for; `None` if it names no size.
 pub(super) fn asked(call: &Call) -> Option<u64> {
     match *call {
         Call::Allocate { size, .. }

@@ -11,7 +11,7 @@ use std::collections::{BTreeSet, BinaryHeap, HashMap};
 use std::mem::{Discriminant, discriminant};
 use std::time::Duration;
 
-use cuda_probe::{Call, Event};
+use cuda_probe::{Call, Event, Kind};
 
 use super::meaning::asked;
 use gpu_readings::snapshot::ProcessId;
@@ -37,8 +37,8 @@ pub(super) struct Request {
     /// When it was first refused, on CLOCK_MONOTONIC. First, so that requests are sorted by it.
     pub(super) at: Duration,
     pub(super) process: ProcessId,
-    /// Bytes.
-    pub(super) asked: u64,
+    /// Bytes; `None` if the call names no size.
+    pub(super) asked: Option<u64>,
     /// The ordinal of the thread's device.
     pub(super) ordinal: Option<i32>,
     pub(super) outcome: Outcome,
@@ -67,8 +67,10 @@ pub(super) struct Requests {
 impl Requests {
     /// Takes in a call that has returned. Returns the outcome of the thread's last request, if it is known now.
     pub(super) fn see(&mut self, event: &Event, process: ProcessId, ordinal: Option<i32>) -> Option<Request> {
-        let asked = asked(&event.call)?;
-        let (call, at) = (discriminant(&event.call), event.start + event.duration);
+        if event.kind != Kind::Asks {
+            return None;
+        }
+        let (call, asked, at) = (discriminant(&event.call), asked(&event.call), event.start + event.duration);
         let known = self.take(event.thread);
         let same = known.as_ref().is_some_and(|known| {
             known.call == call && known.request.asked == asked && known.request.process == process
@@ -178,14 +180,14 @@ mod tests {
         assert_eq!((storm.len(), requests.waiting.len()), (10_000 - OF_PROCESS, OF_PROCESS + 1));
         // The request of the other process is still known when it is repeated.
         let retried = call(&mut requests, 1, 1, 30, 7, 0);
-        assert_eq!(retried.map(|request| (request.asked, request.outcome)), Some((7, Outcome::Retried)));
+        assert_eq!(retried.map(|request| (request.asked, request.outcome)), Some((Some(7), Outcome::Retried)));
         assert!(is_whole(&requests));
         let settled = requests.settle(Duration::from_secs(60), |_| true);
         assert_eq!(settled.len(), OF_PROCESS);
         assert!(requests.waiting.is_empty() && is_whole(&requests));
         // One thread that asks for another size each time.
         let sizes: Vec<_> = (1..=1000).filter_map(|size| refuse(&mut requests, 2, 100, 100_000 + size, size)).collect();
-        assert_eq!(sizes.iter().map(|request| request.asked).collect::<Vec<_>>(), (1..1000).collect::<Vec<_>>());
+        assert!(sizes.iter().map(|request| request.asked).eq((1..1000).map(Some)));
         assert_eq!(requests.settle(Duration::from_secs(600), |_| true).len(), 1);
     }
 

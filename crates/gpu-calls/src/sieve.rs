@@ -38,14 +38,12 @@ mod tests {
 
     use super::*;
     use crate::places::Device;
-    use crate::requests::{Outcome, Request};
     use gpu_readings::snapshot::Gpu;
 
     fn refusal(pid: u32, gpu: u32, asked: u64) -> Refusal {
         let process = ProcessId { pid, start_ticks: Some(1) };
-        let request = Request { process, asked, ordinal: None, at: Duration::ZERO, outcome: Outcome::Refused };
         let gpu = Arc::new(Gpu { index: gpu, uuid: format!("GPU-{gpu}"), ..Gpu::default() });
-        Refusal { request, process, device: Device { gpu, mig: None } }
+        Refusal { at: Duration::ZERO, asked, process, device: Device { gpu, mig: None } }
     }
 
     #[test]
@@ -55,7 +53,7 @@ mod tests {
             let storm = (from..from + 10_000).map(|asked| refusal(1, 0, asked));
             let refusals = storm.chain([refusal(2, 0, 5), refusal(1, 1, 6)]).collect();
             let passed = sieve.pass(refusals, Duration::from_millis(millis));
-            passed.iter().map(|refusal| refusal.request.asked).collect::<Vec<_>>()
+            passed.iter().map(|refusal| refusal.asked).collect::<Vec<_>>()
         };
         assert_eq!(passed(100, 0), [100, 5, 6]);
         assert!(passed(200, 999).is_empty());

@@ -275,10 +275,10 @@ impl<'a> Watch<'a> {
 fn failure(refusal: &Refusal, clocks: &Clocks) -> FailedAllocation {
     FailedAllocation {
         process: refusal.process,
-        at: clocks.instant(refusal.request.at),
+        at: clocks.instant(refusal.at),
         device: refusal.device.uuid().into(),
         framework: None,
-        requested: refusal.request.asked,
+        requested: refusal.asked,
         free: None,
         total: None,
         allocated: None,

@@ -235,7 +235,7 @@ fn refused(pid: u32, returns: u64, size: u64) -> Event {
 
 /// The requests with a known outcome: the bytes that were asked for, and the outcome.
 fn outcomes(known: Vec<Option<Request>>) -> Vec<(u64, Outcome)> {
-    known.into_iter().flatten().map(|request| (request.asked, request.outcome)).collect()
+    known.into_iter().flatten().map(|request| (request.asked.unwrap(), request.outcome)).collect()
 }
 
 #[test]
@@ -317,7 +317,7 @@ fn a_refusal_belongs_to_the_device_on_which_its_process_is() {
     }
     let mut refusals = rig.account.settle(Vec::new(), at(100), &rig.machine);
     refusals.sort_by_key(|refusal| refusal.process.pid);
-    let told: Vec<_> = refusals.iter().map(|of| (of.process.pid, of.device.uuid(), of.request.asked)).collect();
+    let told: Vec<_> = refusals.iter().map(|of| (of.process.pid, of.device.uuid(), of.asked)).collect();
     assert_eq!(told, [(7, "GPU-0", 30 * GIB), (8, "GPU-0", 30 * GIB)], "only GPU 0 has less free than was asked for");
     assert!(rig.account.settle(Vec::new(), at(20_000), &rig.machine).is_empty());
     let mut part = CallPart::default();
@@ -325,4 +325,26 @@ fn a_refusal_belongs_to_the_device_on_which_its_process_is() {
     assert_eq!(part.lost[LostCalls::Unlisted as usize], 1);
     assert_eq!(part.gpus.iter().map(|counted| counted.refused).collect::<Vec<_>>(), [2, 0]);
     assert_eq!(part.requests.iter().map(|counted| (counted.refused, counted.retried)).collect::<Vec<_>>(), [(1, 0); 2]);
+}
+
+#[test]
+fn a_refusal_that_names_no_size_is_counted_and_is_no_incident() {
+    let mut rig = Rig::new();
+    rig.account.list(&list(&gpu(0), &[(7, "a", GIB)]), span(1, 2));
+    rig.peaks(5);
+    let open = Call::OpenShared { address: None };
+    // In vain, then something else, which is granted when it is repeated.
+    let calls = [(open, 2), (open, 2), (Call::CreateArray { shape: None, array: None }, 2)];
+    let calls = calls.into_iter().chain([(Call::Import { handle: None }, 2), (Call::Import { handle: Some(1) }, 0)]);
+    let known: Vec<Request> = (10..)
+        .zip(calls)
+        .filter_map(|(returns, (call, result))| {
+            rig.account.call(Event::for_tests(7, call, result, at(returns - 1)), id(7))
+        })
+        .collect();
+    assert!(rig.account.settle(known, at(20_000), &rig.machine).is_empty());
+    let mut part = CallPart::default();
+    rig.account.show(&mut part);
+    assert_eq!(part.gpus.iter().map(|counted| counted.refused).collect::<Vec<_>>(), [2]);
+    assert_eq!(part.requests.iter().map(|counted| (counted.refused, counted.retried)).collect::<Vec<_>>(), [(2, 1)]);
 }

@@ -120,6 +120,6 @@ fn a_process_does_not_hold_what_another_took_that_had_its_pid() {
         rig.account.call(refused(7, 120, 3 * GIB), id(7));
         rig.machine.ended.borrow_mut().insert(7);
         let refusals = rig.account.settle(Vec::new(), at(10_000), &rig.machine);
-        assert_eq!(refusals.iter().map(|of| of.request.asked).collect::<Vec<_>>(), [3 * GIB], "{at_once}");
+        assert_eq!(refusals.iter().map(|of| of.asked).collect::<Vec<_>>(), [3 * GIB], "{at_once}");
     }
 }
