@@ -42,7 +42,8 @@ struct Look {
 /// What has been found since the last time.
 #[derive(Debug, Default)]
 pub(super) struct Answers {
-    pub(super) found: Vec<Found>,
+    /// With the process in which it was found.
+    pub(super) found: Vec<(u32, Found)>,
     /// The process at which a thread hangs.
     pub(super) hanging: Option<u32>,
 }
@@ -120,13 +121,12 @@ impl Look {
     }
 
     /// Takes the answers. Returns whether the thread has ended.
-    fn take(&mut self, now: Instant, found: &mut Vec<Found>) -> bool {
+    fn take(&mut self, now: Instant, found: &mut Vec<(u32, Found)>) -> bool {
         loop {
             match self.answers.try_recv() {
                 Ok(answer) => {
-                    self.left.pop_front();
                     self.moved = now;
-                    found.push(answer);
+                    found.extend(self.left.pop_front().map(|pid| (pid, answer)));
                 }
                 Err(TryRecvError::Empty) => return false,
                 Err(TryRecvError::Disconnected) => return true,
@@ -173,7 +173,7 @@ mod tests {
                 now += HANGS;
             }
             let answers = finder.poll(now, || [LibraryId { device: (0, 0x2d), inode: 1 }].into());
-            let libraries = answers.found.iter().flat_map(|found| &found.libraries);
+            let libraries = answers.found.iter().flat_map(|(_, found)| &found.libraries);
             inodes.extend(libraries.map(|library| library.id.inode));
             hung.extend(answers.hanging);
             thread::sleep(Duration::from_millis(1));

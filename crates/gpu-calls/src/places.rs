@@ -119,9 +119,9 @@ impl Places {
         Whereabouts { places, elsewhere: others.min().unwrap_or(Duration::MAX) }
     }
 
-    /// The processes that the lists contain.
-    pub(super) fn processes(&self) -> impl Iterator<Item = ProcessId> {
-        self.by_pid.values().filter_map(|places| places.iter().find(|place| place.alive)).map(|place| place.id)
+    /// The processes that the lists contain, each at one of its places.
+    pub(super) fn processes(&self) -> impl Iterator<Item = &Place> {
+        self.by_pid.values().filter_map(|places| places.iter().find(|place| place.alive))
     }
 
     /// Whether a process of the workload is on a device.

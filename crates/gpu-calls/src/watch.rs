@@ -249,8 +249,8 @@ impl<'a> Watch<'a> {
     }
 
     fn attach(&mut self, listed: bool) -> Vec<Error> {
-        let processes: Option<Vec<ProcessId>> = listed.then(|| self.account.places.processes().collect());
-        self.libraries.attach(&mut self.probes, processes.as_deref())
+        let processes = listed.then(|| self.account.places.processes());
+        self.libraries.attach(&mut self.probes, processes)
     }
 
     /// Whether calls were lost since the last round.

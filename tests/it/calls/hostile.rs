@@ -1,7 +1,7 @@
 //! What a hostile program can do to the probes: docs/probes.md has the table.
 
-use std::fs::OpenOptions;
-use std::os::unix::fs::FileExt;
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::{FileExt, symlink};
 
 use super::*;
 
@@ -88,6 +88,54 @@ fn many_and_odd_files_of_the_name_cost_only_their_own_probes() {
     let of_hostile = hostile.folder.path().display().to_string();
     let watched = |line: &&str| line.contains(&of_hostile) && line.contains("watching");
     assert_eq!(log.lines().filter(watched).count(), 4, "{log}");
+}
+
+#[test]
+fn many_processes_with_many_files_leave_a_slot_to_another_container() {
+    if !has_probes() {
+        return;
+    }
+    let (mut hostile, mut honest) = (Program::start(), Program::start());
+    assert_eq!(hostile.call("copies 64"), 0);
+    let machine = Machine::new(GPU);
+    // A procfs in which the hostile program is 16 processes of a container, with four of its files each.
+    let procfs = machine.folder.path().join("host");
+    fs::create_dir_all(procfs.join("self/ns")).unwrap();
+    symlink("pid:[4026531836]", procfs.join("self/ns/pid")).unwrap();
+    symlink("/proc/stat", procfs.join("stat")).unwrap();
+    let place = |pid: u32, program: &Program, container: &str| {
+        let folder = procfs.join(pid.to_string());
+        fs::create_dir(&folder).unwrap();
+        for name in ["stat", "status", "map_files", "task"] {
+            symlink(format!("/proc/{}/{name}", program.pid()), folder.join(name)).unwrap();
+        }
+        fs::write(folder.join("cgroup"), format!("0::/docker-{}.scope\n", container.repeat(64))).unwrap();
+        folder.join("maps")
+    };
+    let maps = fs::read_to_string(format!("/proc/{}/maps", hostile.pid())).unwrap();
+    let mut listed = String::new();
+    for process in 0..16 {
+        let is_own = |line: &&str| (0..4).any(|n| line.ends_with(&format!("/{}/libcuda.so.1", 4 * process + n)));
+        let own: String = maps.lines().filter(is_own).map(|line| format!("{line}\n")).collect();
+        // Pids that no process has.
+        let pid = 4_194_000 + process;
+        fs::write(place(pid, &hostile, "a"), own).unwrap();
+        listed += &format!("[[process]]\npid = {pid}\nmemory = \"1GiB\"\n");
+    }
+    machine.control(&listed);
+    let exporter = machine.export(&[&format!("--path.procfs={}", procfs.display()), "--memory.probes=all"]);
+    let of_hostile = hostile.folder.path().display().to_string();
+    let watched = || {
+        let log = exporter.log();
+        log.lines().filter(|line| line.contains(&of_hostile) && line.contains("watching")).count()
+    };
+    let others = |scrape: &Scrape| scrape.value("vram_exporter_faults_total", &[("source", "probes")]);
+    exporter.scrape_until("all are looked at", |scrape| others(scrape) == Some(64.0 - watched() as f64));
+    symlink(format!("/proc/{}/maps", honest.pid()), place(honest.pid(), &honest, "b")).unwrap();
+    let of_honest = format!("[[process]]\npid = {}\ncontext = \"0B\"\nmemory = \"10GiB\"\n", honest.pid());
+    machine.control(&(listed + &of_honest));
+    assert_seen(&exporter, &mut honest);
+    assert_eq!(watched(), 8, "{}", exporter.log());
 }
 
 #[test]
