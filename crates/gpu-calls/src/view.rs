@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::account::Machine;
 use super::places::Device;
-use gpu_readings::attribution::record::Stat;
+use gpu_readings::attribution::is_alive;
 use gpu_readings::snapshot::{MemoryFigures, ProcessId, Snapshot, allocatable};
 
 /// What is known of the machine besides the calls.
@@ -50,13 +50,6 @@ impl Machine for View<'_> {
         let figures = self.figures(device)?;
         Some(allocatable(figures.total, figures.reserved))
     }
-}
-
-fn is_alive(procfs: &Path, process: ProcessId) -> bool {
-    let stat = std::fs::read(procfs.join(process.pid.to_string()).join("stat")).ok();
-    let Some(stat) = stat.and_then(|line| Stat::parse(&line)) else { return false };
-    // The kernel gives back what it holds before it is a zombie.
-    !stat.ending && process.start_ticks.is_none_or(|start| start == stat.start)
 }
 
 /// The processes of threads that are in a call which gives memory back.
@@ -116,20 +109,5 @@ mod tests {
         waiting.join().unwrap();
         assert_eq!(givers.processes(&BTreeSet::new()), HashSet::new());
         assert!(givers.known.is_empty());
-    }
-
-    #[test]
-    fn a_process_that_is_ending_is_not_alive() {
-        let procfs = tempfile::tempdir().unwrap();
-        std::fs::create_dir(procfs.path().join("7")).unwrap();
-        let id = |start| ProcessId { pid: 7, start_ticks: start };
-        let is = |state: &str, flags: u32, start| {
-            let line = format!("7 (python) {state} 1 42 42 0 -1 {flags} 10 0 0 0 1 2 0 0 20 0 1 0 99 10000 5");
-            std::fs::write(procfs.path().join("7/stat"), line).unwrap();
-            is_alive(procfs.path(), id(start))
-        };
-        assert!(is("R", 0x40_0100, Some(99)) && is("R", 0x40_0100, None));
-        assert!(!is("R", 0x40_0104, Some(99)) && !is("Z", 0x40_0104, None) && !is("R", 0x40_0100, Some(98)));
-        assert!(!is_alive(procfs.path(), ProcessId { pid: 8, start_ticks: None }));
     }
 }

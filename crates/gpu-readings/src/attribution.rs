@@ -17,7 +17,7 @@ pub mod record;
 mod users;
 mod workload;
 
-pub use directory::process;
+pub use directory::{is_alive, process};
 pub use identify::{Attribution, Settings};
 pub use namespace::{ForeignProcfs, check as check_procfs, sees_host_processes};
 pub use users::parse_passwd;

@@ -152,8 +152,17 @@ impl Directory {
 /// any of the process's locks.
 pub fn process(procfs: &Path, pid: u32) -> Option<ProcessId> {
     super::namespace::check(procfs, std::process::id()).ok()?;
-    let start = Directory::open(procfs, pid, false).ok()?.stat().ok()?.start;
-    Some(ProcessId { pid, start_ticks: Some(start) })
+    Some(ProcessId { pid, start_ticks: Some(stat(procfs, pid)?.start) })
+}
+
+/// Whether the process exists and is not ending: the kernel gives back what it holds before it is a zombie. Does not wait.
+pub fn is_alive(procfs: &Path, process: ProcessId) -> bool {
+    stat(procfs, process.pid)
+        .is_some_and(|stat| !stat.ending && process.start_ticks.is_none_or(|start| start == stat.start))
+}
+
+fn stat(procfs: &Path, pid: u32) -> Option<Stat> {
+    Directory::open(procfs, pid, false).ok()?.stat().ok()
 }
 
 /// The exporter's own cgroup file; empty if it cannot be read, as in a simulated `/proc`.
@@ -192,5 +201,20 @@ mod tests {
         std::os::unix::fs::symlink("4711", folder.path().join("self")).unwrap();
         std::os::unix::fs::symlink(format!("/proc/{own}"), folder.path().join(own.to_string())).unwrap();
         assert_eq!(process(folder.path(), own), None, "a procfs of another pid namespace");
+    }
+
+    #[test]
+    fn a_process_that_is_ending_is_not_alive() {
+        let procfs = tempfile::tempdir().unwrap();
+        std::fs::create_dir(procfs.path().join("7")).unwrap();
+        let id = |start| ProcessId { pid: 7, start_ticks: start };
+        let is = |state: &str, flags: u32, start| {
+            let line = format!("7 (python) {state} 1 42 42 0 -1 {flags} 10 0 0 0 1 2 0 0 20 0 1 0 99 10000 5");
+            std::fs::write(procfs.path().join("7/stat"), line).unwrap();
+            is_alive(procfs.path(), id(start))
+        };
+        assert!(is("R", 0x40_0100, Some(99)) && is("R", 0x40_0100, None));
+        assert!(!is("R", 0x40_0104, Some(99)) && !is("Z", 0x40_0104, None) && !is("R", 0x40_0100, Some(98)));
+        assert!(!is_alive(procfs.path(), ProcessId { pid: 8, start_ticks: None }));
     }
 }
