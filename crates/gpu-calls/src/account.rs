@@ -175,6 +175,7 @@ impl Account {
             }
             if places.is_empty() {
                 self.unlisted_lost += 1;
+                self.tally.is_new = true;
                 continue;
             }
             let device = device.map(|number| self.places.device(number).clone());
@@ -211,6 +212,11 @@ impl Account {
         }
         let places = &self.places;
         self.tally.sweep(linger, |workload: &Workload| places.has(workload));
+    }
+
+    /// Whether what is published can have changed since the last time.
+    pub(super) fn has_news(&mut self) -> bool {
+        std::mem::take(&mut self.tally.is_new)
     }
 
     /// Fills in what is published.

@@ -18,6 +18,8 @@ pub(super) struct Tally {
     gpus: Vec<GpuCalls>,
     requests: Vec<(Instant, WorkloadRequests)>,
     workloads: Vec<(Instant, WorkloadCalls)>,
+    /// Whether anything can have changed since this was last false.
+    pub(super) is_new: bool,
 }
 
 impl Tally {
@@ -27,6 +29,7 @@ impl Tally {
             self.gpus.push(GpuCalls::new(gpu.clone()));
             self.gpus.len() - 1
         });
+        self.is_new = true;
         let counted = &mut self.gpus[position];
         counted.gpu = gpu.clone();
         counted
@@ -46,6 +49,7 @@ impl Tally {
             self.gpu(&device.gpu).refused += 1;
         }
         let Some(workload) = workload else { return };
+        self.is_new = true;
         let (gpu, mig) = device.map(|device| (&device.gpu, device.mig.as_ref())).unzip();
         let mig = mig.flatten();
         let is_it = |(_, known): &(Instant, WorkloadRequests)| {
@@ -72,6 +76,7 @@ impl Tally {
             let (workload, since) = (workload.clone(), SystemTime::now());
             add(&mut self.workloads, WorkloadCalls { workload, since, calls: 0, time: Duration::ZERO })
         });
+        self.is_new = true;
         let (counted, known) = &mut self.workloads[position];
         *counted = Instant::now();
         known.calls += 1;
@@ -80,6 +85,7 @@ impl Tally {
 
     /// Forgets workloads that are on no device and have not been counted for this long.
     pub(super) fn sweep(&mut self, linger: Duration, is_listed: impl Fn(&Workload) -> bool) {
+        self.is_new = true;
         let stays = |counted: &Instant, workload: &Workload| is_listed(workload) || counted.elapsed() < linger;
         self.requests.retain(|(counted, known)| stays(counted, &known.workload));
         self.workloads.retain(|(counted, known)| stays(counted, &known.workload));

@@ -147,6 +147,8 @@ struct Watch<'a> {
     lost: Lost,
     /// Calls whose threads have ended in them.
     ended: u64,
+    /// The lost calls that were published last.
+    published: Option<[u64; 3]>,
     /// Up to when the calls had returned when they were followed the last time.
     returned: Duration,
     followed: Instant,
@@ -168,6 +170,7 @@ impl<'a> Watch<'a> {
             since: SystemTime::now(),
             lost: Lost::default(),
             ended: 0,
+            published: None,
             returned: Duration::ZERO,
             followed: Instant::now(),
             givers: Givers::new(settings.procfs.clone()),
@@ -259,15 +262,19 @@ impl<'a> Watch<'a> {
         std::mem::replace(&mut self.lost, lost).calls() < lost.calls()
     }
 
-    fn publish(&self) {
-        let lost = self.probes.lost();
-        let Lost { ring_full, return_without_entry, never_returned, unreadable, .. } = lost;
+    /// Publishes what has changed.
+    fn publish(&mut self) {
+        let Lost { ring_full, return_without_entry, never_returned, unreadable, .. } = self.probes.lost();
+        let lost = [ring_full + unreadable, return_without_entry, never_returned + self.ended];
+        if self.published.replace(lost) == Some(lost) && !self.account.has_news() {
+            return;
+        }
         let (sees_all, counted_since) = (self.settings.mode == Mode::All, Some(self.since));
         let mut part = CallPart { state: CallState::Up, sees_all, counted_since, ..CallPart::default() };
         self.account.show(&mut part);
-        part.lost[LostCalls::RingFull as usize] = ring_full + unreadable;
-        part.lost[LostCalls::NoEntry as usize] = return_without_entry;
-        part.lost[LostCalls::NoReturn as usize] = never_returned + self.ended;
+        for (reason, count) in [LostCalls::RingFull, LostCalls::NoEntry, LostCalls::NoReturn].into_iter().zip(lost) {
+            part.lost[reason as usize] = count;
+        }
         self.snapshot.calls.store(Arc::new(part));
     }
 }

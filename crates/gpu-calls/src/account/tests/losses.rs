@@ -123,3 +123,25 @@ fn a_process_does_not_hold_what_another_took_that_had_its_pid() {
         assert_eq!(refusals.iter().map(|of| of.asked).collect::<Vec<_>>(), [3 * GIB], "{at_once}");
     }
 }
+
+#[test]
+fn only_what_changes_the_counts_is_news() {
+    let mut rig = Rig::new();
+    assert!(!rig.account.has_news());
+    rig.account.list(&list(&gpu(0), &[(7, "a", GIB)]), span(1, 2));
+    rig.peaks(5);
+    assert!(rig.account.has_news() && !rig.account.has_news());
+    // A call about a context, and one of a process that no list contains.
+    rig.call(7, 10, Call::SetContext { context: 1 });
+    rig.take(9, 10, GIB);
+    assert!(rig.account.settle(Vec::new(), at(15), &rig.machine).is_empty() && !rig.account.has_news());
+    rig.take(7, 20, GIB);
+    assert!(rig.account.has_news());
+    // A refusal counts when its outcome is known, also that of a process that no list contains.
+    for (pid, moment) in [(7, 40), (9, 20_000)] {
+        rig.account.call(refused(pid, moment, GIB), id(pid));
+        rig.account.has_news();
+        rig.account.settle(Vec::new(), at(moment + 10_000), &rig.machine);
+        assert!(rig.account.has_news(), "{pid}");
+    }
+}
