@@ -7,9 +7,10 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 
-use cuda_probe::{Error, Mode, Probes, Settings};
+use cuda_probe::{Mode, Probes, Settings};
 use fake_libcuda::{CAPACITY, Driver, FIRST_ADDRESS, OUT_OF_MEMORY};
 use tempfile::TempDir;
+use workspace_skips::probes::{in_first_pid_namespace, unless_skipped};
 use workspace_skips::{missing, skipped};
 
 use crate::harness::{Exporter, Killed, Machine, Scrape, eventually, inside, until};
@@ -22,24 +23,11 @@ const LIBRARY: &str = "CALLS_TEST_LIBRARY";
 
 /// Whether probes can be loaded here; reports why not.
 fn has_probes() -> bool {
-    use std::os::unix::fs::MetadataExt;
-    /// `PROC_PID_INIT_INO`
-    const FIRST: u64 = 0xefff_fffc;
-    if std::fs::metadata("/proc/self/ns/pid").unwrap().ino() != FIRST {
+    if !in_first_pid_namespace() {
         skipped("the tests are not in the first pid namespace");
         return false;
     }
-    match Probes::load(Settings::new(Mode::All)) {
-        Ok(_) => true,
-        Err(
-            error
-            @ (Error::Rights { .. } | Error::Dangerous { .. } | Error::KernelTooOld { .. } | Error::System { .. }),
-        ) => {
-            skipped(&error.to_string());
-            false
-        }
-        Err(error) => panic!("{error}"),
-    }
+    unless_skipped(Probes::load(Settings::new(Mode::All))).is_some()
 }
 
 /// A program that makes the calls of the driver that a test asks for.

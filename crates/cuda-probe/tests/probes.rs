@@ -13,9 +13,8 @@ use cuda_probe::{
 };
 use cuda_probe::{Unfinished, find_libraries};
 use fake_libcuda::{CAPACITY, FIRST_ADDRESS, FIRST_CONTEXT, INVALID_VALUE, PITCH};
-use rig::{
-    DriverFile, Edges, PATIENCE, WAYS, events, eventually, in_first_pid_namespace, load, output, program, watch,
-};
+use rig::{DriverFile, Edges, PATIENCE, WAYS, events, eventually, load, output, program, watch};
+use workspace_skips::probes::in_first_pid_namespace;
 
 const GIB: u64 = 1 << 30;
 

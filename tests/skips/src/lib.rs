@@ -9,6 +9,9 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+#[cfg(feature = "probes")]
+pub mod probes;
+
 /// If this variable is set, a missing tool fails the test.
 const REQUIRE_ALL: &str = "VRAM_EXPORTER_TEST_REQUIRE_ALL";
 /// The folder of the records, next to `deps`, the folder of the test programs.

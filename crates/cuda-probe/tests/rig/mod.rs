@@ -1,18 +1,16 @@
 //! Copies of a driver without a GPU, probes on them, and programs that call them in a process of their own.
 //!
-//! A test that needs BPF is skipped, visibly, where there is none: the kernel is too old, dangerous, or built without it, or a right is
-//! missing. Neither can be installed, so `VRAM_EXPORTER_TEST_REQUIRE_ALL` does not make such a test fail.
+//! A test that needs BPF is skipped, visibly, where there is none.
 
 use std::os::fd::AsFd;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use cuda_probe::{Attached, Call, Error, Event, Library, Probes, Settings, Way};
+use cuda_probe::{Attached, Call, Event, Library, Probes, Settings, Way};
 use fake_libcuda::Driver;
 use tempfile::TempDir;
-use workspace_skips::skipped;
+use workspace_skips::probes::{no_probes, unless_skipped};
 
 /// How long anything may take. The limit is generous, because the machine may be busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -45,31 +43,14 @@ impl DriverFile {
 
 /// Loaded programs; `None` after a reported skip.
 pub(crate) fn load(settings: Settings) -> Option<Probes> {
-    Probes::load(settings).map_err(skip).ok()
-}
-
-/// Reports why there are no probes.
-fn skip(error: Error) {
-    skipped(&no_probes(error));
-}
-
-/// Why there are no probes here.
-fn no_probes(error: Error) -> String {
-    match error {
-        Error::Rights { call, rights, .. } => {
-            let lacks: Vec<String> = rights.missing.iter().map(|capability| capability.to_string()).collect();
-            format!("the right to call {call} is missing ({})", lacks.join(", "))
-        }
-        Error::Dangerous { .. } | Error::KernelTooOld { .. } | Error::System { .. } => error.to_string(),
-        error => panic!("{error}"),
-    }
+    unless_skipped(Probes::load(settings))
 }
 
 /// Probes on a copy, attached this way, or in the way that the kernel has; `None` after a reported skip.
 pub(crate) fn watch(copy: &DriverFile, mut settings: Settings, way: Option<Way>) -> Option<(Probes, Attached)> {
     settings.way = way;
     let mut probes = load(settings)?;
-    let attached = probes.attach(&Library::open(&copy.path).unwrap()).map_err(skip).ok()?;
+    let attached = unless_skipped(probes.attach(&Library::open(&copy.path).unwrap()))?;
     assert!(way.is_none_or(|way| way == attached.way), "{attached:?}");
     Some((probes, attached))
 }
@@ -80,13 +61,6 @@ pub(crate) fn events(probes: &mut Probes) -> Vec<Event> {
     let count = probes.drain(|event| events.push(event));
     assert_eq!(count, events.len());
     events
-}
-
-/// Whether the process sees the pids that the probes report.
-pub(crate) fn in_first_pid_namespace() -> bool {
-    /// `PROC_PID_INIT_INO`
-    const FIRST: u64 = 0xefff_fffc;
-    std::fs::metadata("/proc/self/ns/pid").unwrap().ino() == FIRST
 }
 
 /// Repeats `ask` until it returns a value.
@@ -172,7 +146,7 @@ fn watch_until_killed(path: &Path, way: Option<Way>) {
     });
     let (mut probes, attached) = match watching {
         Ok(watching) => watching,
-        Err(error) => return println!("\nattached not: {}", no_probes(error)),
+        Err(error) => return println!("\nattached not: {}", no_probes(&error)),
     };
     println!("\nattached {:?} {}", attached.way, attached.symbols.len());
     for _ in std::io::stdin().lines() {
