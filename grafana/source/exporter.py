@@ -1,6 +1,6 @@
 """Exporter: which exporters are silent, age of the readings, faults, scrapes, and resource use of the exporters."""
 
-from . import grid, incidents, links, panels as p, queries as q, tables as t
+from . import calls, grid, incidents, links, panels as p, queries as q, tables as t
 from .queries import NODE
 
 BY_NODE = "cluster, instance"
@@ -295,5 +295,6 @@ DASHBOARD = grid.dashboard(
         *FRESH,
         grid.row("Faults"),
         *FAULTS,
+        grid.row(calls.TITLE_ON_EXPORTER, calls.ON_EXPORTER),
     ],
 )

@@ -67,10 +67,14 @@ def usable(select, time=None, prefix=WHOLE):
     return f"({newest(f'{prefix}_used_bytes', select, time)} + {newest(f'{prefix}_free_bytes', select, time)})"
 
 
+def rise(counter, time):
+    """The rise in `time` of a counter whose series begins with its first event, which increase() does not see."""
+    return f"(last_over_time({counter}[{time}]) unless {counter} offset {time} or increase({counter}[{time}]))"
+
+
 def xids(select, time):
-    """The errors of each Xid code in `time`. The series of a code begins with its first error, which increase() does not see."""
-    codes = f"gpu_xid_errors_total{{{select}}}"
-    return f"(last_over_time({codes}[{time}]) unless {codes} offset {time} or increase({codes}[{time}]) > 0)"
+    """The errors of each Xid code in `time`."""
+    return f"({rise(f'gpu_xid_errors_total{{{select}}}', time)} > 0)"
 
 
 def highest(family, select, time):

@@ -1,6 +1,6 @@
 """Workloads: who holds what and wastes what, each workload from its start to its end, growth, and right-sizing."""
 
-from . import activity, budgets, grid, incidents, links, panels as p, queries as q, runs, tables as t
+from . import activity, budgets, calls, grid, incidents, links, panels as p, queries as q, runs, tables as t
 from .queries import AT, DEVICE_KEY, GROWING as GROW, HOLDER, NAMESPACE, OWNER, PEAK_BY, POD_KEY, RUN, USED_BY, WORKLOAD
 from .sizing import LISTED as EMPTIEST, SIZES
 
@@ -292,6 +292,7 @@ DASHBOARD = grid.dashboard(
         grid.row("Held over time, and the neighbours"),
         *runs.OVER_TIME,
         incidents.incidents(AT, (12, 8), "Incidents on these GPUs", f" and on (cluster, instance, uuid) {runs.THEIR_GPUS}"),
+        grid.row(calls.TITLE_ON_WORKLOADS, calls.ON_WORKLOADS),
         grid.row("Who holds what"),
         *HOLDERS,
         grid.row("Budgets"),

@@ -22,12 +22,19 @@ import once
 import week
 from harness import arguments, finish, skipped
 
+NO_PROBES = "simulated processes call no driver; once.py has these series"
 # (file, panel, refId): why the query returns no data. The check fails if one of these queries does return data.
 EMPTY = {
     ("fleet.json", "Time to full", "A"): "this needs 45 minutes of data; week.py checks it",
     ("fleet.json", "Time to full", "B"): "this needs 45 minutes of data; week.py checks it",
     ("fleet.json", "Idle memory by workload", "A"): "no process has been idle for an hour; week.py checks it",
     ("workloads.json", "By namespace", "H"): "no process has been idle for an hour",
+    ("workloads.json", "Refused and retried requests", "A"): NO_PROBES,
+    ("workloads.json", "Refused and retried requests", "B"): NO_PROBES,
+    ("workloads.json", "Time in memory calls", "A"): NO_PROBES,
+    ("exporter.json", "Probes on memory calls", "A"): NO_PROBES,
+    ("exporter.json", "Probes on memory calls", "B"): NO_PROBES,
+    ("exporter.json", "Lost memory calls", "A"): NO_PROBES,
     ("gpu.json", "Memory by workload", "C"): "every process of the scenarios has a workload",
     ("gpu.json", "NVLink and C2C traffic", "C"): "no scenario has a C2C link",
     ("gpu.json", "NVLink and C2C traffic", "D"): "no scenario has a C2C link",

@@ -38,6 +38,7 @@ PER_NAME = {
     ("exporter.json", "Silent"): "two names are two exporters",
     ("exporter.json", "Faults"): "a fault has no label of a device",
     ("exporter.json", "Faults by source"): "a fault has no label of a device",
+    ("exporter.json", "Lost memory calls"): "a lost call has no label of a device",
 }
 
 
@@ -46,6 +47,8 @@ SCRAPED = {"busy": "busy-h200", "hostile": "hostile-names", "mig": "mig-a100"}
 MORE = Path(__file__).with_name("more.prom")
 # The alerts about the scrapes of a job, which are the only ones with a job.
 ABOUT_JOBS = {"VramExporterDown", "VramExporterPeakWindowTooShort"}
+# The families of counters whose series begin with their first event.
+BEGINS_LATER = {"gpu_xid_errors_total", "gpu_workload_memory_refused_requests_total", "gpu_workload_memory_retried_requests_total"}
 GROWING = re.compile(r".*_(total|sum|count|bucket)")
 # A number that the golden files leave out.
 LEFT_OUT = "<…>"
@@ -60,7 +63,7 @@ def read(path, node):
         value = history.Ago(3 * history.DAY) if "_start_time_" in family else number
         if GROWING.fullmatch(family):
             value = lambda before, number=number: number + SPAN - before  # noqa: E731
-        if family == "gpu_xid_errors_total":
+        if family in BEGINS_LATER:
             # It begins with the first event, this many minutes before the end.
             value = lambda before, number=number: 1 if before < number * MINUTE else None  # noqa: E731
         yield family, {"instance": node, **labels}, value
