@@ -47,6 +47,7 @@ ACTIONS = {
     "VramExporterNvmlDown": "Load the driver",
     "VramExporterKubernetesApiDown": "Check the role and the network",
     "VramExporterPodResourcesDown": "Check the kubelet's socket",
+    "VramExporterProbesDown": "See its log, correct it, restart it",
     "VramExporterMissedTicks": "Look at the GPU or the exporter's CPU",
     "VramExporterProcessesInvisible": "Give it the host's pid namespace",
     "VramExporterPeakWindowTooShort": "Scrape more often",
