@@ -4,11 +4,12 @@
 //! nothing is rounded, truncated or guessed.
 
 use std::borrow::Cow;
+use std::fmt;
 
-use serde::de::Error as _;
+use serde::de::{Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use crate::snapshot::MOST_SITES;
+use crate::snapshot::{MOST_SITES, MemoryRole};
 
 /// The version of the protocol.
 pub(crate) const VERSION: u64 = 1;
@@ -163,24 +164,43 @@ pub struct Sites<'a> {
     pub unknown_bytes: Option<u64>,
 }
 
-/// Live memory by role, in bytes. `None`: the client did not look for the role.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[allow(missing_docs, reason = "the names are those of the roles")]
-pub struct Roles {
-    #[serde(default, deserialize_with = "known")]
-    pub parameters: Option<u64>,
-    #[serde(default, deserialize_with = "known")]
-    pub gradients: Option<u64>,
-    #[serde(default, deserialize_with = "known")]
-    pub optimizer_state: Option<u64>,
-    #[serde(default, deserialize_with = "known")]
-    pub activations: Option<u64>,
-    #[serde(default, deserialize_with = "known")]
-    pub kv_cache: Option<u64>,
-    #[serde(default, deserialize_with = "known")]
-    pub other: Option<u64>,
-    #[serde(default, deserialize_with = "known")]
-    pub unknown: Option<u64>,
+/// Live memory by role, in bytes and in the order of [`MemoryRole::ALL`]. `None`: the client did not look for the role. Names of
+/// a newer client count together as unknown.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Roles(pub [Option<u64>; MemoryRole::ALL.len()]);
+
+impl<'d> Deserialize<'d> for Roles {
+    fn deserialize<D: Deserializer<'d>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_map(RolesVisitor)
+    }
+}
+
+struct RolesVisitor;
+
+impl<'d> Visitor<'d> for RolesVisitor {
+    type Value = Roles;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("bytes by role")
+    }
+
+    fn visit_map<A: MapAccess<'d>>(self, mut map: A) -> Result<Roles, A::Error> {
+        let mut roles = Roles::default();
+        let mut known = [false; MemoryRole::ALL.len()];
+        while let Some(name) = map.next_key::<Cow<'d, str>>()? {
+            let role = MemoryRole::of(&name);
+            if role.label() == name && std::mem::replace(&mut known[role as usize], true) {
+                return Err(A::Error::custom("a role occurs twice"));
+            }
+            let bytes = map.next_value::<Option<u64>>()?;
+            if bytes.is_some_and(|bytes| bytes > LARGEST) {
+                return Err(A::Error::custom("too large"));
+            }
+            let sum = &mut roles.0[role as usize];
+            *sum = [*sum, bytes].into_iter().flatten().reduce(u64::saturating_add);
+        }
+        Ok(roles)
+    }
 }
 
 /// The live memory of a call site.
@@ -423,6 +443,11 @@ mod tests {
         }
         assert_eq!((at(&vec![site(&"ü".repeat(128)); 10].join(",")), at("")), (Ok(()), Ok(())));
         assert_eq!(at(r#"{"site":"a:1 f","role":"new","bytes":-1}"#), Err(Invalid::Form.to_string()));
+        let roles = |roles: &str| with("sites", "jax", "GPU-1", &format!(r#","roles":{roles}"#));
+        assert_eq!((roles(r#"{"other":9007199254740992,"x":1,"y":null}"#), roles("{}")), (Ok(()), Ok(())));
+        for wrong in [r#"{"other":1,"other":1}"#, r#"{"other":9007199254740993}"#, r#"{"x":-1}"#, "[1]", "5"] {
+            assert_eq!(roles(wrong), Err(Invalid::Form.to_string()), "{wrong}");
+        }
         let dumped = |path: &str| {
             with("out_of_memory", "jax", "GPU-1", &format!(r#","requested_bytes":1,"snapshot_path":"{path}""#))
         };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::message::{Change, Report, Roles, SiteBytes, Sites};
+use super::message::{Change, Report, SiteBytes, Sites};
 use super::outcome::Outcome;
 use crate::faults::Reason;
 use crate::peaks::Peaks;
@@ -87,7 +87,6 @@ impl Values {
     /// # Errors
     /// When it is more than the allocator may have. In that case, nothing is changed.
     pub(super) fn look(&mut self, looked: &Sites<'_>, now: Instant) -> Result<(), Reason> {
-        let Roles { parameters, gradients, optimizer_state, activations, kv_cache, other, unknown } = looked.roles;
         let mut sites: Vec<Site> = Vec::new();
         for SiteBytes { site, role, bytes } in &looked.sites {
             let role = MemoryRole::of(role);
@@ -98,7 +97,7 @@ impl Values {
         }
         let looked = AllocatorSites {
             at: now,
-            roles: [parameters, gradients, optimizer_state, activations, kv_cache, other, unknown],
+            roles: looked.roles.0,
             sites,
             other: looked.other_bytes,
             unrecorded: looked.unknown_bytes,

@@ -311,10 +311,14 @@ fn a_look_replaces_the_one_before_and_is_not_shown_when_it_is_old() {
     world.report(id, r#""allocated_bytes":50,"reserved_bytes":90"#).unwrap();
     let site = |name: &str, role: &str, bytes: u64| format!(r#"{{"site":"{name}","role":"{role}","bytes":{bytes}}}"#);
     let sites = [site("a.py:1 f", "gradients", 5), site("a.py:1 f", "new", 1), site("a.py:1 f", "newer", 2)].join(",");
-    let first = format!(r#""roles":{{"gradients":5,"parameters":0}},"sites":[{sites}],"other_bytes":4"#);
+    let first =
+        format!(r#""roles":{{"gradients":5,"parameters":0,"new":2,"newer":3}},"sites":[{sites}],"other_bytes":4"#);
     world.send(id, &look("GPU-1", &first)).unwrap();
     let shown = world.reports(7)[0].sites.clone().unwrap();
-    assert_eq!(shown.roles().collect::<Vec<_>>(), [(MemoryRole::Parameters, 0), (MemoryRole::Gradients, 5)]);
+    assert_eq!(
+        shown.roles().collect::<Vec<_>>(),
+        [(MemoryRole::Parameters, 0), (MemoryRole::Gradients, 5), (MemoryRole::Unknown, 5)]
+    );
     let sites: Vec<_> = shown.sites.iter().map(|site| (&*site.site, site.role, site.bytes)).collect();
     // Two roles that are not known here are one.
     assert_eq!(sites, [("a.py:1 f", MemoryRole::Gradients, 5), ("a.py:1 f", MemoryRole::Unknown, 3)]);
