@@ -1,6 +1,7 @@
 """What the tests share: programs in processes of their own, with the stand-in for PyTorch and a recording server."""
 
 import atexit
+import importlib
 import importlib.util
 import os
 import subprocess
@@ -8,6 +9,7 @@ import sys
 import tempfile
 import textwrap
 import unittest
+from unittest import mock
 
 from .recording_server import RecordingServer
 
@@ -50,6 +52,19 @@ def _count_skips():
     """Follows unittest's own summary."""
     if _skips:
         print("SKIPPED: %d tests did not run, or not as a whole" % len(set(_skips)), file=sys.stderr)
+
+
+def standin(test, initialise=True, **variables):
+    """The stand-in for PyTorch in this very process, until the test ends."""
+    for patch in (mock.patch.dict(sys.modules), mock.patch.object(sys, "path", [STANDIN] + sys.path), mock.patch.dict(os.environ, variables)):
+        patch.start()
+        test.addCleanup(patch.stop)
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("torch", "transformers")]:
+        del sys.modules[name]
+    torch = importlib.import_module("torch")
+    if initialise:
+        torch.cuda.init()
+    return torch
 
 
 def installed(name):

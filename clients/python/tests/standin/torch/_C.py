@@ -2,6 +2,7 @@
 
 import copy
 import os
+import sys
 import threading
 import time
 
@@ -15,6 +16,10 @@ POOLS = ("all", "small_pool", "large_pool")
 
 _initialised_in = None
 observers = []
+# What `_record_memory_history` was last called with, or `None`; all its calls; and the blocks that autograd holds, as C++ does.
+history = None
+history_calls = []
+saved = []
 calls = {"_cuda_memoryStats": 0}
 # Tests set these: an exception that each reading raises, the seconds that it takes, and figures that it returns instead of the real ones.
 raising = None
@@ -49,6 +54,19 @@ class Allocator:
     def __init__(self):
         self.lock = threading.Lock()
         self.stats = [empty_stats() for _ in range(DEVICES)]
+        self.blocks = {}
+        self.traces = [[] for _ in range(DEVICES)]
+        self._next = [0x7F0000000000 + (device << 40) for device in range(DEVICES)]
+
+    def _place(self, device, size, rounded):
+        """A block that is just allocated, in the form of a snapshot. An address is not used again."""
+        address, self._next[device] = self._next[device], self._next[device] + rounded
+        frames = call_frames() if history is not None else []
+        self.blocks[address] = {"address": address, "size": rounded, "requested_size": size, "state": "active_allocated", "frames": frames}
+        if history is not None:
+            self.traces[device].append({"action": "alloc", "addr": address, "size": rounded, "frames": []})
+            del self.traces[device][: -(1 if history["enabled"] == "state" else 1000)]
+        return address
 
     def _add(self, device, key, amount, pool):
         if BACKEND != "native" and key not in ("allocated_bytes", "active_bytes", "reserved_bytes"):
@@ -82,11 +100,12 @@ class Allocator:
                 self._add(device, "requested_bytes", size, pool)
                 for key in ("allocation", "active"):
                     self._add(device, key, 1, pool)
+                address = self._place(device, size, rounded)
         if failed:
             for observer in list(observers):
                 observer(device, rounded, int(MEMORY * fraction), free)
             raise OutOfMemoryError(self._text(device, rounded, free))
-        return device, size, rounded, pool
+        return device, size, rounded, pool, address
 
     def _text(self, device, requested, free):
         used = self.stats[device]["allocated_bytes"]["all"]["current"]
@@ -97,8 +116,12 @@ class Allocator:
         ) % tuple(size_text(amount) for amount in amounts)
 
     def free(self, block):
-        device, size, rounded, pool = block
+        device, size, rounded, pool, address = block
         with self.lock:
+            if len(self.blocks) < 100:
+                self.blocks[address].update(state="inactive", frames=[])
+            else:
+                del self.blocks[address]
             for key in ("allocated_bytes", "active_bytes"):
                 self._add(device, key, -rounded, pool)
             self._add(device, "requested_bytes", -size, pool)
@@ -161,6 +184,84 @@ def _cuda_attach_out_of_memory_observer(observer):
     if BACKEND != "native":
         raise RuntimeError("the backend does not support observers")
     observers.append(observer)
+
+
+class DisableTorchFunctionSubclass:
+    """PyTorch's context manager of this name."""
+
+    def __enter__(self):
+        pass
+
+    def __exit__(self, *_error):
+        pass
+
+
+def call_frames():
+    """The Python frames of the caller, the innermost first."""
+    frame, found = sys._getframe(1), []
+    while frame is not None:
+        found.append({"filename": frame.f_code.co_filename, "line": frame.f_lineno, "name": frame.f_code.co_name})
+        frame = frame.f_back
+    return found
+
+
+def save_for_backward(size, device=0):
+    """Memory that only autograd holds."""
+    saved.append(allocator.allocate(device, size))
+
+
+def backward():
+    while saved:
+        allocator.free(saved.pop())
+
+
+def _cuda_isHistoryEnabled():
+    _check("_cuda_isHistoryEnabled")
+    return history is not None
+
+
+def _cuda_record_memory_history(enabled, context, stacks, max_entries):
+    global history
+    _check("_cuda_record_memory_history")
+    history_calls.append(enabled)
+    history = None if enabled is None else {"enabled": enabled, "context": context, "stacks": stacks}
+    if enabled is None:
+        for trace in allocator.traces:
+            trace.clear()
+
+
+def _cuda_memorySnapshot(_mempool_id):
+    _check("_cuda_memorySnapshot")
+    if BACKEND != "native":
+        raise RuntimeError("cudaMallocAsync does not yet support snapshot.")
+    with allocator.lock:
+        segments = [_segment(device) for device in range(DEVICES)]
+        return {"segments": [segment for segment in segments if segment["blocks"]], "device_traces": copy.deepcopy(allocator.traces)}
+
+
+def _segment(device):
+    blocks = [dict(block) for address, block in sorted(allocator.blocks.items()) if (address - 0x7F0000000000) >> 40 == device]
+    sizes = [block["size"] for block in blocks if block["state"] != "inactive"]
+    return {
+        "device": device,
+        "address": blocks[0]["address"] if blocks else 0,
+        "total_size": sum(block["size"] for block in blocks),
+        "allocated_size": sum(sizes),
+        "active_size": sum(sizes),
+        "requested_size": sum(sizes),
+        "stream": 0,
+        "segment_type": "large",
+        "segment_pool_id": (0, 0),
+        "is_expandable": False,
+        "frames": [],
+        "blocks": blocks,
+    }
+
+
+def _check(name):
+    calls[name] = calls.get(name, 0) + 1
+    if _initialised_in != os.getpid():
+        raise AssertionError(name + " before CUDA is initialised, or in a forked child")
 
 
 

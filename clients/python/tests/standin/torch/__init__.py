@@ -12,11 +12,20 @@ OutOfMemoryError = _C.OutOfMemoryError
 
 
 class Tensor:
-    """Memory from the stand-in's allocator; it is freed together with the object."""
+    """Memory from the stand-in's allocator; it is freed together with the object. `requires_grad` and the like are only kept."""
 
-    def __init__(self, size, device):
-        self._block = None
-        self._block = _C.allocator.allocate(device, size)
+    __slots__ = ("_block", "__dict__", "__weakref__", "is_cuda", "is_leaf", "requires_grad", "grad")
+
+    def __init__(self, size, device=0, is_cuda=True, requires_grad=False, is_leaf=True):
+        self._block = self.grad = None
+        self.is_cuda, self.is_leaf, self.requires_grad = False, is_leaf, requires_grad
+        if is_cuda:
+            cuda._lazy_init()
+            self._block = _C.allocator.allocate(device, size)
+            self.is_cuda = True  # PyTorch makes no tensor for memory that it does not get.
+
+    def untyped_storage(self):
+        return Storage(self._block[4])
 
     def numel(self):
         return self._block[1]
@@ -26,12 +35,21 @@ class Tensor:
             _C.allocator.free(self._block)
 
 
+class Storage:
+    """The memory of a tensor."""
+
+    def __init__(self, address):
+        self._address = address
+
+    def data_ptr(self):
+        return self._address
+
+
 uint8 = "uint8"
 
 
 def empty(size, device="cuda", dtype=uint8):
     """Allocates `size` bytes on `cuda` or `cuda:N`."""
-    cuda._lazy_init()
     return Tensor(size, int(device.partition(":")[2] or 0))
 
 
@@ -46,4 +64,6 @@ def _wait_for_client():
 if os.environ.get("STANDIN_WAIT_FOR_CLIENT") == "1" and os.environ.get("VRAM_EXPORTER_ARM") == "1":
     _wait_for_client()
 
-__all__ = ["OutOfMemoryError", "Tensor", "_C", "cuda", "empty", "uint8", "version"]
+from . import nn, optim  # noqa: E402
+
+__all__ = ["OutOfMemoryError", "Storage", "Tensor", "_C", "cuda", "empty", "nn", "optim", "uint8", "version"]

@@ -4,6 +4,7 @@ import threading
 import uuid
 
 from .. import _C
+from . import memory
 
 _initialized = False
 _queued_calls = []
@@ -98,6 +99,9 @@ def device_count():
 
 def set_device(device):
     """Does nothing, because only the argument of `empty` selects a device."""
+
+
+__all__ = ["memory"]
 
 
 def empty_cache():

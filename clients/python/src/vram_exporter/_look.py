@@ -1,0 +1,129 @@
+"""Compares PyTorch's allocated blocks with what Python code holds, and makes the message about each device.
+
+Invariants: each block counts once, with the bytes that were requested. For each device, the bytes of the roles have the same sum as the
+bytes of the sites, `other_bytes` and `unknown_bytes`. What is not known for certain is unknown.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import AbstractSet, Any, Dict, List, NamedTuple, Optional, Tuple
+
+from ._connection import line
+from ._frames import Frames, Origin
+from ._roles import ROLES, Held
+
+ACTIVATIONS = "activations"
+UNKNOWN = "unknown"
+# The order of the roles in a message.
+_ORDER = (*ROLES[:3], ACTIVATIONS, *ROLES[3:], UNKNOWN)
+# The number of sites in a message.
+SITES = 10
+# The exporter refuses longer lines, in bytes without the line feed.
+LINE = 4095
+
+
+class Block(NamedTuple):
+    """A part of a segment that a tensor, or something like it, occupies."""
+
+    device: int
+    size: int
+    requested: int
+    frames: Any
+
+    def same(self, other: Optional[Block]) -> bool:
+        """Whether `other`, from another snapshot, may be the same allocation at the same address."""
+        return other is not None and self.size == other.size and _first(self.frames) == _first(other.frames)
+
+
+class Summary:
+    """What the blocks of one device amount to."""
+
+    def __init__(self) -> None:
+        self.roles: Dict[str, int] = {}
+        self.sites: Dict[Tuple[str, str], int] = {}
+        self.without_frames = 0
+
+    def add(self, size: int, role: str, origin: Optional[Origin]) -> None:
+        self.roles[role] = self.roles.get(role, 0) + size
+        if origin is None:
+            self.without_frames += size
+        else:
+            key = (origin.site, role)
+            self.sites[key] = self.sites.get(key, 0) + size
+
+    def message(self, framework: str, device: str, looked_for: AbstractSet[str]) -> Dict[str, Any]:
+        """The message for the exporter, which fits into one line."""
+        largest = sorted(self.sites.items(), key=lambda item: (-item[1], item[0]))[:SITES]
+        sites = [{"site": site, "role": role, "bytes": size} for (site, role), size in largest]
+        message: Dict[str, Any] = {
+            "type": "sites",
+            "framework": framework,
+            "device": device,
+            "roles": {role: self.roles.get(role, 0) for role in _ORDER if role in self.roles or role in looked_for or role == UNKNOWN},
+            "sites": sites,
+            "other_bytes": sum(self.sites.values()) - sum(size for _, size in largest),
+            "unknown_bytes": self.without_frames,
+        }
+        while sites and len(line(message)) - 1 > LINE:
+            message["other_bytes"] += sites.pop()["bytes"]
+        return message
+
+
+def allocated(snapshot: Dict[str, Any]) -> Dict[int, Block]:
+    """The allocated blocks of a snapshot by their addresses, which are unique among all devices of a process."""
+    blocks: Dict[int, Block] = {}
+    for segment in snapshot["segments"]:
+        for block in segment["blocks"]:
+            # A block that waits for another stream is free for PyTorch's own figure, too.
+            if block["state"] == "active_allocated":
+                size, requested = int(block["size"]), block.get("requested_size")
+                if not isinstance(requested, int) or not 0 < requested <= size:
+                    requested = size
+                blocks[int(block["address"])] = Block(int(segment["device"]), size, requested, block.get("frames") or ())
+    return blocks
+
+
+def describe(before: Dict[int, Block], after: Dict[int, Block], held: Optional[Held], old: Optional[Dict[int, int]]) -> Dict[int, Summary]:
+    """The summary of each device at the time of `after`. `held` was gathered between the two snapshots, because the program goes on in the
+    meantime: a block that is only in the second one has no known role.
+
+    `old` has the addresses and sizes of blocks whose frames are too old for an activation; `None` means all blocks.
+    """
+    ranks = _ranks(after, held)
+    activations = held is not None and old is not None and held.complete and held.graph
+    frames = Frames()
+    summaries: Dict[int, Summary] = {}
+    for address, block in after.items():
+        origin = frames.origin(block.frames)
+        role = UNKNOWN
+        if held is not None and block.same(before.get(address)):
+            rank = ranks.get(address)
+            if rank is not None:
+                role = ROLES[rank]
+            elif activations and origin is not None and origin.forward and old is not None and old.get(address) != block.size:
+                role = ACTIVATIONS
+        summaries.setdefault(block.device, Summary()).add(block.requested, role, origin)
+    return summaries
+
+
+def looked_for(held: Optional[Held], old: Optional[Dict[int, int]]) -> AbstractSet[str]:
+    """The roles that could be determined."""
+    if held is None:
+        return frozenset()
+    return frozenset(held.looked_for + ((ACTIVATIONS,) if held.complete and old is not None else ()))
+
+
+def _ranks(blocks: Dict[int, Block], held: Optional[Held]) -> Dict[int, int]:
+    """The role of each block to which a pointer points, as an index of `ROLES`: the first one of several."""
+    starts: List[int] = sorted(blocks)
+    ranks: Dict[int, int] = {}
+    for pointer, rank in held.ranks.items() if held is not None else ():
+        index = bisect_right(starts, pointer) - 1
+        if index >= 0 and pointer < starts[index] + blocks[starts[index]].size:
+            ranks[starts[index]] = min(rank, ranks.get(starts[index], rank))
+    return ranks
+
+
+def _first(frames: Any) -> Any:
+    return frames[0] if frames else None

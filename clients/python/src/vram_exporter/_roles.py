@@ -1,0 +1,222 @@
+"""Which memory the program's tensors occupy, and in which role: the pointers that a look compares with the allocated blocks.
+
+PyTorch has public hooks for the registration of modules and parameters, which do not run in a step. They are not used, because they miss
+what existed before the client and what is copied or unpickled, and because optimisers and tensors outside of modules have none. Hooks of
+optimisers run in each step. So one pass over the garbage collector's objects finds everything, and costs nothing between two looks.
+
+Invariants: no code of the program runs, except finalisers of objects that end during the pass: types are compared by identity, and tensors
+are read with the functions of the base class while PyTorch's overrides are off. The pass keeps no object, and its length is bounded.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import time
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
+
+# In order of precedence.
+ROLES = ("parameters", "gradients", "optimizer_state", "kv_cache", "other")
+_PARAMETER, _GRADIENT, _STATE, _CACHE, _OTHER = range(len(ROLES))
+# The kinds of objects that the pass collects.
+_TENSOR, _PARAMETER_TENSOR, _OPTIMIZER, _KV, _DDP = range(5)
+# The number of objects between two looks at the clock.
+_CHUNK = 20000
+# How deep the values of an optimiser's state are searched.
+_NESTED = 4
+
+
+class Held(NamedTuple):
+    """What Python code holds."""
+
+    ranks: Dict[int, int]
+    """The pointers of storages, each with the index of its role in `ROLES`."""
+    looked_for: Tuple[str, ...]
+    """The roles that could be determined, even if nothing has them."""
+    complete: bool
+    """Whether no tensor on a GPU was missed. Otherwise memory without a pointer may be that of a tensor."""
+    graph: bool
+    """Whether a tensor is the result of operations that autograd recorded: only then can autograd hold memory."""
+
+
+def gather(seconds: float) -> Optional[Held]:
+    """One pass, which stops looking after `seconds`. `None` if this PyTorch cannot be asked. May raise whatever PyTorch raises."""
+    torch = sys.modules.get("torch")
+    unmodified = getattr(sys.modules.get("torch._C"), "DisableTorchFunctionSubclass", None)
+    if torch is None or unmodified is None:
+        return None
+    with unmodified():
+        return _Pass(torch, time.perf_counter() + seconds).run()
+
+
+class _Pass:
+    def __init__(self, torch: Any, deadline: float) -> None:
+        self._deadline = deadline
+        base = torch.Tensor
+        # The base class's functions: a subclass may have replaced them with code of its own.
+        self._is_cuda, self._is_leaf = base.is_cuda.__get__, base.is_leaf.__get__
+        self._requires_grad, self._grad = base.requires_grad.__get__, base.grad.__get__
+        self._storage = base.untyped_storage
+        self._ranks: Dict[int, int] = {}
+        self._gradients = True
+        self._complete = gc.get_freeze_count() == 0  # The collector does not list frozen objects.
+        self._graph = False
+        # The types are kept, so that the identities remain theirs.
+        self._types = list(_types(torch))
+        self._kinds = {id(found): kind for found, kind in self._types}
+        self._has_cache = any(kind == _KV for _, kind in self._types)
+
+    def run(self) -> Held:
+        found = self._collect()
+        # With this option, the C++ code of DistributedDataParallel replaces gradients without the GIL, so reading one is not safe.
+        self._gradients = self._complete and all(_attributes(value).get("gradient_as_bucket_view") is False for value, kind in found if kind == _DDP)
+        for value, kind in found:
+            if kind in (_TENSOR, _PARAMETER_TENSOR):
+                self._visit(value, kind)
+            elif kind == _OPTIMIZER:
+                self._optimizer(_attributes(value))
+            elif kind == _KV:
+                self._cache(_attributes(value))
+            if self._late():
+                self._complete = False
+                break
+        return Held(self._ranks, tuple(self._looked_for()), self._complete, self._graph)
+
+    def _looked_for(self) -> Iterator[str]:
+        if not self._complete:
+            return
+        yield from (ROLES[_PARAMETER], ROLES[_STATE], ROLES[_OTHER])
+        if self._gradients:
+            yield ROLES[_GRADIENT]
+        if self._has_cache:
+            yield ROLES[_CACHE]
+
+    def _late(self) -> bool:
+        return time.perf_counter() > self._deadline
+
+    def _collect(self) -> List[Tuple[Any, int]]:
+        # The list keeps every object alive, and with it memory that the program frees in the meantime, so it is dropped at once.
+        kinds, objects = self._kinds, gc.get_objects()
+        found: List[Tuple[Any, int]] = []
+        for start in range(0, len(objects), _CHUNK):
+            found += [(o, kinds[id(type(o))]) for o in objects[start : start + _CHUNK] if id(type(o)) in kinds]
+            if self._late():
+                self._complete = False
+                break
+        del objects
+        return found
+
+    def _visit(self, tensor: Any, kind: int) -> None:
+        """A tensor that the collector lists."""
+        is_parameter = kind == _PARAMETER_TENSOR or _attributes(tensor).get("_is_param") is True
+        try:
+            if not self._is_cuda(tensor):
+                return
+            if self._requires_grad(tensor):
+                if not self._is_leaf(tensor):
+                    self._graph = True
+                elif self._gradients:
+                    gradient = self._grad(tensor)
+                    if gradient is not None:
+                        self._add(gradient, _GRADIENT)
+        except Exception:
+            self._complete = False
+            return
+        self._add(tensor, _PARAMETER if is_parameter else _OTHER)
+
+    def _add(self, tensor: Any, rank: int) -> None:
+        """Notes the pointer of a tensor."""
+        inner = _local(tensor)
+        if inner is not None:
+            tensor = inner
+        try:
+            if not self._is_cuda(tensor):
+                return
+            pointer = self._storage(tensor).data_ptr()
+        except Exception:  # A sparse tensor, for example, has no storage of its own.
+            self._complete = False
+            return
+        if pointer:
+            self._ranks[pointer] = min(rank, self._ranks.get(pointer, _OTHER))
+
+    def _optimizer(self, attributes: Dict[str, Any]) -> None:
+        self._search(attributes.get("state"), _STATE, _NESTED)
+        groups = attributes.get("param_groups")
+        if issubclass(type(groups), list):
+            for group in list(groups or ()):
+                if issubclass(type(group), dict):
+                    self._search(dict.get(group, "params"), _PARAMETER, 1)
+
+    def _cache(self, attributes: Dict[str, Any]) -> None:
+        for name in ("key_cache", "value_cache"):
+            self._search(attributes.get(name), _CACHE, 1)
+        layers = attributes.get("layers")
+        if issubclass(type(layers), (list, tuple)):
+            for layer in list(layers or ()):
+                for name in ("keys", "values"):
+                    self._search(_attributes(layer).get(name), _CACHE, 1)
+
+    def _search(self, value: Any, rank: int, depth: int) -> None:
+        """Notes the tensors in a value, or in the values of a container."""
+        if self._kinds.get(id(type(value))) in (_TENSOR, _PARAMETER_TENSOR):
+            self._add(value, rank)
+        elif depth and issubclass(type(value), dict):
+            for part in list(dict.values(value)):
+                self._search(part, rank, depth - 1)
+        elif depth and issubclass(type(value), (list, tuple)):
+            for part in list(value):
+                self._search(part, rank, depth - 1)
+
+
+def _types(torch: Any) -> Iterator[Tuple[Any, int]]:
+    """Every type to collect, with its kind; nothing is imported to find it."""
+    tensors = [(type_, _TENSOR) for type_ in _with_subclasses(torch.Tensor)]
+    parameters = {id(type_) for type_ in _with_subclasses(_named("torch.nn.parameter", "Parameter"))}
+    for type_, kind in tensors:
+        # Tensors without memory, with which PyTorch's compiler computes shapes.
+        if not _module(type_).startswith("torch._subclasses"):
+            yield type_, _PARAMETER_TENSOR if id(type_) in parameters else kind
+    for module, name, kind in (("torch.optim.optimizer", "Optimizer", _OPTIMIZER), ("torch.nn.parallel.distributed", "DistributedDataParallel", _DDP)):
+        for type_ in _with_subclasses(_named(module, name)):
+            yield type_, kind
+    # An attribute of the package `transformers` itself might be imported when it is read.
+    if "transformers" in sys.modules:
+        for type_ in _with_subclasses(_named("transformers.cache_utils", "Cache")):
+            yield type_, _KV
+
+
+def _named(module: str, name: str) -> Any:
+    return getattr(sys.modules.get(module), "__dict__", {}).get(name)
+
+
+def _module(type_: Any) -> str:
+    return str(type.__getattribute__(type_, "__module__"))
+
+
+def _with_subclasses(base: Any) -> Iterator[Any]:
+    seen, left = set(), [base] if isinstance(base, type) else []
+    while left:
+        type_ = left.pop()
+        if id(type_) not in seen:
+            seen.add(id(type_))
+            yield type_
+            left += type.__subclasses__(type_)
+
+
+def _attributes(value: Any) -> Dict[str, Any]:
+    """The attributes of an object itself, found without code of its class."""
+    try:
+        found = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _local(tensor: Any) -> Any:
+    """The tensor of this process in a tensor that is distributed over several, or `None`."""
+    if not _module(type(tensor)).startswith("torch.distributed"):
+        return None
+    try:
+        return object.__getattribute__(tensor, "_local_tensor")
+    except AttributeError:
+        return None

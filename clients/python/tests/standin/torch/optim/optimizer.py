@@ -1,0 +1,16 @@
+"""The stand-in's `torch.optim.optimizer`."""
+
+from .. import Tensor
+
+
+class Optimizer:
+    """Has two tensors of state for each parameter, like Adam."""
+
+    def __init__(self, parameters):
+        self.param_groups, self.state = [{"params": list(parameters)}], {}
+
+    def step(self):
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                size = parameter._block[1]
+                self.state.setdefault(parameter, {"step": 1, "exp_avg": Tensor(size), "exp_avg_sq": Tensor(size)})
