@@ -10,13 +10,17 @@ import atexit
 import os
 import sys
 import threading
-from typing import Any, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
 from . import _oom, _torch, _uuid
 from ._allocators import Allocators
+from ._levels import Level
 from ._peer import Peer
 from ._result import Measurement
 from ._thread import AfterFork, Thread
+
+if TYPE_CHECKING:
+    from ._sites import Sites
 
 DEFAULT_SOCKET = "/run/vram-exporter/allocator.sock"
 INTERVAL = 0.2
@@ -38,7 +42,7 @@ PEERS = 4
 _allocators = Allocators()
 _client: Optional[Client] = None
 _hooked = False
-_asked: Tuple[Optional[str], Optional[float]] = (None, None)
+_asked: Tuple[Optional[str], Optional[float], Optional[bool]] = (None, None, None)
 
 
 def allocators() -> Allocators:
@@ -46,21 +50,28 @@ def allocators() -> Allocators:
     return _allocators
 
 
-def start(socket: Optional[str] = None, interval: Optional[float] = None) -> bool:
+def start(socket: Optional[str] = None, interval: Optional[float] = None, sites: Optional[bool] = None) -> bool:
     """Starts the client unless it is already running. Returns whether it is running; never raises.
 
     `socket` is the path of the exporter's socket, or up to four paths separated by `os.pathsep`, to all of which the client reports; by
     default `$VRAM_EXPORTER_SOCKET`, otherwise `/run/vram-exporter/allocator.sock`.
     `interval` is the time between two readings in seconds, from 0.01 to 1.5; by default `$VRAM_EXPORTER_INTERVAL`, otherwise the
     shortest that an exporter suggests, otherwise 0.2. An exporter that starts later is found within 5 seconds.
+    `sites` says whether the lines of the program that hold PyTorch's memory are reported, too, with their names; by default only if
+    `$VRAM_EXPORTER_SITES` is `1`. `start(sites=True)` adds them to a client that is already running.
     """
     global _client, _asked
     try:
         if _client is not None:
+            if sites:
+                _asked = (*_asked[:2], True)
+                _client.add_sites()
             return True
         _hook()
-        _asked = (socket, interval)
+        _asked = (socket, interval, sites)
         _client = Client(_paths(socket or os.environ.get("VRAM_EXPORTER_SOCKET", "")), interval or _from_environment(), _allocators)
+        if os.environ.get("VRAM_EXPORTER_SITES") == "1" if sites is None else sites:
+            _client.add_sites()
         _client.resume()
         return True
     except Exception:
@@ -103,8 +114,19 @@ class Client:
         self._looks = 0
         self._names: Dict[str, None] = {}
         self._peers = [Peer(path) for path in paths]
+        self._sites: Optional[Sites] = None
         # Guards the peers, except the operations that `Peer` allows without a lock.
         self._lock = threading.Lock()
+
+    def add_sites(self) -> None:
+        """Reports sites from now on. Until then, their modules are not even imported. Never raises."""
+        try:
+            if self._sites is None:
+                from ._sites import Sites
+
+                self._sites = Sites()
+        except Exception:  # The values are reported without them.
+            pass
 
     def resume(self) -> None:
         """Starts the thread."""
@@ -128,6 +150,8 @@ class Client:
         connections."""
         self._ended = True
         self.pause()
+        if self._sites is not None:
+            self._sites.end()
         # A thread that is held up closes the connections when it continues.
         self._close()
 
@@ -206,7 +230,7 @@ class Client:
         if not self._allocators.present():
             return IDLE
         if _torch.cuda() is not None:
-            _oom.watch(self.urgent, self._initialised)
+            _oom.watch(self.urgent, self._initialised, None if self._sites is None else self._failed)
         elif "torch" in sys.modules and self._looks < LOOKS:
             self._looks += 1
             return IMPORTING
@@ -214,6 +238,8 @@ class Client:
 
     def _report(self) -> float:
         levels = self._allocators.take(patience=1.0)
+        if levels is not None and self._sites is not None and not self._ended:
+            self._look(self._sites, levels)
         if levels is None or not (levels or any(peer.urgent for peer in self._peers)):
             return INTERVAL
         with self._lock:
@@ -222,8 +248,27 @@ class Client:
             suggested = [peer.interval for peer in self._peers if peer.interval is not None]
         return max(self._interval or min(suggested, default=INTERVAL), len(levels) / MESSAGES_PER_SECOND)
 
+    def _look(self, sites: Sites, levels: List[Level]) -> None:
+        """Passes on what is known about sites, if a look is due."""
+        from ._connection import line
+
+        for message in sites.tick(sum(level.allocated for level in levels if level.framework == _torch.NAME)):
+            text = line(message)
+            for peer in self._peers:
+                peer.sites[message["device"]] = text
+
+    def _failed(self, ordinal: int) -> None:
+        """Called when an allocation on a PyTorch device has failed, before that is reported."""
+        message = None if self._sites is None else self._sites.failed(ordinal)
+        if message is not None:
+            for peer in self._peers:
+                peer.sites.pop(message["device"], None)
+            self.urgent(message)
+
     def _initialised(self) -> None:
         """Called when the program initialises CUDA."""
+        if self._sites is not None:
+            self._sites.initialised()
         self._wake.set()
 
 

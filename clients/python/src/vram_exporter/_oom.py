@@ -15,6 +15,7 @@ from . import _torch
 _attached = False
 _queued = False
 _send: Optional[Callable[[Dict[str, Any]], None]] = None
+_before: Optional[Callable[[int], None]] = None
 
 # At most `_MOST` failed allocations are reported in `_WINDOW` seconds, and the others are only counted: a program may attempt
 # an allocation hundreds of times a second, and the exporter accepts 20 reports in 20 seconds from all processes of a user.
@@ -23,11 +24,12 @@ _WINDOW = 20.0
 _recent: List[float] = []
 
 
-def watch(send: Callable[[Dict[str, Any]], None], initialised: Callable[[], None]) -> None:
-    """Passes each failed allocation to `send`, which must not wait. Must be called repeatedly, because the observer is attached only when
-    the program has initialised CUDA. `initialised` is called if the observer is attached in the program's own thread. Never raises."""
-    global _send, _queued
-    _send = send
+def watch(send: Callable[[Dict[str, Any]], None], initialised: Callable[[], None], before: Optional[Callable[[int], None]] = None) -> None:
+    """Passes each failed allocation to `send`, which must not wait; `before` is called first, with the number of the device. Must be called
+    repeatedly, because the observer is attached only when the program has initialised CUDA. `initialised` is called if the observer is
+    attached in the program's own thread. Never raises."""
+    global _send, _before, _queued
+    _send, _before = send, before
     if _attached:
         return
     try:
@@ -50,8 +52,8 @@ def watching() -> bool:
 
 def ignore() -> None:
     """Reports nothing until the next `watch`."""
-    global _send
-    _send = None
+    global _send, _before
+    _send = _before = None
 
 
 def reset_after_fork() -> None:
@@ -102,7 +104,17 @@ def _observe(device: int, requested: int, total: int, free: int, *_more: Any) ->
         if _torch.unlimited(device):
             message["total_bytes"] = total
         message.update(_torch.amounts(device))
+        _prepare(device)
         send(message)
+    except BaseException:
+        pass
+
+
+def _prepare(device: int) -> None:
+    before = _before
+    try:
+        if before is not None:
+            before(device)
     except BaseException:
         pass
 
@@ -113,4 +125,3 @@ def _allowed(now: float) -> bool:
         return False
     _recent.append(now)
     return True
-

@@ -25,13 +25,16 @@ Region = Tuple[str, str, str]
 
 
 class Peer:
-    """An exporter, or `vram run`. Two threads must not call its methods at once, except `measured` and `urgent.append`."""
+    """An exporter, or `vram run`. Two threads must not call its methods at once, except `measured`; `urgent` and `sites` may be added to at any
+    time."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self.connection: Optional[Connection] = None
         self.urgent: Deque[bytes] = deque(maxlen=URGENT)
-        """Messages that are sent before all others."""
+        """Messages that are sent before the values."""
+        self.sites: Dict[str, bytes] = {}
+        """The latest message about the sites of each device, until it is sent."""
         self._measurements: Dict[Region, Dict[str, Any]] = {}
         self._generation = 0
         self._sent: Dict[Tuple[str, str], Dict[str, Optional[int]]] = {}
@@ -98,6 +101,9 @@ class Peer:
         from ._connection import line
 
         lines = []
+        # A failed allocation has its own message about sites, which is later than these.
+        while self.sites:
+            lines.append(self.sites.popitem()[1])
         while self.urgent:
             lines.append(self.urgent.popleft())
         while self._measurements:

@@ -28,7 +28,7 @@ if "vram_exporter" not in sys.modules:
         sys.modules.pop("vram_exporter", None)
         raise
 import vram_exporter
-vram_exporter.start(socket={socket!r}, interval={interval!r})
+vram_exporter.start(socket={socket!r}, interval={interval!r}, sites={sites!r})
 """
 
 
@@ -39,18 +39,18 @@ def main(arguments: Optional[List[str]] = None) -> NoReturn:
     if options.pid is not None:
         if options.command:
             parser.error("--pid takes no command")
-        sys.exit(_attach(options.pid, options.socket, options.interval))
+        sys.exit(_attach(options.pid, options.socket, options.interval, options.sites))
     command = options.command[1:] if options.command[:1] == ["--"] else options.command
     if not command:
         parser.error("a command or --pid is required")
     try:
-        os.execvpe(command[0], command, environment(os.environ, options.socket, options.interval))
+        os.execvpe(command[0], command, environment(os.environ, options.socket, options.interval, options.sites))
     except OSError as error:
         print("vram-run: %s: %s" % (command[0], error.strerror or error), file=sys.stderr)
         sys.exit(127 if isinstance(error, FileNotFoundError) else 126)
 
 
-def environment(inherited: Mapping[str, str], socket: Optional[str] = None, interval: Optional[float] = None) -> Dict[str, str]:
+def environment(inherited: Mapping[str, str], socket: Optional[str] = None, interval: Optional[float] = None, sites: bool = False) -> Dict[str, str]:
     """The environment in which a Python process, and each one that inherits it, starts the client."""
     made = dict(inherited)
     # An empty variable adds nothing to Python's path, but an empty part of it adds the current folder.
@@ -62,6 +62,8 @@ def environment(inherited: Mapping[str, str], socket: Optional[str] = None, inte
         made["VRAM_EXPORTER_SOCKET"] = _absolute(socket)
     if interval is not None:
         made["VRAM_EXPORTER_INTERVAL"] = repr(interval)
+    if sites:
+        made["VRAM_EXPORTER_SITES"] = "1"
     return made
 
 
@@ -73,12 +75,14 @@ def _absolute(paths: str) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="vram-run",
-        usage="vram-run [--socket PATH] [--interval SECONDS] COMMAND...\n       vram-run [--socket PATH] [--interval SECONDS] --pid PID",
+        usage="vram-run [--socket PATH] [--interval SECONDS] [--sites] COMMAND...\n"
+        "       vram-run [--socket PATH] [--interval SECONDS] [--sites] --pid PID",
         description="Starts COMMAND with the client in each Python process under it. The client reports the GPU memory of PyTorch, JAX and "
         "TensorFlow to vram-exporter. COMMAND itself is unchanged; it replaces this process.",
     )
     parser.add_argument("--socket", metavar="PATH", help="the exporter's socket, or several separated by colons (default: $VRAM_EXPORTER_SOCKET, then /run/vram-exporter/allocator.sock)")
     parser.add_argument("--interval", metavar="SECONDS", type=_interval, help="the time between two readings, 0.01 to 1.5 (default: what the exporter suggests)")
+    parser.add_argument("--sites", action="store_true", help="also report which lines of a PyTorch program hold the memory, with the names of files and functions")
     parser.add_argument("--pid", metavar="PID", type=int, help="add the client to a running process of the same version of CPython, 3.14 or newer")
     parser.add_argument("--version", action="version", version="vram-run " + __version__)
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND", help=argparse.SUPPRESS)
@@ -95,7 +99,7 @@ def _interval(text: str) -> float:
     return interval
 
 
-def _attach(pid: int, socket: Optional[str], interval: Optional[float]) -> int:
+def _attach(pid: int, socket: Optional[str], interval: Optional[float], sites: bool) -> int:
     remote_exec = getattr(sys, "remote_exec", None)
     if remote_exec is None:
         print(
@@ -108,7 +112,11 @@ def _attach(pid: int, socket: Optional[str], interval: Optional[float]) -> int:
         print("vram-run: cannot attach to process %d: no such process" % pid, file=sys.stderr)
         return 1
     script = _ATTACH.format(
-        init=os.path.join(_PACKAGE, "__init__.py"), package=_PACKAGE, socket=None if socket is None else _absolute(socket), interval=interval
+        init=os.path.join(_PACKAGE, "__init__.py"),
+        package=_PACKAGE,
+        socket=None if socket is None else _absolute(socket),
+        interval=interval,
+        sites=sites or None,
     )
     # The process reads the file later, at an unknown time, so the file must remain. It contains no secret, and is readable by everyone
     # because the process may run as another user.

@@ -66,7 +66,7 @@ class Torch:
         core: Any = sys.modules["torch._C"]
         if self._count is None:
             self._count = int(core._cuda_getDeviceCount())
-            self._backend = _backend()
+            self._backend = backend()
         return [self._device(_stats(core, ordinal), ordinal) for ordinal in range(self._count)]
 
     def _device(self, stats: Dict[str, Any], ordinal: int) -> Reading:
@@ -151,7 +151,7 @@ def _device_uuid(ordinal: int) -> Optional[str]:
     return found
 
 
-def _backend() -> Optional[str]:
+def backend() -> Optional[str]:
     asked = getattr(cuda(), "get_allocator_backend", None)
     return str(asked()) if asked is not None else None
 

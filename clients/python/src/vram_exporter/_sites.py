@@ -1,0 +1,261 @@
+"""Which lines of the program hold GPU memory, and in which role: when PyTorch records frames, and when this client looks at them.
+
+PyTorch records the Python frames of each allocation while its history is on, and keeps them as long as the block is allocated. So the history is
+on when CUDA is initialised, while weights and optimiser state are allocated, and later only in windows, as often as the budget allows.
+
+Invariants: a history that the program records is read and never switched on or off. Nothing is asked of CUDA before the program has
+initialised it, or in another process than the one that made the object. No exception leaves this module. If PyTorch lacks something
+that is needed, or a look takes too long, nothing is recorded and nothing is sent from then on.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+import time
+from typing import Any, Callable, Dict, List, Optional
+
+from . import _look, _roles, _torch
+
+# The share of the time that all of this may cost on average, after the first phase is paid for.
+SHARE = 0.02
+# What a step costs more while frames are recorded: the worst case of the measurements, in which steps are short.
+RECORDING = 0.12
+# The length of a window, and the shortest time between two looks, in seconds.
+WINDOW = 5.0
+EVERY = 5.0
+# The first phase lasts this long from the first allocation, in seconds; longer as long as the memory grows, up to a limit.
+FIRST = 30.0
+QUIET = 5.0
+FIRST_LIMIT = 90.0
+# The longest time that the search for the program's tensors takes in one look, in seconds.
+SEARCH = 0.25
+# A look that takes longer, in seconds, is the last one. A history of the program may have millions of entries, all of which are copied.
+LONGEST = 1.0
+# The shortest time between two looks because of failed allocations, in seconds.
+FAILURES = 1.0
+
+
+class Budget:
+    """The seconds that may be spent. They accrue with time, but no more than one window needs, so that a pause is not made up for."""
+
+    def __init__(self, now: float) -> None:
+        self.left = 0.0
+        self.look = 0.0
+        """What the latest look cost."""
+        self._at = now
+
+    def advance(self, now: float, recording: bool) -> None:
+        """Adds what has accrued, and subtracts what recording is estimated to have cost in the meantime."""
+        elapsed, self._at = max(0.0, now - self._at), now
+        self.left = min(self.window(), self.left + SHARE * elapsed) - (RECORDING * elapsed if recording else 0.0)
+
+    def spend(self, seconds: float) -> None:
+        self.look = seconds
+        self.left -= seconds
+
+    def window(self) -> float:
+        """What a window and its look cost."""
+        return RECORDING * WINDOW + 2 * self.look
+
+
+class Sites:
+    """The sites of this process. `tick` and `initialised` must be called by one thread at a time; `failed` and `end` by any."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, timer: Callable[[], float] = time.perf_counter) -> None:
+        self._clock, self._timer = clock, timer
+        self._pid = os.getpid()
+        self._over = False
+        self._begun = False
+        self._budget = Budget(clock())
+        # Whether the history is on because of this object, and whether the latest snapshot shows that the program has replaced it.
+        self._recording = False
+        self._replaced = False
+        # The first phase: whether it lasts, when the first memory was allocated, the most memory so far and when it was reached.
+        self._first = False
+        self._allocated_at: Optional[float] = None
+        self._most = 0
+        self._grown_at = 0.0
+        # When the window ends or ended, and what had frames before it began.
+        self._window_end = 0.0
+        self._old: Dict[int, int] = {}
+        self._look_at = 0.0
+        self._failed_at: Optional[float] = None
+
+    def initialised(self) -> None:
+        """Called when the program initialises CUDA, so that even its first allocation has frames."""
+        if self._mine() and not self._begun:
+            self._guarded(self._begin)
+
+    def tick(self, allocated: int) -> List[Dict[str, Any]]:
+        """Does what is due; `allocated` is the sum of what PyTorch has allocated now. Returns the messages of a look."""
+        messages: List[Dict[str, Any]] = []
+        if self._mine():
+            self._guarded(lambda: messages.extend(self._tick(self._clock(), allocated)))
+        return messages
+
+    def failed(self, ordinal: int) -> Optional[Dict[str, Any]]:
+        """The message about a device on which an allocation has just failed, in the thread in which it failed."""
+        messages: List[Dict[str, Any]] = []
+        now = self._clock()
+        if self._mine() and self._begun and (self._failed_at is None or now - self._failed_at >= FAILURES):
+            self._failed_at = now
+            self._guarded(lambda: messages.extend(self._look(now, ordinal)))
+        return messages[0] if messages else None
+
+    def end(self) -> None:
+        """Ends the recording, unless it is the program's."""
+        if self._mine():
+            self._over = True
+            self._guarded(self._off)
+
+    def _mine(self) -> bool:
+        return not self._over and os.getpid() == self._pid
+
+    def _guarded(self, step: Callable[[], Any]) -> None:
+        """Takes a step. The first exception is the end of it all, because another attempt would probably fail as well."""
+        try:
+            step()
+        except Exception:
+            self._over = True
+            try:
+                self._off()
+            except Exception:
+                pass
+
+    def _begin(self) -> None:
+        self._begun = True
+        if not available():
+            self._over = True
+            return
+        now = self._clock()
+        self._budget = Budget(now)
+        self._look_at = now + EVERY
+        # Who records a history already has the frames of the first allocations.
+        if not _recorded():
+            self._first = True
+            self._on()
+
+    def _tick(self, now: float, allocated: int) -> List[Dict[str, Any]]:
+        if not _torch.initialised():
+            return []
+        if not self._begun:
+            self._begin()
+            return []
+        self._budget.advance(now, self._recording and allocated > 0)
+        if not _recorded():
+            self._recording = False  # The program may have ended it.
+        elif not self._recording or self._replaced:
+            return self._follow(now)
+        if self._first:
+            return self._first_phase(now, allocated)
+        if self._recording:
+            return self._close(now) if now >= self._window_end else []
+        if now >= self._look_at and self._budget.left >= self._budget.window():
+            self._open(now)
+        return []
+
+    def _follow(self, now: float) -> List[Dict[str, Any]]:
+        """Looks at the history of the program."""
+        self._recording = self._replaced = self._first = False
+        self._old, self._window_end = {}, now
+        if now >= self._look_at and self._budget.left >= self._budget.look:
+            return self._look(now)
+        return []
+
+    def _first_phase(self, now: float, allocated: int) -> List[Dict[str, Any]]:
+        if allocated > self._most:
+            self._most, self._grown_at = allocated, now
+        if self._allocated_at is None and allocated > 0:
+            self._allocated_at = now
+        if self._allocated_at is not None and (not self._recording or self._is_over(now - self._allocated_at, now - self._grown_at)):
+            self._first = False
+            return self._close(now)
+        return self._look(now) if allocated > 0 and now >= self._look_at else []
+
+    def _is_over(self, lasted: float, quiet: float) -> bool:
+        return lasted >= FIRST_LIMIT or (lasted >= FIRST and quiet >= QUIET)
+
+    def _open(self, now: float) -> None:
+        """Begins a window. What has frames already was allocated before the previous window ended, so it has outlived a pause."""
+        start = self._timer()
+        blocks = _look.allocated(self._snapshot())
+        self._old = {address: block.size for address, block in blocks.items() if block.frames}
+        self._budget.left -= self._timer() - start
+        self._window_end = now + WINDOW
+        self._on()
+
+    def _close(self, now: float) -> List[Dict[str, Any]]:
+        """Looks and ends the recording."""
+        self._window_end = now
+        messages = self._look(now)
+        self._off()
+        return messages
+
+    def _look(self, now: float, ordinal: Optional[int] = None) -> List[Dict[str, Any]]:
+        """The messages about all devices, or about one."""
+        start = self._timer()
+        before = _look.allocated(self._snapshot())
+        held = _search()
+        after = _look.allocated(self._snapshot())
+        # Long after a window, what it recorded and is still allocated is no activation.
+        old = self._old if self._recording or now - self._window_end <= WINDOW else None
+        looked_for = _look.looked_for(held, old)
+        messages = []
+        for number, summary in sorted(_look.describe(before, after, held, old).items()):
+            device = _torch.device_uuid(number) if ordinal in (None, number) else None
+            if device is not None:
+                messages.append(summary.message(_torch.NAME, device, looked_for))
+        cost = self._timer() - start
+        self._budget.spend(cost)
+        self._look_at = now + max(EVERY, cost / SHARE)
+        if cost > LONGEST:
+            self._over = True
+            self._off()
+        return messages
+
+    def _snapshot(self) -> Dict[str, Any]:
+        snapshot: Dict[str, Any] = _memory()._snapshot()
+        # The history of this client keeps one event of each device.
+        self._replaced = any(len(trace) > 1 for trace in snapshot.get("device_traces", ()))
+        return snapshot
+
+    def _on(self) -> None:
+        if not _recorded():
+            _memory()._record_memory_history(enabled="state", context="alloc", stacks="python")
+            self._recording, self._replaced = True, False
+            if self._over:  # `end` was called in the meantime.
+                self._off()
+
+    def _off(self) -> None:
+        recording, self._recording = self._recording, False
+        if recording and not self._replaced and _torch.initialised() and _recorded():
+            _memory()._record_memory_history(enabled=None)
+
+
+def available() -> bool:
+    """Whether PyTorch can record frames without the events of the history."""
+    memory, core = _memory(), sys.modules.get("torch._C")
+    record = getattr(memory, "_record_memory_history", None)
+    if record is None or not hasattr(memory, "_snapshot") or not hasattr(core, "_cuda_isHistoryEnabled"):
+        return False
+    # Another allocator has no blocks. A PyTorch without these parameters cannot record frames alone.
+    return _torch.backend() == "native" and {"enabled", "context", "stacks"} <= set(inspect.signature(record).parameters)
+
+
+def _memory() -> Any:
+    return sys.modules.get("torch.cuda.memory")
+
+
+def _recorded() -> bool:
+    """Whether a history is on, of the program or of this client."""
+    core: Any = sys.modules["torch._C"]
+    return bool(core._cuda_isHistoryEnabled())
+
+
+def _search() -> Optional[_roles.Held]:
+    try:
+        return _roles.gather(SEARCH)
+    except Exception:
+        return None  # The roles are unknown.

@@ -1,0 +1,569 @@
+"""When PyTorch records frames and when the client looks at them, with a clock of the tests; and the sites of whole programs."""
+
+import os
+import sys
+import unittest
+from unittest import mock
+
+from vram_exporter import _run, _sites
+
+from . import support
+from .support import DEVICE
+
+TICK = 0.2
+
+
+class Windows(unittest.TestCase):
+    """The stand-in for PyTorch in this process; each look costs `cost` seconds."""
+
+    def setUp(self):
+        self.now, self.cost, self._timer = 1000.0, 0.02, 0.0
+        self.spent = []
+
+    def begin(self, initialise=True, **variables):
+        self.torch = support.standin(self, initialise, **variables)
+        self.core = self.torch._C
+        self.sites = _sites.Sites(lambda: self.now, self.timer)
+        return self.sites
+
+    def timer(self):
+        """Every pair of calls is `cost` apart."""
+        self._timer += self.cost
+        return self._timer
+
+    def run_for(self, seconds, allocated=1 << 20):
+        """Ticks for some time. Returns the messages, and notes for each tick whether it recorded."""
+        messages, end = [], self.now + seconds
+        while self.now < end:
+            messages += self.sites.tick(allocated(self.now) if callable(allocated) else allocated)
+            self.spent.append(self.core.history is not None)
+            self.now += TICK
+        return messages
+
+    def recorded(self, since=0.0):
+        """The estimated cost of recording since then, in seconds."""
+        return sum(self.spent[int(since / TICK) :]) * TICK * _sites.RECORDING
+
+    def looks(self):
+        return self.core.calls.get("_cuda_memorySnapshot", 0)
+
+    def settled(self):
+        """After the first phase, and with a full budget."""
+        self.begin()
+        self.run_for(3000)
+        while self.core.history is not None:
+            self.run_for(TICK)
+
+    def test_nothing_is_asked_before_cuda_is_initialised(self):
+        self.begin(initialise=False)
+        self.assertEqual(self.run_for(100), [])
+        self.assertEqual(self.core.calls, {"_cuda_memoryStats": 0})
+
+    def test_even_the_first_allocation_has_frames(self):
+        sites = self.begin(initialise=False)
+        self.torch.cuda._lazy_call(sites.initialised)
+        kept = self.torch.empty(1000)
+        self.assertEqual(self.core.history, {"enabled": "state", "context": "alloc", "stacks": "python"})
+        (message,) = self.run_for(6)
+        self.assertEqual(message["device"], DEVICE)
+        self.assertEqual((message["unknown_bytes"], message["sites"][0]["bytes"]), (0, 1000))
+        self.assertRegex(message["sites"][0]["site"], r"^test_sites\.py:\d+ test_even_the_first_allocation_has_frames$")
+        self.assertEqual(message["sites"][0]["role"], "other")
+        del kept
+
+    def first_phase(self, allocated):
+        self.begin()
+        start = self.now
+        self.run_for(300, lambda now: allocated(now - start))
+        self.assertIn(False, self.spent)
+        return self.spent.index(False) * TICK
+
+    def test_the_first_phase_lasts_30_seconds(self):
+        self.assertAlmostEqual(self.first_phase(lambda _: 1), 30, delta=1)
+
+    def test_the_first_phase_begins_with_the_first_allocation(self):
+        self.assertAlmostEqual(self.first_phase(lambda lasted: int(lasted > 100)), 130, delta=1)
+
+    def test_the_first_phase_lasts_while_the_memory_grows(self):
+        self.assertAlmostEqual(self.first_phase(lambda lasted: min(int(lasted), 50)), 55, delta=1.5)
+
+    def test_the_first_phase_has_a_limit(self):
+        self.assertAlmostEqual(self.first_phase(lambda lasted: int(lasted)), 90, delta=2)
+
+    def test_the_first_phase_ends_with_a_look(self):
+        self.begin()
+        kept = self.torch.empty(10)
+        self.assertEqual(len(self.run_for(29)), 5, "a look every five seconds")
+        self.assertEqual(len(self.run_for(2)), 2)
+        self.assertIsNone(self.core.history)
+        del kept
+
+    def test_the_average_cost_is_at_most_two_percent(self):
+        for cost in (0.002, 0.05, 0.3):
+            with self.subTest(cost=cost):
+                self.spent, self.cost = [], cost
+                self.begin()
+                kept = self.torch.empty(10)
+                self.run_for(1000)
+                early = self.looks()
+                messages = self.run_for(10000)
+                # A window begins with one snapshot and ends with a look, which takes two. Here each of them costs the same.
+                costs = self.recorded(1000) + cost * 2 * (self.looks() - early) / 3
+                self.assertLessEqual(costs, 0.02 * 10000 + 1.0)
+                self.assertGreater(costs, 0.01 * 10000, "the budget is used")
+                self.assertGreater(len(messages), 50)
+                self.assertLessEqual(self.recorded(), 0.02 * 11000 + _sites.RECORDING * _sites.FIRST)
+                del kept
+
+    def test_a_dear_look_makes_windows_rarer(self):
+        counts = []
+        for self.cost in (0.01, 0.5):
+            self.begin()
+            kept = self.torch.empty(10)
+            counts.append(len(self.run_for(5000)))
+            del kept
+        self.assertGreater(counts[0], 1.5 * counts[1])
+
+    def test_a_window_lasts_five_seconds_and_ends_with_a_look(self):
+        self.settled()
+        kept = self.torch.empty(10)
+        before = len(self.core.history_calls)
+        messages = self.run_for(120)
+        calls = self.core.history_calls[before:]
+        self.assertEqual(calls, ["state", None] * (len(calls) // 2))
+        self.assertEqual(len(messages), len(calls) // 2)
+        self.assertGreaterEqual(len(messages), 2)
+        lengths = "".join("x" if on else " " for on in self.spent[-600:]).split()
+        self.assertEqual({round(len(length) * TICK) for length in lengths}, {5})
+        del kept
+
+    def test_a_pause_is_not_made_up_for(self):
+        self.settled()
+        self.now += 100000  # The process was stopped.
+        self.spent = []
+        self.run_for(100)
+        self.assertLessEqual(sum(self.spent) * TICK, 20)
+
+    def test_what_outlived_a_pause_is_no_activation(self):
+        self.begin()
+
+        class Model(self.torch.nn.Module):
+            def forward(this):
+                self.core.save_for_backward(1000)
+
+        loss = self.torch.Tensor(4, requires_grad=True, is_leaf=False)
+        self.run_for(TICK)
+        Model()()
+        self.assertEqual(self.run_for(40)[-1]["roles"]["activations"], 1000)
+        later = self.run_for(3000)
+        self.assertEqual({message["roles"].get("activations") for message in later}, {0})
+        self.assertEqual(later[-1]["sites"][0]["bytes"], 1000, "it still has its site")
+        while self.core.history is None:
+            self.run_for(TICK)
+        Model()()
+        self.assertEqual(self.run_for(6)[-1]["roles"]["activations"], 1000)
+        del loss
+
+    def test_a_history_of_the_program_is_read_and_left_alone(self):
+        self.begin()
+        self.torch.cuda.memory._record_memory_history()
+        kept = self.torch.empty(1000)
+        messages = self.run_for(1000)
+        self.assertGreater(len(messages), 50)
+        self.assertEqual(messages[-1]["sites"][0]["bytes"], 1000)
+        self.assertEqual(self.core.history_calls, ["all"])
+        self.sites.end()
+        self.assertEqual(self.core.history_calls, ["all"])
+        del kept
+
+    def test_looks_at_a_history_of_the_program_are_bounded_too(self):
+        self.begin()
+        self.torch.cuda.memory._record_memory_history()
+        self.cost = 0.4
+        self.run_for(2000)
+        self.assertLessEqual(self.looks() / 2 * 0.4, 0.02 * 2000 + 1)
+        self.assertGreater(self.looks(), 20)
+
+    def test_a_history_that_the_program_begins_in_the_middle_is_not_ended(self):
+        for end in (lambda: self.run_for(300), lambda: (self.run_for(6), self.sites.end())):
+            self.begin()
+            self.run_for(20)
+            self.torch.cuda.memory._record_memory_history()
+            kept = [self.torch.empty(10) for _ in range(3)]
+            end()
+            self.assertEqual(self.core.history_calls, ["state", "all"])
+            self.assertEqual(self.core.history["enabled"], "all")
+            del kept
+
+    def test_when_the_program_ends_its_history_the_windows_begin(self):
+        self.begin()
+        self.torch.cuda.memory._record_memory_history()
+        self.run_for(100)
+        self.torch.cuda.memory._record_memory_history(enabled=None)
+        self.run_for(300)
+        self.assertEqual(self.core.history_calls[:4], ["all", None, "state", None])
+
+    def test_a_program_that_ends_the_clients_history(self):
+        self.begin()
+        kept = self.torch.empty(10)
+        self.run_for(10)
+        self.torch.cuda.memory._record_memory_history(enabled=None)
+        self.run_for(5)
+        self.assertEqual(self.core.history_calls, ["state", None])
+        self.run_for(3000)
+        self.assertGreater(self.core.history_calls.count("state"), 10)
+        del kept
+
+    def unavailable(self):
+        kept = self.torch.empty(10)
+        self.sites.initialised()
+        self.assertEqual(self.run_for(100), [])
+        self.assertIsNone(self.sites.failed(0))
+        self.sites.end()
+        self.assertEqual(set(self.core.calls) - {"_cuda_memoryStats"}, set())
+        del kept
+
+    def test_an_old_pytorch(self):
+        self.begin(STANDIN_HISTORY="legacy")
+        self.unavailable()
+
+    def test_cudamallocasync(self):
+        self.begin(STANDIN_BACKEND="cudaMallocAsync")
+        self.unavailable()
+
+    def test_a_build_for_amd(self):
+        self.begin(STANDIN_HIP="1")
+        self.unavailable()
+
+    def test_a_pytorch_without_one_of_the_functions(self):
+        for place, name in (("cuda.memory", "_record_memory_history"), ("cuda.memory", "_snapshot"), ("_C", "_cuda_isHistoryEnabled")):
+            with self.subTest(name=name):
+                self.begin()
+                delattr(sys.modules["torch." + place], name)
+                self.unavailable()
+        self.begin()
+        del sys.modules["torch.cuda.memory"]
+        self.unavailable()
+
+    def test_another_process_does_nothing(self):
+        """Even one that was forked without Python's hooks."""
+        self.begin()
+        self.run_for(1)
+        calls = dict(self.core.calls)
+        with mock.patch.object(os, "getpid", return_value=os.getpid() + 1):
+            self.assertEqual(self.run_for(100), [])
+            self.assertIsNone(self.sites.failed(0))
+            self.sites.initialised()
+            self.sites.end()
+        self.assertEqual(self.core.calls, calls)
+
+    def test_an_exception_ends_it(self):
+        for error in (RuntimeError("hostile"), KeyError("blocks"), MemoryError()):
+            self.begin()
+            self.run_for(1)
+            with mock.patch.object(sys.modules["torch.cuda.memory"], "_snapshot", side_effect=error):
+                self.assertEqual(self.run_for(10), [])
+            self.assertEqual(self.core.history_calls, ["state", None])
+            self.assertEqual(self.run_for(1000), [])
+            self.assertEqual(self.core.history_calls, ["state", None])
+
+    def test_an_exception_of_the_search_makes_the_roles_unknown(self):
+        self.begin()
+        kept = self.torch.empty(10)
+        with mock.patch.object(_sites._roles, "gather", side_effect=RuntimeError):
+            messages = self.run_for(6)
+        self.assertEqual(messages[0]["roles"], {"unknown": 10})
+        del kept
+
+    def test_a_very_long_look_is_the_last_one(self):
+        self.begin()
+        kept = self.torch.empty(10)
+        self.cost = 1.5
+        self.assertEqual(len(self.run_for(1000)), 1)
+        self.assertEqual(self.core.history_calls, ["state", None])
+        del kept
+
+    def test_after_the_end_nothing_is_done(self):
+        self.begin()
+        self.run_for(1)
+        self.sites.end()
+        self.sites.initialised()
+        self.assertEqual((self.run_for(100), self.sites.failed(0)), ([], None))
+        self.assertEqual(self.core.history_calls, ["state", None])
+
+    def test_without_a_certain_uuid_nothing_is_sent(self):
+        self.begin()
+        kept = self.torch.empty(10)
+        with mock.patch.object(_sites._torch, "device_uuid", return_value=None):
+            self.assertEqual(self.run_for(50), [])
+        del kept
+
+    def test_a_failed_allocation(self):
+        self.begin(STANDIN_DEVICES="2")
+        kept = [self.torch.Tensor(10), self.torch.Tensor(20, 1)]
+        self.assertIsNone(self.sites.failed(1), "nothing is known before the first tick")
+        self.now += 1
+        self.run_for(TICK)
+        message = self.sites.failed(1)
+        self.assertEqual((message["device"], sum(message["roles"].values())), (support.SECOND_DEVICE, 20))
+        self.now += 0.5
+        self.assertIsNone(self.sites.failed(0), "one in a second")
+        self.now += 0.6
+        self.assertEqual(sum(self.sites.failed(0)["roles"].values()), 10)
+        self.now += 2
+        self.assertIsNone(self.sites.failed(5))
+        del kept
+
+    def test_a_failed_allocation_long_after_a_window_has_no_activations(self):
+        self.settled()
+
+        class Model(self.torch.nn.Module):
+            def forward(this):
+                self.core.save_for_backward(1000)
+
+        loss = self.torch.Tensor(4, requires_grad=True, is_leaf=False)
+        while self.core.history is None:
+            self.run_for(TICK)
+        Model()()
+        while self.core.history is not None:
+            self.run_for(TICK)
+        self.now += 2
+        self.assertEqual(self.sites.failed(0)["roles"]["activations"], 1000)
+        self.now += 5
+        roles = self.sites.failed(0)["roles"]
+        self.assertNotIn("activations", roles)
+        self.assertEqual(roles["unknown"], 1000)
+        del loss
+
+
+# A training program with each role; the client looks often.
+TRAIN = """
+    import sys, torch
+    {start}
+    import vram_exporter._sites as sites
+    sites.EVERY = 0.05
+
+    class Model(torch.nn.Module):
+        def forward(self):
+            torch._C.save_for_backward(4000)
+
+    {wait}
+    weight = torch.nn.Parameter(1000)
+    optimizer = torch.optim.Optimizer([weight])
+    loss = torch.Tensor(8, requires_grad=True, is_leaf=False)
+    Model()()
+    weight.grad = torch.Tensor(1000)
+    optimizer.step()
+    batch = torch.empty(500)
+    sys.stdin.readline()
+    {then}
+"""
+ROLES = {"parameters": 1000, "gradients": 1000, "optimizer_state": 2000, "activations": 4000, "other": 508, "unknown": 0}
+# CUDA may be initialised before the client has seen PyTorch, in which case the first allocations would have no frames.
+WATCHED = "from vram_exporter import _oom; import time\n    while not _oom.watching(): time.sleep(0.01)"
+
+
+def training(start="import vram_exporter; vram_exporter.start(interval=0.02, sites=True)", wait=WATCHED, then=""):
+    return TRAIN.format(start=start, wait=wait, then=then)
+
+
+def complete(server):
+    return [message for message in server.messages("sites") if message["roles"] == ROLES]
+
+
+class Programs(support.Case):
+    def job(self, text, **variables):
+        return self.program("", command=[sys.executable, self.write("train.py", text)], **variables)
+
+    def shows_its_sites(self, server):
+        message = server.wait(complete)
+        self.assertTrue(message, server.messages("sites")[-1:])
+        message = message[0]
+        self.assertEqual((message["framework"], message["device"], message["other_bytes"], message["unknown_bytes"]), ("pytorch", DEVICE, 0, 0))
+        self.assertEqual(message["sites"][0]["role"], "activations")
+        self.assertRegex(message["sites"][0]["site"], r"^train\.py:\d+ forward$")
+        self.assertEqual(sum(site["bytes"] for site in message["sites"]), sum(ROLES.values()))
+        self.assertEqual({site["site"].partition(":")[0] for site in message["sites"]}, {"train.py"})
+
+    def test_the_python_interface(self):
+        server = self.server()
+        job = self.job(training(then="torch._C.backward(); vram_exporter.stop(); print(torch._C.history)"))
+        self.shows_its_sites(server)
+        self.go_on(job)
+        self.assertEqual(self.finish(job), "None\n", "the history ends with the client")
+        self.assertEqual(server.connections[0].invalid, [])
+
+    def test_a_client_that_is_running_already(self):
+        server = self.server()
+        start = "import vram_exporter; vram_exporter.start(interval=0.02); assert 'vram_exporter._sites' not in sys.modules; vram_exporter.start(sites=True)"
+        job = self.job(training(start))
+        self.shows_its_sites(server)
+        self.go_on(job)
+        self.finish(job)
+
+    def test_the_environment_variable(self):
+        server = self.server()
+        job = self.job(training("import vram_exporter; vram_exporter.start(interval=0.02)"), VRAM_EXPORTER_SITES="1")
+        self.shows_its_sites(server)
+        self.go_on(job)
+        self.finish(job)
+
+    def test_vram_run(self):
+        server = self.server()
+        child = self.write("train.py", training(start=""))
+        parent = self.write("parent.py", "import subprocess, sys\nsys.exit(subprocess.call([sys.executable, %r]))" % child)
+        start = "import sys; sys.path.insert(0, %r); from vram_exporter._run import main; main(sys.argv[1:])" % support.SOURCE
+        words = ["--sites", "--interval", "0.02", sys.executable, parent]
+        job = self.program("", command=[sys.executable, "-c", start, *words], PYTHONPATH=support.STANDIN)
+        self.shows_its_sites(server)
+        self.go_on(job)
+        self.finish(job)
+
+    def test_vram_run_sets_the_variable_only_if_asked(self):
+        self.assertEqual(_run.environment({}, sites=True)["VRAM_EXPORTER_SITES"], "1")
+        self.assertNotIn("VRAM_EXPORTER_SITES", _run.environment({}))
+        self.assertEqual(_run.environment({"VRAM_EXPORTER_SITES": "1"})["VRAM_EXPORTER_SITES"], "1", "children inherit it")
+
+    def test_off_means_that_nothing_is_imported_and_nothing_is_called(self):
+        server = self.server()
+        for value in (None, "", "0", "true"):
+            with self.subTest(value=value):
+                variables = {} if value is None else {"VRAM_EXPORTER_SITES": value}
+                out = self.run_program(
+                    """
+                    import os, sys, time, vram_exporter, torch
+                    vram_exporter.start(interval=0.01, sites=False if os.environ.get("VRAM_EXPORTER_SITES") == "0" else None)
+                    kept = torch.empty(1000)
+                    end = time.monotonic() + 60
+                    while torch._C.calls["_cuda_memoryStats"] < 5 and time.monotonic() < end: time.sleep(0.01)
+                    try: torch.empty(1 << 40)
+                    except torch.OutOfMemoryError: pass
+                    names = ["vram_exporter._" + name for name in ("sites", "look", "roles", "frames")]
+                    print([name for name in names if name in sys.modules], [name for name in torch._C.calls if name != "_cuda_memoryStats"])
+                    """,
+                    **variables,
+                )
+                self.assertEqual(out, "[] []\n")
+        self.assertEqual(server.messages("sites"), [])
+        self.assertEqual(len(server.messages("out_of_memory")), 4)
+
+    def test_the_python_interface_overrules_the_variable(self):
+        out = self.run_program("import sys, vram_exporter; vram_exporter.start(sites=False); print('vram_exporter._sites' in sys.modules)", VRAM_EXPORTER_SITES="1")
+        self.assertEqual(out, "False\n")
+
+    def test_a_failed_allocation_sends_its_sites_first(self):
+        server = self.server()
+        then = "torch.empty(1 << 40)"
+        job = self.job(training(wait="sites.EVERY = 1000.0\n    " + WATCHED, then=then))
+        self.assertTrue(server.wait(lambda s: s.values(job.pid)))
+        self.assertEqual(server.messages("sites"), [])
+        _, err = job.communicate("\n", timeout=support.LIMIT)
+        self.assertEqual(job.returncode, 1)
+        self.assertIn("OutOfMemoryError: CUDA out of memory.", err)
+        self.shows_its_sites(server)
+        kinds = [message["type"] for message in server.messages() if message["type"] in ("sites", "out_of_memory")]
+        self.assertEqual(kinds, ["sites", "out_of_memory"])
+
+    def test_a_loop_of_failures_sends_sites_once_a_second(self):
+        server = self.server()
+        then = "sites.FAILURES = 1000.0\n    for _ in range(10):\n        try: torch.empty(1 << 40)\n        except torch.OutOfMemoryError: pass"
+        job = self.job(training(wait="sites.EVERY = 1000.0\n    " + WATCHED, then=then))
+        self.assertTrue(server.wait(lambda s: s.values(job.pid)))
+        self.go_on(job)
+        self.finish(job)
+        self.assertEqual((len(server.messages("sites")), len(server.messages("out_of_memory"))), (1, 10))
+
+    def test_what_fails_in_a_look_replaces_no_exception(self):
+        for error in ("RuntimeError('no')", "KeyboardInterrupt()", "SystemExit(7)"):
+            with self.subTest(error=error):
+                self.path += "s"
+                server = self.server()
+                then = "def fail(*_): raise %s\n    torch.cuda.memory._snapshot = fail\n    torch.empty(1 << 40)" % error
+                job = self.job(training(wait="sites.EVERY = 1000.0\n    " + WATCHED, then=then))
+                self.assertTrue(server.wait(lambda s: s.values(job.pid)))
+                _, err = job.communicate("\n", timeout=support.LIMIT)
+                self.assertEqual(job.returncode, 1)
+                self.assertIn("OutOfMemoryError: CUDA out of memory.", err)
+                self.assertTrue(server.wait(lambda s: s.messages("out_of_memory")))
+                self.assertEqual(server.messages("sites"), [])
+
+    def test_a_child_of_a_program_that_has_initialised_cuda_touches_nothing(self):
+        server = self.server()
+        then = """
+    import os
+    child = os.fork()
+    if child == 0:
+        assert not vram_exporter.running()
+        torch._C._check = lambda name: os._exit(7)
+        vram_exporter.start(sites=True); vram_exporter.stop()
+        sys.exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert torch._C.history is not None, "the parent goes on"
+"""
+        job = self.job(training(then=then))
+        self.shows_its_sites(server)
+        self.go_on(job)
+        self.finish(job)
+        self.assertEqual({connection.pid for connection in server.connections}, {job.pid})
+
+    def test_a_child_that_initialises_cuda_itself_has_its_own_sites(self):
+        server = self.server()
+        wait = "import os\n    child = os.fork()\n    sites.EVERY = 0.05\n    " + WATCHED
+        job = self.job(training(wait=wait, then="os.waitpid(child, 0) if child else None"))
+        self.assertTrue(server.wait(lambda s: len({c.pid for c in s.connections for _, m in list(c.messages) if m.get("roles") == ROLES}) == 2))
+        job.stdin.write("\n\n")
+        job.stdin.flush()
+        job.stdin.close()
+        job.stdin = None
+        job.wait(support.LIMIT)
+        self.assertEqual(job.returncode, 0)
+
+    def test_an_exporter_that_is_absent(self):
+        job = self.job(training(then="print(sites.EVERY)"))
+        self.go_on(job)
+        self.assertEqual(self.finish(job), "0.05\n")
+
+    def test_programs_with_threads(self):
+        """Threads allocate and free while the client looks."""
+        server = self.server()
+        then = """
+    import threading, time
+    sites.SHARE = 1.0  # A look that waits for the other threads is dear.
+    end, failures = time.monotonic() + 1, []
+    def work():
+        try:
+            while time.monotonic() < end: kept = [torch.empty(100) for _ in range(20)]
+        except BaseException as error: failures.append(error)
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads: thread.start()
+    for thread in threads: thread.join()
+    # The kernel lists a thread a little longer than Python.
+    while len(os.listdir("/proc/self/task")) > 2 and time.monotonic() < end + 60: time.sleep(0.01)
+    print(failures, len(os.listdir("/proc/self/task")))
+"""
+        job = self.job(training(start="import os, vram_exporter; vram_exporter.start(interval=0.02, sites=True)", then=then))
+        self.shows_its_sites(server)
+        seen = len(server.messages("sites"))
+        self.go_on(job)
+        self.assertEqual(self.finish(job), "[] 2\n", "there is no other thread")
+        later = server.messages("sites")[seen:]
+        self.assertGreater(len(later), 1)
+        for message in later:
+            total = sum(message["roles"].values())
+            self.assertEqual(sum(site["bytes"] for site in message["sites"]) + message["other_bytes"] + message["unknown_bytes"], total)
+            self.assertGreaterEqual(total, sum(ROLES.values()))
+
+    def test_hostile_file_names(self):
+        server = self.server()
+        name = "a\n\x1b]0;x\x07\u202e" + "\U0001f600" * 20 + ".py"
+        os.rename(self.write("train.py", training()), os.path.join(self.folder, name))
+        job = self.program("", command=[sys.executable, os.path.join(self.folder, name)])
+        message = server.wait(complete)[0]
+        self.assertTrue(all(site["site"].startswith("a??]0;x??" + "\U0001f600" * 20 + ".py:") for site in message["sites"]))
+        self.assertEqual(server.connections[0].invalid, [])
+        self.go_on(job)
+        self.finish(job)
+
+
+if __name__ == "__main__":
+    unittest.main()
