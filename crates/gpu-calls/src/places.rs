@@ -71,6 +71,8 @@ impl Deref for Whereabouts<'_> {
 pub(super) struct Places {
     devices: Vec<Device>,
     by_pid: HashMap<u32, Vec<Place>>,
+    /// Where clients of MPS are listed without memory: each GPU lists the clients of all of them.
+    idle: HashMap<u32, Vec<Place>>,
     /// When the last list of each GPU began, by its UUID.
     began: HashMap<String, Duration>,
 }
@@ -84,14 +86,14 @@ impl Places {
         self.began.retain(|_, began| latest.saturating_sub(*began) < SILENT);
         let devices = &self.devices;
         let mut before: HashMap<(ProcessId, DeviceNumber), Duration> = HashMap::new();
-        for places in self.by_pid.values_mut() {
+        for places in self.by_pid.values_mut().chain(self.idle.values_mut()) {
             let gone = places.extract_if(.., |place| devices[place.device].gpu.uuid == *of_gpu);
             before.extend(gone.map(|place| ((place.id, place.device), place.since)));
         }
         self.by_pid.retain(|_, places| !places.is_empty());
+        self.idle.retain(|_, places| !places.is_empty());
         let mut alive = Vec::new();
-        let is_here = |process: &&Process| is_recent(process, list.at) && !is_elsewhere(process);
-        for process in list.processes.iter().filter(is_here) {
+        for process in list.processes.iter().filter(|process| is_recent(process, list.at)) {
             let (id, device) = (process.id(), self.number(&list.gpu, process.mig.as_ref()));
             let place = Place {
                 device,
@@ -102,6 +104,10 @@ impl Places {
                 used: process.used,
                 alive: process.alive,
             };
+            if is_idle(process) {
+                self.idle.entry(process.pid).or_default().push(place);
+                continue;
+            }
             alive.extend(process.alive.then(|| place.clone()));
             self.by_pid.entry(process.pid).or_default().push(place);
         }
@@ -110,7 +116,8 @@ impl Places {
 
     /// The devices on which a process is, or was a moment ago.
     pub(super) fn of(&self, pid: u32) -> Whereabouts<'_> {
-        let places = self.by_pid.get(&pid).map_or(&[][..], Vec::as_slice);
+        // A client without any memory may be on each GPU that lists it.
+        let places = self.by_pid.get(&pid).or_else(|| self.idle.get(&pid)).map_or(&[][..], Vec::as_slice);
         let is_on = |uuid: &String| {
             let its = places.iter().find(|place| place.alive && self.devices[place.device].gpu.uuid == *uuid);
             its.is_some_and(|place| self.devices[place.device].mig.is_none())
@@ -121,7 +128,8 @@ impl Places {
 
     /// The processes that the lists contain, each at one of its places.
     pub(super) fn processes(&self) -> impl Iterator<Item = &Place> {
-        self.by_pid.values().filter_map(|places| places.iter().find(|place| place.alive))
+        let idle = self.idle.iter().filter(|(pid, _)| !self.by_pid.contains_key(pid)).map(|(_, places)| places);
+        self.by_pid.values().chain(idle).filter_map(|places| places.iter().find(|place| place.alive))
     }
 
     /// Whether a process of the workload is on a device.
@@ -146,8 +154,8 @@ impl Places {
     }
 }
 
-/// Whether a process is on the list of a GPU on which it has nothing: each GPU lists the clients of MPS on all of them.
-fn is_elsewhere(process: &Process) -> bool {
+/// Whether a process is a client of MPS on the list of a GPU on which it has nothing.
+fn is_idle(process: &Process) -> bool {
     process.kind == ProcessKind::Mps && process.used == Some(0)
 }
 

@@ -228,6 +228,10 @@ impl ProcessMemory {
     fn drop_block(&mut self, name: Name, span: Span, places: Whereabouts<'_>) {
         let Some(Block { bytes, class, ordinal, .. }) = self.blocks.remove(&name) else { return };
         if class == Class::Unfollowed {
+            // Managed memory that was on the device is in the last reading.
+            if bytes > 0 {
+                self.lose(span);
+            }
             return;
         }
         if let Some(known) = self.ordinals.get_mut(&ordinal) {

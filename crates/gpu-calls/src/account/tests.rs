@@ -218,7 +218,7 @@ fn a_process_on_two_gpus_has_a_bound_where_its_device_is_known() {
 fn a_client_of_mps_is_on_the_gpu_that_it_holds_memory_of() {
     let mut rig = Rig::new();
     for (moment, index, used) in [(10, 0, 3 * GIB), (10, 1, 0), (15, 0, 3 * GIB), (15, 1, 0)] {
-        let mut list = list(&gpu(index), &[(7, "a", used)]);
+        let mut list = list(&gpu(index), &[(7, "a", used), (8, "b", 0)]);
         for client in &mut Arc::make_mut(&mut list).processes {
             client.kind = ProcessKind::Mps;
         }
@@ -227,6 +227,8 @@ fn a_client_of_mps_is_on_the_gpu_that_it_holds_memory_of() {
     rig.take(7, 20, 2 * GIB);
     let expected = [("a", 5 * GIB), ("gpu 0", 5 * GIB + 8 * MIB), ("process 7", 5 * GIB)];
     assert_eq!(told(&rig.peaks(100)), expected);
+    // One without any memory may be on each of them, and is not forgotten.
+    assert_eq!((rig.account.places.of(8).len(), rig.account.places.processes().count()), (2, 2));
 }
 
 fn refused(pid: u32, returns: u64, size: u64) -> Event {

@@ -145,3 +145,20 @@ fn only_what_changes_the_counts_is_news() {
         assert!(rig.account.has_news(), "{pid}");
     }
 }
+
+#[test]
+fn what_was_managed_and_is_freed_may_be_in_the_last_reading() {
+    let mut rig = Rig::new();
+    rig.account.list(&list(&gpu(0), &[(7, "a", GIB)]), span(1, 2));
+    rig.call(7, 5, Call::AllocateManaged { size: 5 * GIB, address: Some(5) });
+    rig.account.list(&list(&gpu(0), &[(7, "a", 6 * GIB)]), span(10, 11));
+    rig.take(7, 14, 2 * GIB);
+    assert_eq!(told(&rig.peaks(15)).last(), Some(&("process 7", 8 * GIB)));
+    rig.free(7, 20, 5);
+    rig.take(7, 22, 4 * GIB);
+    assert_eq!(
+        told(&rig.peaks(30)).last(),
+        None,
+        "it holds 7 GiB, and 12 were a sum of what it held one after the other"
+    );
+}
