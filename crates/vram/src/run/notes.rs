@@ -50,6 +50,9 @@ pub(super) fn of(facts: &Facts, state: &State, labels: &[String]) -> Vec<String>
     if let Some(problem) = &state.calls_unseen {
         note(format!("memory.probes: peaks between two readings can be missing: {problem}"));
     }
+    if state.calls_lost > 0 {
+        note(format!("memory.probes: {} calls were lost: peaks between two readings can be missing", state.calls_lost));
+    }
     if state.record.together_is_at_least() {
         let known = if state.record.together.is_some() { "may have been higher" } else { "is unknown" };
         note(format!("the lists of several GPUs were not always of one moment: their highest sum {known}"));

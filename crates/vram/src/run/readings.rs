@@ -55,6 +55,8 @@ pub(super) struct State {
     pub(super) lost: Option<Lost>,
     /// Why the driver's memory calls were not seen although the configuration asks for it.
     pub(super) calls_unseen: Option<String>,
+    /// How many of these calls were lost.
+    pub(super) calls_lost: u64,
     /// By the index of the GPU.
     pub(super) calls: BTreeMap<u32, Calls>,
 }
@@ -86,11 +88,12 @@ pub(super) struct Calls {
 }
 
 impl Calls {
-    /// Whether nothing more is to be expected of the GPU: it answered after `since`, or is out of reach.
-    fn is_done(&self, since: Instant) -> bool {
+    /// Whether nothing more is to be expected of the GPU: it answered after `since`, and was listed after `listed_since`, or is
+    /// out of reach.
+    fn is_done(&self, since: Instant, listed_since: Option<Instant>) -> bool {
         let answers = self.sampled.max(self.refused) >= Some(since);
         matches!(self.state, GpuState::Stalled | GpuState::Unreadable)
-            || (answers && (self.listed.is_some() || self.refused.is_some()))
+            || (answers && (self.listed.is_some_and(|at| Some(at) >= listed_since) || self.refused.is_some()))
     }
 }
 
@@ -181,9 +184,10 @@ impl Readings {
         }
         let mut state = self.taken.state.lock().clone();
         state.problem = self.snapshot.driver.load().problem.clone();
+        state.calls_lost = self.snapshot.calls.load().lost.iter().sum();
         state.record.end();
         for calls in state.calls.values_mut().filter(|_| self.is_open()) {
-            if !calls.is_done(since) {
+            if !calls.is_done(since, None) {
                 let last = calls.sampled.map(|at| self.taken.at(at));
                 calls.hangs_since = calls.hangs_since.or(last).or(state.opened);
             }
@@ -194,7 +198,8 @@ impl Readings {
     fn is_complete(&self, since: Instant) -> bool {
         let driver = self.snapshot.driver.load();
         let state = self.taken.state.lock();
-        let is_done = |index| state.calls.get(&index).is_some_and(|calls: &Calls| calls.is_done(since));
+        let listed_since = self.probes.as_ref().map(|_| since);
+        let is_done = |index| state.calls.get(&index).is_some_and(|calls: &Calls| calls.is_done(since, listed_since));
         driver.problem.is_some() || (driver.up && driver.gpus.iter().all(|gpu| is_done(gpu.index)))
     }
 
@@ -245,9 +250,7 @@ impl Observer for Taken {
             record.has_places(machine.places.len());
             if let Some(place) = place {
                 let bound = figures.filter(|figures| figures.is_peak_of_calls == Some(true));
-                if let Some(bound) = bound {
-                    record.see_call(place, self.at(at), None, bound.window_peak);
-                }
+                bound.iter().for_each(|bound| record.see_call(place, self.at(at), None, bound.window_peak));
                 record.sample(place, self.at(at), figures, Duration::from_secs_f64(seconds[full]));
             }
         };
@@ -276,11 +279,9 @@ impl Observer for Taken {
         let Some(at) = list.at.map(|at| self.at(at)) else { return };
         for process in list.processes.iter().filter(|process| process.is_peak_of_calls == Some(true)) {
             let uuid = process.mig.as_ref().map_or(&list.gpu.uuid, |mig| &mig.uuid);
-            let place = machine.place(&list.gpu, uuid);
+            let found = machine.place(&list.gpu, uuid).zip(process.window_peak);
             record.has_places(machine.places.len());
-            if let Some((place, bytes)) = place.zip(process.window_peak) {
-                record.see_call(place, at, Some(process.id()), bytes);
-            }
+            found.iter().for_each(|(place, bytes)| record.see_call(*place, at, Some(process.id()), *bytes));
         }
     }
 }

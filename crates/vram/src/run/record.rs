@@ -266,6 +266,14 @@ impl PlaceRecord {
         peaks.filter_map(|process| process.call_peak).max_by_key(|peak| peak.bytes)
     }
 
+    /// Whether calls tell that a process of the command, or all processes together, held more than was read.
+    pub(super) fn has_higher_calls(&self) -> bool {
+        let processes = self.processes.iter().flatten().map(|(_, process)| process);
+        let mut its = processes.filter(|process| process.membership == Membership::Tree);
+        Extreme::or_bound(self.own_peak, self.own_call_peak).1
+            || its.any(|process| Extreme::or_bound(process.peak, process.call_peak).1)
+    }
+
     /// The peak of the device, if it was too short for the processes to be listed.
     pub(super) fn spike(&self) -> Option<Extreme> {
         self.own_peak.filter(|peak| peak.bytes > self.listed_peak.unwrap_or(0).saturating_add(SPIKE))

@@ -63,8 +63,8 @@ pub(super) struct Sampling {
 pub(super) struct Together {
     pub(super) peak_bytes: u64,
     pub(super) peak_seconds: f64,
-    /// Whether more may have been held, because the memory changed while the lists of several GPUs were read, or because the
-    /// peak is one of calls of a single process.
+    /// Whether more may have been held, because the memory changed while the lists of several GPUs were read, or because calls
+    /// tell of more than was read.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(super) at_least: bool,
     /// The number of the command's processes at the moment of the peak; present only for a single GPU.
@@ -189,7 +189,12 @@ impl Report {
             followed_seconds: facts.followed.as_ref().map(|followed| followed.time.as_secs_f64()),
             driver_version: state.machine.as_ref().and_then(|machine| machine.driver_version.clone()),
             sampling,
-            together: together(record.together, highest(records), record.together_is_at_least(), None),
+            together: together(
+                record.together,
+                highest(records),
+                record.together_is_at_least() || records.iter().any(PlaceRecord::has_higher_calls),
+                None,
+            ),
             fits_in: fits(records),
             allocators,
             notes,
@@ -247,7 +252,12 @@ fn gpu(place: &Place, record: &PlaceRecord, owners: &Owners) -> Gpu {
         least_free_bytes: record.least_free.map(|least| least.bytes),
         least_free_seconds: record.least_free.map(|least| least.at.as_secs_f64()),
         nearly_full_seconds: record.own_peak.map(|_| record.nearly_full.as_secs_f64()),
-        together: together(record.tree_peak, record.tree_call_peak(), false, Some(record.tree_processes)),
+        together: together(
+            record.tree_peak,
+            record.tree_call_peak(),
+            record.has_higher_calls(),
+            Some(record.tree_processes),
+        ),
         processes: of(|membership| membership == Membership::Tree),
         others: of(|membership| membership != Membership::Tree),
     }
@@ -280,7 +290,9 @@ fn fits(records: &[PlaceRecord]) -> Option<Fits> {
     let on = records.iter().filter(|record| bound(record).0.is_some());
     Some(Fits {
         needed_bytes,
-        at_least: on.clone().any(|record| record.spike().is_some() || record.unknown_memory || bound(record).1),
+        at_least: on
+            .clone()
+            .any(|record| record.spike().is_some() || record.unknown_memory || record.has_higher_calls()),
         board: boards::board(needed_bytes).map(board),
         mig_profile: boards::profile(needed_bytes).map(board),
     })
@@ -337,6 +349,17 @@ mod tests {
         assert_eq!((peak.peak_bytes, peak.at_least, peak.processes), (6_000 * MIB, true, None));
         let fits = fits(&record.places).unwrap();
         assert_eq!((fits.needed_bytes, fits.at_least), (6_008 * MIB, true));
+        // A bound of one of two processes below their sum: together they held more than was read.
+        let mut two = Record::of(1);
+        let key = |pid| ProcessId { pid, start_ticks: Some(1) };
+        let entry = |pid| Entry { key: key(pid), membership: Membership::Tree, used: Some(5_000 * MIB) };
+        two.see(0, Duration::ZERO, 10_010 * MIB, 40_000 * MIB);
+        two.list(0, Duration::ZERO, &[entry(7), entry(8)], [Some(10_010 * MIB); 2]);
+        two.see_call(0, at, Some(key(7)), 9_000 * MIB);
+        let place = &two.places[0];
+        let peak = together(place.tree_peak, place.tree_call_peak(), place.has_higher_calls(), Some(2)).unwrap();
+        assert_eq!((peak.peak_bytes, peak.at_least, peak.processes), (10_000 * MIB, true, Some(2)));
+        assert!(super::fits(&two.places).unwrap().at_least);
         // A list that shows more overrules them.
         let key = ProcessId { pid: 7, start_ticks: Some(1) };
         let entry = Entry { key, membership: Membership::Tree, used: Some(6_001 * MIB) };
