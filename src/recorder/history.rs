@@ -144,7 +144,7 @@ impl Histories {
     pub(super) fn call_peak(&mut self, peak: &RecordedCallPeak, at: Micros) {
         let key = DeviceKey::of(&peak.gpu, peak.mig.as_deref());
         let Some(device) = self.devices.iter_mut().find(|known| known.key() == key) else { return };
-        if let Some(series) = device.series_of(peak.holder.as_ref(), peak.mig.as_deref()) {
+        if let Some(series) = device.series_of(peak.holder.as_ref(), peak.mig.as_deref(), at) {
             series.see_call(at, peak.bytes);
         }
     }

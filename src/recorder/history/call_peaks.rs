@@ -6,6 +6,9 @@
 use super::blocks::Blocks;
 use super::{Micros, SECOND, allocation};
 
+/// To drop some of fewer peaks frees no memory.
+const FEW: usize = 64;
+
 /// Bytes that were held at least, and when.
 pub(crate) type CallPeakAt = (Micros, u64);
 
@@ -40,9 +43,9 @@ impl CallPeaks {
         self.kept.drop_front(self.kept.partition_point(|(at, _)| *at < oldest));
     }
 
-    /// Drops the older half. Returns whether there was one.
+    /// Drops the older half if there are many. Returns whether any were dropped.
     pub(crate) fn halve(&mut self) -> bool {
-        self.kept.drop_front(self.kept.len() / 2).is_some()
+        self.kept.len() >= FEW && self.kept.drop_front(self.kept.len() / 2).is_some()
     }
 
     /// The highest peak of each part of a time span that has one.
@@ -112,5 +115,7 @@ mod tests {
         }
         assert!(peaks.bytes() < 7300 * 20, "{}", peaks.bytes());
         assert!(peaks.halve() && peaks.bytes() < 3700 * 20);
+        while peaks.halve() {}
+        assert!((FEW / 2..FEW).contains(&peaks.within(0, Micros::MAX, 1).len()));
     }
 }

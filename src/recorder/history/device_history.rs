@@ -289,14 +289,22 @@ impl DeviceHistory {
     }
 
     /// The series of a process or a workload on the device, or on one MIG device of it; that of the device itself if there
-    /// is no holder.
-    pub(crate) fn series_of(&mut self, holder: Option<&CallHolder>, mig: Option<&MigDevice>) -> Option<&mut Series> {
+    /// is no holder. `at`: when it held the memory; of a process that has ended, only its last moment counts.
+    pub(crate) fn series_of(
+        &mut self,
+        holder: Option<&CallHolder>,
+        mig: Option<&MigDevice>,
+        at: Micros,
+    ) -> Option<&mut Series> {
         let is_there = |known: &Option<Arc<MigDevice>>| known.as_ref().map(|mig| &mig.uuid) == mig.map(|mig| &mig.uuid);
         match holder {
             None => Some(&mut self.memory),
             Some(CallHolder::Process(id)) => {
                 let mut all = self.living.iter_mut().chain(self.ended.iter_mut().rev().map(|process| &mut **process));
-                all.find(|process| process.id() == *id && is_there(&process.mig)).map(|process| &mut process.series)
+                let was_there =
+                    |process: &ProcessHistory| process.ended.is_none_or(|(_, by)| at.saturating_sub(by) <= SECOND);
+                all.find(|process| process.id() == *id && is_there(&process.mig) && was_there(process))
+                    .map(|process| &mut process.series)
             }
             Some(CallHolder::Workload(workload)) => {
                 let mut all = self.workloads.iter_mut();
