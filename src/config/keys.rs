@@ -158,8 +158,8 @@ const OTHERS: &[Key] = &[
     ),
     Key::switch("allocator.sites", "false", |c| &mut c.allocator.sites).help(
         "Show what a process reports about its memory by role (weights, gradients, activations) and by call site. The names of \
-         files and functions are those of the job, and everyone who can read the metrics sees them. They are never pushed \
-         over OTLP.",
+         files and functions are those of the job, and everyone who can read the metrics sees them. Call sites are never \
+         pushed over OTLP.",
     ),
     Key::new("allocator.socket-mode", Some("0666"), Kind::Mode(|c| &mut c.allocator.socket_mode)).help(
         "Permissions of allocator.socket. By default every user of the machine may connect: the kernel reports which \

@@ -142,7 +142,7 @@ function memoryParts(memory) {
   const rows = [...memory.sites.map((site) => [bytes(site.bytes), site.role, site.site]), ...rest.map(([name, held]) => [bytes(held), "", name])];
   const list = roles.map(([role, held]) => `${role.replace("_", " ")} ${bytes(held)}`).join(", ");
   return [
-    el("p", {}, `Live memory of the process, ${found}: ${list || "nothing"}.`),
+    el("p", {}, `Live memory of the framework, ${found}${list && ": "}${list}.`),
     el("div", { class: "scroll" }, el("table", { class: "small" }, headings(["memory", "role", "call site"]),
       el("tbody", {}, ...rows.map(filled)))),
   ];

@@ -1,7 +1,7 @@
 //! Collects the points of one push.
 //!
 //! Invariants: every series of a scrape has one point with the same value and the same labels as attributes, unless only
-//! its name in the conventions is wanted or it names files and functions of a job, which do not leave the machine here. A series that is gone has one point without a value.
+//! its name in the conventions is wanted or it has the call sites of a job, which do not leave the machine here. A series that is gone has one point without a value.
 
 use std::collections::HashMap;
 use std::io;

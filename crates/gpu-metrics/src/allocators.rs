@@ -54,7 +54,7 @@ static ROLE_BYTES: Family = ROLE.family(
 );
 static SITE_BYTES: Family = SITE.family(
     "gpu_process_allocator_site_bytes",
-    "Live memory of the framework in bytes by the line of code that allocated it, when its client last looked, at most 2 minutes ago. At most 10 call sites of a process; site=\"other\" is the rest, and site=\"not recorded\" what was allocated while no call sites were recorded: both have role=\"any\". Only with allocator.sites; the process chose the text.",
+    "Live memory of the framework in bytes by the line of code that allocated it, when its client last looked, at most 2 minutes ago. At most 10 call sites of a framework on a device; site=\"other\" is the rest, and site=\"not recorded\" what was allocated while no call sites were recorded: both have role=\"any\". Only with allocator.sites; the process chose the text.",
 );
 static OUTSIDE: Family = Series::new(Cadence::Reported, processes::LABELS).family(
     "gpu_process_memory_outside_allocator_bytes",

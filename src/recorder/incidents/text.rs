@@ -71,14 +71,10 @@ fn write_memory(out: &mut String, memory: &FailureSites) -> std::fmt::Result {
     let roles: Vec<String> =
         memory.largest().into_iter().map(|(role, bytes)| format!("{role} {}", format::bytes(bytes))).collect();
     writeln!(out)?;
-    writeln!(
-        out,
-        "its live memory, as it found {} before: {}",
-        format::seconds(memory.seconds_before),
-        roles.join(", ")
-    )?;
+    let (before, colon) = (format::seconds(memory.seconds_before), if roles.is_empty() { "" } else { ": " });
+    writeln!(out, "the live memory of the framework, {before} before{colon}{}", roles.join(", "))?;
     for site in &memory.sites {
-        writeln!(out, "{:>10}  {:<15}  {}", format::bytes(site.bytes), site.role, names::name(&site.site))?;
+        writeln!(out, "{:>10}  {:<15}  {}", format::bytes(site.bytes), site.role, printable(&site.site))?;
     }
     for (bytes, what) in [(memory.other_bytes, "other call sites"), (memory.unrecorded_bytes, "not recorded")] {
         if let Some(bytes) = bytes.filter(|bytes| *bytes > 0) {

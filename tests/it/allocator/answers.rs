@@ -126,7 +126,7 @@ fn what_the_memory_was_is_shown_only_if_it_is_asked_for_and_is_in_the_incident()
         let id = incident["id"].as_str().unwrap();
         let text = exporter.get(&format!("/api/v1/incidents/{id}?format=text")).unwrap().body;
         assert!(
-            text.contains("its live memory, as it found ")
+            text.contains("the live memory of the framework, ")
                 && text.contains("before: activations 1.00 GiB, unknown 1 MiB"),
             "{text}"
         );

@@ -14,6 +14,8 @@ pub(super) const NAMES: usize = 32;
 pub(super) const KEYS: usize = 192;
 pub(super) const KEYS_OF_USER: usize = 4096;
 pub(super) const KEYS_IN_ALL: usize = 8192;
+/// The maximum number of call sites that a pair names over time. Further ones count as other.
+pub(super) const SITES: usize = 256;
 /// What the roles and call sites of a pair count in these: they use up to 5 KB.
 pub(super) const KEYS_OF_LOOK: usize = 8;
 /// The maximum number of processes that are identified at the same time, each on a thread of its own: in total. One user

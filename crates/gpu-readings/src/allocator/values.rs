@@ -1,8 +1,11 @@
 //! What one framework in a process reported about one device.
 
+use std::collections::HashSet;
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::limits;
 use super::message::{Change, Report, SiteBytes, Sites};
 use super::outcome::Outcome;
 use crate::faults::Reason;
@@ -26,6 +29,9 @@ pub(super) struct Values {
     /// Sorted by name.
     regions: Vec<RegionPeak>,
     sites: Option<Arc<AllocatorSites>>,
+    /// The call sites that were ever named, as hashes: each is a series of its own where the metrics are stored.
+    named: HashSet<u64>,
+    hasher: RandomState,
 }
 
 impl Values {
@@ -40,6 +46,8 @@ impl Values {
             reserved_peak: None,
             regions: Vec::new(),
             sites: None,
+            named: HashSet::new(),
+            hasher: RandomState::new(),
         }
     }
 
@@ -87,21 +95,21 @@ impl Values {
     /// # Errors
     /// When it is more than the allocator may have. In that case, nothing is changed.
     pub(super) fn look(&mut self, looked: &Sites<'_>, now: Instant) -> Result<(), Reason> {
-        let mut sites: Vec<Site> = Vec::new();
+        let (mut sites, mut other): (Vec<Site>, Option<u64>) = (Vec::new(), looked.other_bytes);
         for SiteBytes { site, role, bytes } in &looked.sites {
             let role = MemoryRole::of(role);
+            let hash = self.hasher.hash_one((site, role));
+            if self.named.len() >= limits::SITES && !self.named.contains(&hash) {
+                other = Some(other.unwrap_or(0).saturating_add(*bytes));
+                continue;
+            }
+            self.named.insert(hash);
             match sites.iter_mut().find(|known| *known.site == **site && known.role == role) {
                 Some(known) => known.bytes = known.bytes.saturating_add(*bytes),
                 None => sites.push(Site { site: Arc::from(&**site), role, bytes: *bytes }),
             }
         }
-        let looked = AllocatorSites {
-            at: now,
-            roles: looked.roles.0,
-            sites,
-            other: looked.other_bytes,
-            unrecorded: looked.unknown_bytes,
-        };
+        let looked = AllocatorSites { at: now, roles: looked.roles.0, sites, other, unrecorded: looked.unknown_bytes };
         let roles = looked.roles().fold(0, |sum: u64, (_, bytes)| sum.saturating_add(bytes));
         // The look and the report before it are of two moments.
         let most = self.figures.reserved.map(|reserved| reserved.saturating_add(RESERVED_MARGIN));

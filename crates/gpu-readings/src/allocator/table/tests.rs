@@ -364,3 +364,19 @@ fn looks_use_a_bounded_number_of_keys_and_a_refused_one_uses_none() {
     world.table.close(id);
     assert_eq!(world.table.keys, 0);
 }
+
+#[test]
+fn a_client_that_names_ever_new_call_sites_has_a_bounded_number_of_series() {
+    let mut world = World::new();
+    let id = world.connect(0, 7);
+    world.report(id, r#""allocated_bytes":50,"reserved_bytes":90"#).unwrap();
+    let mut names = HashSet::new();
+    for number in 0..1000 {
+        let site = format!(r#""sites":[{{"site":"a.py:{number} f","role":"other","bytes":5}}],"other_bytes":1"#);
+        world.send(id, &look("GPU-1", &site)).unwrap();
+        let shown = world.reports(7)[0].sites.clone().unwrap();
+        assert_eq!(shown.total(), 6);
+        names.extend(shown.sites.iter().map(|site| site.site.clone()));
+    }
+    assert_eq!(names.len(), limits::SITES);
+}
