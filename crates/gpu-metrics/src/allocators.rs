@@ -8,40 +8,16 @@ use std::collections::BTreeMap;
 use super::exposition::Exposition;
 use super::family::{Cadence, Family, GPU, Row, Rows, Series};
 use super::label::Labels;
+use super::processes::process_labels;
 use super::section::{Pass, Section};
 use super::view::GpuView;
 use super::{label_cache, processes, workloads};
 use gpu_readings::snapshot::{AllocatorFigures, AllocatorReport, AllocatorSites};
 
-const FRAMEWORK: Series = Series::new(
-    Cadence::Reported,
-    &["gpu", "uuid", "mig_uuid", "pid", "process", "namespace", "pod", "container", "type", "framework"],
-);
-const REGION: Series = Series::new(
-    Cadence::Reported,
-    &["gpu", "uuid", "mig_uuid", "pid", "process", "namespace", "pod", "container", "type", "framework", "region"],
-);
-const ROLE: Series = Series::new(
-    Cadence::Reported,
-    &["gpu", "uuid", "mig_uuid", "pid", "process", "namespace", "pod", "container", "type", "framework", "role"],
-);
-const SITE: Series = Series::new(
-    Cadence::Reported,
-    &[
-        "gpu",
-        "uuid",
-        "mig_uuid",
-        "pid",
-        "process",
-        "namespace",
-        "pod",
-        "container",
-        "type",
-        "framework",
-        "site",
-        "role",
-    ],
-);
+const FRAMEWORK: Series = Series::new(Cadence::Reported, process_labels!("framework"));
+const REGION: Series = Series::new(Cadence::Reported, process_labels!("framework", "region"));
+const ROLE: Series = Series::new(Cadence::Reported, process_labels!("framework", "role"));
+const SITE: Series = Series::new(Cadence::Reported, process_labels!("framework", "site", "role"));
 const WORKLOAD: Series = Series::new(Cadence::Reported, workloads::LABELS);
 
 static REGION_PEAK: Family = REGION.family(

@@ -15,9 +15,16 @@ use super::section::{Pass, Section};
 use super::view::GpuView;
 use gpu_readings::snapshot::{Process, Scheduler};
 
+/// The labels of a process's series, except those of its info, and any more.
+macro_rules! process_labels {
+    ($($more:literal),*) => {
+        &["gpu", "uuid", "mig_uuid", "pid", "process", "namespace", "pod", "container", "type", $($more),*]
+    };
+}
+pub(super) use process_labels;
+
 /// The labels of a process's series, except those of its info.
-pub(super) const LABELS: &[&str] =
-    &["gpu", "uuid", "mig_uuid", "pid", "process", "namespace", "pod", "container", "type"];
+pub(super) const LABELS: &[&str] = process_labels!();
 const PROCESS: Series = Series::new(Cadence::ProcessLane, LABELS);
 const INFO_LABELS: &[&str] = &[
     "gpu",
