@@ -192,10 +192,7 @@ impl<'d> Visitor<'d> for RolesVisitor {
             if role.label() == name && std::mem::replace(&mut known[role as usize], true) {
                 return Err(A::Error::custom("a role occurs twice"));
             }
-            let bytes = map.next_value::<Option<u64>>()?;
-            if bytes.is_some_and(|bytes| bytes > LARGEST) {
-                return Err(A::Error::custom("too large"));
-            }
+            let Known(bytes) = map.next_value()?;
             let sum = &mut roles.0[role as usize];
             *sum = [*sum, bytes].into_iter().flatten().reduce(u64::saturating_add);
         }
@@ -301,22 +298,22 @@ fn check(message: &Message<'_>) -> Result<(), Invalid> {
     if !begins || device.len() > LONGEST_DEVICE || !device.bytes().all(is_uuid) {
         return Err(Invalid::Device);
     }
+    // Of a path, the bytes count, of the others the characters.
+    let is_text = |text: &str, length: usize, longest: usize| {
+        (1..=longest).contains(&length) && !text.chars().any(char::is_control)
+    };
+    let is_name = |text: &str, longest| is_text(text, text.chars().count(), longest);
     match message {
-        Message::Measurement(Measurement { name, .. })
-            if !(1..=LONGEST_NAME).contains(&name.chars().count()) || name.chars().any(char::is_control) =>
-        {
-            Err(Invalid::Name)
-        }
+        Message::Measurement(Measurement { name, .. }) if !is_name(name, LONGEST_NAME) => Err(Invalid::Name),
         Message::OutOfMemory(OutOfMemory { snapshot_path: Some(path), .. })
-            if !(1..=LONGEST_PATH).contains(&path.len()) || path.chars().any(char::is_control) =>
+            if !is_text(path, path.len(), LONGEST_PATH) =>
         {
             Err(Invalid::Path)
         }
-        Message::Sites(Sites { sites, .. }) => {
-            let is_text =
-                |text: &str| (1..=LONGEST_SITE).contains(&text.chars().count()) && !text.chars().any(char::is_control);
-            let fits = sites.len() <= MOST_SITES && sites.iter().all(|site| is_text(&site.site));
-            fits.then_some(()).ok_or(Invalid::Sites)
+        Message::Sites(Sites { sites, .. })
+            if sites.len() > MOST_SITES || !sites.iter().all(|site| is_name(&site.site, LONGEST_SITE)) =>
+        {
+            Err(Invalid::Sites)
         }
         _ => Ok(()),
     }
@@ -334,6 +331,10 @@ fn known<'d, D: Deserializer<'d>>(from: D) -> Result<Option<u64>, D::Error> {
         number => Ok(number),
     }
 }
+
+/// A number that may be null, inside a map.
+#[derive(Deserialize)]
+struct Known(#[serde(deserialize_with = "known")] Option<u64>);
 
 fn change<'d, D: Deserializer<'d>>(from: D) -> Result<Change, D::Error> {
     known(from).map(Some)
