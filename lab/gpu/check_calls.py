@@ -6,17 +6,17 @@ import os
 import random
 import signal
 import statistics
-import subprocess
 import sys
 import time
 from contextlib import ExitStack
 
 from call_child import SHORT
-from check_cost import HERE
+from check_cost import build
 from check_incidents import await_incident, get
 from check_memory import MIB, settle
 from check_sharing import Mps
 from children import Child
+from cuda_child import LIBRARIES
 from exporter import Exporter
 from harness import cpu_seconds, resident_kib
 
@@ -24,7 +24,7 @@ GIB = 1 << 30
 SPIKES = 20
 # Without a module of its own, Child runs cuda_child.py.
 SCRIPT = "call_child.py"
-CUDA = next((path for path in ("/usr/local/nvidia/lib64/libcuda.so.1",) if os.path.exists(path)), "libcuda.so.1")
+CUDA = next(filter(os.path.exists, LIBRARIES), LIBRARIES[0])
 SHORT_ROUNDS = int(os.environ.get("CALLS_SHORT_ROUNDS", "600"))
 
 
@@ -32,13 +32,10 @@ def child(mode, *args, user=None, program=None, **environment):
     return Child(mode, *args, user=user, environment=environment, script=SCRIPT, program=program)
 
 
-def build_ask(setup):
-    """Compile ask.c, and return the program's path and the CUDA runtime that PyTorch brings (None if there is none)."""
-    program = os.path.join(setup.out, "ask")
-    subprocess.run([setup.cc, "-O2", "-o", program, os.path.join(HERE, "ask.c"), "-ldl"], check=True)
-    places = [os.path.join(folder, "nvidia") for folder in sys.path]
-    runtimes = [path for place in places for path in glob.glob(f"{place}/**/libcudart.so.1*", recursive=True)]
-    return program, next(iter(sorted(runtimes)), None)
+def cuda_runtime():
+    """The CUDA runtime that PyTorch brings; None if there is none."""
+    runtimes = [path for folder in sys.path for path in glob.glob(f"{folder}/nvidia/**/libcudart.so.1*", recursive=True)]
+    return min(runtimes, default=None)
 
 
 def probed(setup, name, mode="all"):
@@ -178,7 +175,7 @@ def refusals(setup, results):
         neighbour.send(mib=(memory["free"]) // MIB - left, keep=True)
         neighbour.hear()
         asks = 30 * 1024
-        program, runtime = build_ask(setup)
+        program, runtime = build(setup, "ask"), cuda_runtime()
         programs = {
             "a C program, cuMemAlloc": (["driver", CUDA], {"program": program}, "mib"),
             "PyTorch": (["random"], {}, "ask_mib"),

@@ -16,10 +16,10 @@ from results import percentile
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
-def build_bare(setup):
-    """Compile bare.c and return the program's path."""
-    program = os.path.join(setup.out, "bare")
-    subprocess.run([setup.cc, "-O2", "-o", program, os.path.join(HERE, "bare.c"), "-ldl"], check=True)
+def build(setup, name):
+    """Compile a C file of this folder and return the program's path."""
+    program = os.path.join(setup.out, name)
+    subprocess.run([setup.cc, "-O2", "-o", program, os.path.join(HERE, f"{name}.c"), "-ldl"], check=True)
     return program
 
 
@@ -91,7 +91,7 @@ def nvitop_server(setup, results):
 
 def cost(setup, results):
     """CPU, memory and scrape time with 16 processes that hold a context."""
-    program = build_bare(setup)
+    program = build(setup, "bare")
     with Crowd(16, "context"), Bare(setup, program) as bare:
         time.sleep(2)
         with Exporter(setup, "cost") as exporter:

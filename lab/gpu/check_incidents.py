@@ -12,7 +12,7 @@ from pathlib import Path
 
 from cgroups import Cgroup, CgroupsUnavailable
 from check_advice import RULES, advised
-from check_cost import build_bare
+from check_cost import build
 from check_memory import MIB, settle
 from children import Child, ChildFailed, Crowd
 from exporter import Exporter
@@ -409,7 +409,7 @@ def cpu_of(exporters, seconds=12, beside=None):
 
 def pages(setup, results):
     """The cost of the recorder and of ten open pages: two exporters at the same time, one without a recorder, and the bare loop."""
-    bare = [build_bare(setup), setup.library]
+    bare = [build(setup, "bare"), setup.library]
     with Crowd(16, "context"), Exporter(setup, "pages-off", "--recorder.max-memory-mib=0") as off, Exporter(setup, "pages-on") as on:
         time.sleep(5)
         (without, alone), _ = cpu_of([off, on])

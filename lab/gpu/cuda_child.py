@@ -24,6 +24,8 @@ import time
 from ctypes import byref, c_int, c_size_t, c_ubyte, c_uint, c_uint64, c_void_p
 
 MIB = 1 << 20
+# Where the driver library may be.
+LIBRARIES = ("libcuda.so.1", "/usr/local/nvidia/lib64/libcuda.so.1")
 
 
 def say(**message):
@@ -63,7 +65,7 @@ class Cuda:
     @staticmethod
     def load():
         tried = []
-        for place in ("libcuda.so.1", "/usr/local/nvidia/lib64/libcuda.so.1"):
+        for place in LIBRARIES:
             try:
                 return ctypes.CDLL(place)
             except OSError as error:
