@@ -108,10 +108,8 @@ function incidentParts(incident, path) {
   const grew = (by) => (by == null ? "unknown" : `${by < 0 ? "−" : "+"}${bytes(Math.abs(by))}`);
   const rows = incident.processes.map((holder) => {
     const ended = holder.ended ? `${clock(holder.ended.by, 1)}${exitText(holder)}` : "";
-    const row = cells(6);
     const held = holder.used_bytes == null ? "" : bytes(holder.used_bytes);
-    fill(row, [processText(holder), held, bytes(holder.peak_bytes), grew(holder.grew["10s"]), grew(holder.grew["60s"]), ended]);
-    return row;
+    return filled([processText(holder), held, bytes(holder.peak_bytes), grew(holder.grew["10s"]), grew(holder.grew["60s"]), ended]);
   });
   if (incident.more_processes > 0) rows.push(el("tr", {}, el("td", { colspan: "6" }, `+${incident.more_processes} more`)));
   const { gpu, peak } = incident;
@@ -148,6 +146,7 @@ function memoryParts(memory) {
   ];
 }
 
+/// A row with these texts in its cells.
 function filled(texts) {
   const row = cells(texts.length);
   fill(row, texts);

@@ -137,6 +137,15 @@ class Windows(unittest.TestCase):
         self.assertEqual({round(len(length) * TICK) for length in lengths}, {5})
         del kept
 
+    def model(self):
+        """A model whose forward pass saves 1000 bytes for the backward pass, and the result of operations that autograd recorded."""
+
+        class Model(self.torch.nn.Module):
+            def forward(this):
+                self.core.save_for_backward(1000)
+
+        return Model(), self.torch.Tensor(4, requires_grad=True, is_leaf=False)
+
     def test_a_pause_is_not_made_up_for(self):
         self.settled()
         self.now += 100000  # The process was stopped.
@@ -146,21 +155,16 @@ class Windows(unittest.TestCase):
 
     def test_what_outlived_a_pause_is_no_activation(self):
         self.begin()
-
-        class Model(self.torch.nn.Module):
-            def forward(this):
-                self.core.save_for_backward(1000)
-
-        loss = self.torch.Tensor(4, requires_grad=True, is_leaf=False)
+        forward, loss = self.model()
         self.run_for(TICK)
-        Model()()
+        forward()
         self.assertEqual(self.run_for(40)[-1]["roles"]["activations"], 1000)
         later = self.run_for(3000)
         self.assertEqual({message["roles"].get("activations") for message in later}, {0})
         self.assertEqual(later[-1]["sites"][0]["bytes"], 1000, "it still has its site")
         while self.core.history is None:
             self.run_for(TICK)
-        Model()()
+        forward()
         self.assertEqual(self.run_for(6)[-1]["roles"]["activations"], 1000)
         del loss
 
@@ -316,15 +320,10 @@ class Windows(unittest.TestCase):
 
     def test_a_failed_allocation_long_after_a_window_has_no_activations(self):
         self.settled()
-
-        class Model(self.torch.nn.Module):
-            def forward(this):
-                self.core.save_for_backward(1000)
-
-        loss = self.torch.Tensor(4, requires_grad=True, is_leaf=False)
+        forward, loss = self.model()
         while self.core.history is None:
             self.run_for(TICK)
-        Model()()
+        forward()
         while self.core.history is not None:
             self.run_for(TICK)
         self.now += 2
@@ -528,7 +527,7 @@ class Programs(support.Case):
         server = self.server()
         then = """
     import threading, time
-    sites.SHARE = 1.0  # A look that waits for the other threads is dear.
+    sites.SHARE = 1.0  # A look that waits for the other threads costs much.
     end, failures = time.monotonic() + 1, []
     def work():
         try:

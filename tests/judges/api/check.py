@@ -29,9 +29,11 @@ SPEC = yaml.safe_load((ROOT / "docs/openapi.yaml").read_text())
 PATIENCE = 120
 # Properties that these machines do not have. For example, the recorder does not run long enough to determine the growth in 10 s, and no
 # simulated process has an exit status or calls a driver (tests/it/calls.rs has what probes see, tests/it/allocator what the memory was).
-ELSEWHERE = {"10s", "60s", "exit_status", "mig_index", "no_advice", "peaks_from_calls", "problem", "processes_invisible", "processes_left_out", "refused_bytes", "signal"}
-ELSEWHERE |= {"seconds_before", "roles", "parameters", "gradients", "optimizer_state", "activations", "kv_cache", "other", "unknown", "sites", "site", "role"}
-ELSEWHERE |= {"bytes", "other_bytes", "unrecorded_bytes"}
+ELSEWHERE = {
+    "10s", "60s", "activations", "bytes", "exit_status", "gradients", "kv_cache", "mig_index", "no_advice", "optimizer_state", "other",
+    "other_bytes", "parameters", "peaks_from_calls", "problem", "processes_invisible", "processes_left_out", "refused_bytes", "role",
+    "roles", "seconds_before", "signal", "site", "sites", "unknown", "unrecorded_bytes",
+}
 
 
 class Exporter(harness.exporter.Exporter):
