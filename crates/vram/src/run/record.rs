@@ -181,7 +181,7 @@ impl Record {
         self.add_up(at);
     }
 
-    /// Records that calls tell that a process, or the device as a whole, held at least so many bytes.
+    /// Records that calls tell that a process, or the device as a whole, held at least this many bytes.
     pub(super) fn see_call(&mut self, place: usize, at: Duration, process: Option<ProcessId>, bytes: u64) {
         let record = &mut self.places[place];
         let Some(key) = process else {
@@ -259,19 +259,21 @@ impl Record {
 }
 
 impl PlaceRecord {
+    /// The command's processes.
+    fn tree(&self) -> impl Iterator<Item = &ProcessRecord> {
+        let processes = self.processes.iter().flatten().map(|(_, process)| process);
+        processes.filter(|process| process.membership == Membership::Tree)
+    }
+
     /// The highest of the command's processes that calls tell: all of them together held at least as much.
     pub(super) fn tree_call_peak(&self) -> Option<Extreme> {
-        let processes = self.processes.iter().flatten().map(|(_, process)| process);
-        let peaks = processes.filter(|process| process.membership == Membership::Tree);
-        peaks.filter_map(|process| process.call_peak).max_by_key(|peak| peak.bytes)
+        self.tree().filter_map(|process| process.call_peak).max_by_key(|peak| peak.bytes)
     }
 
     /// Whether calls tell that a process of the command, or all processes together, held more than was read.
     pub(super) fn has_higher_calls(&self) -> bool {
-        let processes = self.processes.iter().flatten().map(|(_, process)| process);
-        let mut its = processes.filter(|process| process.membership == Membership::Tree);
         Extreme::or_bound(self.own_peak, self.own_call_peak).1
-            || its.any(|process| Extreme::or_bound(process.peak, process.call_peak).1)
+            || self.tree().any(|process| Extreme::or_bound(process.peak, process.call_peak).1)
     }
 
     /// The peak of the device, if it was too short for the processes to be listed.
