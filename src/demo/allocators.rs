@@ -86,10 +86,10 @@ impl Allocator {
         window: Duration,
         now: Instant,
     ) -> Option<AllocatorReport> {
-        let device = process.mig.as_ref().map_or(&list.gpu.uuid, |mig| &mig.uuid);
+        let device = list.gpu.device_uuid(process.mig.as_deref());
         let reserved = process.used?.saturating_sub(self.outside);
         let allocated = (reserved as f64 * self.share) as u64;
-        let peaks = self.peaks.entry(device.clone()).or_insert_with(|| Peaks::new(window));
+        let peaks = self.peaks.entry(device.to_owned()).or_insert_with(|| Peaks::new(window));
         peaks.see(allocated, now);
         let figures = AllocatorFigures {
             allocated: Some(allocated),
@@ -99,7 +99,7 @@ impl Allocator {
             ..AllocatorFigures::default()
         };
         Some(AllocatorReport {
-            device: device.as_str().into(),
+            device: device.into(),
             framework: self.framework.clone(),
             heard: LastMessage::new(now),
             figures,

@@ -100,10 +100,9 @@ impl Jobs {
     /// Accepts a sample of a GPU or MIG device.
     pub(super) fn sample(&mut self, sample: &MemorySample, at: Micros) {
         let index = meter::position(&mut self.gpus, &sample.gpu);
-        let uuid = |meter: &Meter| meter.mig.as_ref().map(|device| device.uuid.clone());
         let meters = &mut self.gpus[index].meters;
-        let wanted = sample.mig.as_ref().map(|device| device.uuid.clone());
-        let known = meters.iter().position(|meter| uuid(meter) == wanted);
+        let is_its = |meter: &Meter| MigDevice::are_same(meter.mig.as_deref(), sample.mig.as_deref());
+        let known = meters.iter().position(is_its);
         let position = known.unwrap_or_else(|| {
             meters.push(Meter::new(sample.mig.clone(), at));
             meters.len() - 1

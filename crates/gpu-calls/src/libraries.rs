@@ -214,7 +214,7 @@ mod tests {
         Arc::new(Workload { name: format!("user:{number}"), kind: WorkloadKind::User, pod: None })
     }
 
-    /// How many files with probes a workload has after these workloads have come with so many files each, one after the other.
+    /// How many files with probes a workload has after these workloads have come with `files` files each, one after the other.
     fn taken(slots: &mut Slots, workloads: std::ops::Range<usize>, files: usize) -> Vec<usize> {
         let mut take = |number| {
             let had = slots.0.len();
@@ -238,7 +238,7 @@ mod tests {
         let mut slots = Slots::default();
         let hostile: usize = taken(&mut slots, 0..16, 4).iter().sum();
         assert_eq!((hostile, taken(&mut slots, 16..18, 4)), (54, vec![2, 1]));
-        // Only so many workloads that all have files take all slots.
+        // 22 workloads with files take all slots.
         let mut slots = Slots::default();
         assert_eq!(taken(&mut slots, 0..21, 64).iter().sum::<usize>(), MOST - 1);
         assert_eq!(taken(&mut slots, 21..23, 64), [1, 0]);

@@ -24,13 +24,8 @@ pub(super) struct Device {
 impl Device {
     /// The UUID of the MIG device, or of the GPU.
     pub(super) fn uuid(&self) -> &str {
-        uuid(&self.gpu, self.mig.as_ref())
+        self.gpu.device_uuid(self.mig.as_deref())
     }
-}
-
-/// The UUID of the MIG device, or of the GPU: no two devices have the same.
-pub(super) fn uuid<'d>(gpu: &'d Arc<Gpu>, mig: Option<&'d Arc<MigDevice>>) -> &'d str {
-    mig.map_or(&gpu.uuid, |mig| &mig.uuid)
 }
 
 /// The position of a device in [`Places`]. It stays the same.
@@ -143,7 +138,7 @@ impl Places {
     }
 
     fn number(&mut self, gpu: &Arc<Gpu>, mig: Option<&Arc<MigDevice>>) -> DeviceNumber {
-        let is_it = |known: &Device| known.uuid() == uuid(gpu, mig);
+        let is_it = |known: &Device| known.uuid() == gpu.device_uuid(mig.map(|mig| &**mig));
         let found = self.devices.iter().position(is_it).unwrap_or_else(|| {
             self.devices.push(Device { gpu: gpu.clone(), mig: mig.cloned() });
             self.devices.len() - 1

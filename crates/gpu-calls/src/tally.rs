@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use super::places::{Device, uuid};
+use super::places::Device;
 use super::requests::Outcome;
 use gpu_readings::snapshot::{CORRECTION_BUCKETS, CallPart, Gpu, GpuCalls, Workload, WorkloadCalls, WorkloadRequests};
 
@@ -53,7 +53,7 @@ impl Tally {
         let (gpu, mig) = device.map(|device| (&device.gpu, device.mig.as_ref())).unzip();
         let mig = mig.flatten();
         let is_it = |(_, known): &(Instant, WorkloadRequests)| {
-            let its = known.gpu.as_ref().map(|gpu| uuid(gpu, known.mig.as_ref()));
+            let its = known.gpu.as_ref().map(|gpu| gpu.device_uuid(known.mig.as_deref()));
             known.workload == *workload && its == device.map(Device::uuid)
         };
         let position = self.requests.iter().position(is_it).unwrap_or_else(|| {

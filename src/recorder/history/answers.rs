@@ -125,7 +125,7 @@ pub struct HistorySeries {
     pub workload_kind: Option<&'static str>,
     /// Used memory.
     pub memory: Chart,
-    /// Moments (Unix times in seconds) at which it held at least so many bytes, as the driver's memory calls tell: more than
+    /// Moments (Unix times in seconds) at which it held at least this many bytes, as the driver's memory calls tell: more than
     /// any reading within a second of them shows. The memory was held a moment before, usually within 0.2 s. At most one for
     /// each second and each part. One appears 2 to 3 s later.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -231,11 +231,11 @@ pub(crate) fn draw(histories: &Histories, plan: &Plan, drawn: &Drawn, now: Now) 
             HistorySeries { process: Some(process.who()), started_at, ..of(device, draw(&process.series)) }
         }
         Identity::Workload(workload, mig) => {
-            let uuid = |mig: &Option<Arc<MigDevice>>| mig.as_ref().map(|device| device.uuid.clone());
             let mut all = device.workloads.iter();
-            let found = all.find(|found| found.workload == *workload && uuid(&found.mig) == uuid(mig))?;
+            let is_there = |found: &Option<Arc<MigDevice>>| MigDevice::are_same(found.as_deref(), mig.as_deref());
+            let found = all.find(|found| found.workload == *workload && is_there(&found.mig))?;
             HistorySeries {
-                mig_uuid: uuid(mig),
+                mig_uuid: mig.as_ref().map(|device| device.uuid.clone()),
                 workload: Some(workload.name.clone()),
                 workload_kind: Some(workload.kind.label()),
                 ..of(device, draw(&found.series))

@@ -12,7 +12,7 @@ use super::list_times::ListTimes;
 use super::peak_log::PeakLog;
 use super::series::Series;
 use super::{DeviceKey, EventKind, HeapUse as _, Micros, Now, ProcessHistory, RecordedPeak, SECOND, allocation};
-use crate::snapshot::{CallHolder, Gpu, GpuState, MemorySample, MigDevice, NEARLY_FULL, Workload};
+use crate::snapshot::{CallHolder, Gpu, GpuState, MemorySample, MigDevice, NEARLY_FULL, Workload, WorkloadUse};
 
 /// Reaching a level is an event again once memory use has fallen below it by more than this share of the allocatable
 /// memory.
@@ -122,7 +122,7 @@ impl DeviceHistory {
 
     /// The UUID of the MIG device, or of the GPU.
     pub(crate) fn uuid(&self) -> &str {
-        self.mig.as_ref().map_or(&self.gpu.uuid, |device| &device.uuid)
+        self.gpu.device_uuid(self.mig.as_deref())
     }
 
     pub(crate) fn mig_uuid(&self) -> Option<&str> {
@@ -221,11 +221,11 @@ impl DeviceHistory {
     }
 
     fn list_workloads(&mut self, list: &DeviceList<'_>, at: Micros) {
-        let device = |mig: &Option<Arc<MigDevice>>| mig.as_ref().map(|device| device.uuid.clone());
+        let is_it = |known: &WorkloadHistory, workload: &WorkloadUse| {
+            known.workload == workload.workload && MigDevice::are_same(known.mig.as_deref(), workload.mig.as_deref())
+        };
         for workload in list.workloads.iter().filter(|workload| workload.processes > 0) {
-            let mut known = self.workloads.iter();
-            let known = known
-                .position(|known| known.workload == workload.workload && device(&known.mig) == device(&workload.mig));
+            let known = self.workloads.iter().position(|known| is_it(known, workload));
             if known.is_none() && self.most_workloads.is_some_and(|most| self.workloads.len() >= most) {
                 continue;
             }
@@ -296,7 +296,7 @@ impl DeviceHistory {
         mig: Option<&MigDevice>,
         at: Micros,
     ) -> Option<&mut Series> {
-        let is_there = |known: &Option<Arc<MigDevice>>| known.as_ref().map(|mig| &mig.uuid) == mig.map(|mig| &mig.uuid);
+        let is_there = |known: &Option<Arc<MigDevice>>| MigDevice::are_same(known.as_deref(), mig);
         match holder {
             None => Some(&mut self.memory),
             Some(CallHolder::Process(id)) => {

@@ -133,12 +133,9 @@ fn find<'g>(
     devices: &'g [DeviceHistory],
 ) -> Option<(usize, &'g ProcessHistory)> {
     let is_same = |gpu: &DeviceHistory, process: &ProcessHistory| {
-        let device = process.mig.as_ref().map_or(&gpu.gpu.uuid, |mig| &mig.uuid);
+        let device = gpu.gpu.device_uuid(process.mig.as_deref());
         let was_there = process.ended.is_none_or(|(_, by)| at.saturating_sub(by) <= ENDED);
-        process.id() == failed.process
-            && failed.process.start_ticks.is_some()
-            && **device == *failed.device
-            && was_there
+        process.id() == failed.process && failed.process.start_ticks.is_some() && device == &*failed.device && was_there
     };
     devices.iter().enumerate().find_map(|(index, gpu)| {
         let found = gpu.processes().find(|process| is_same(gpu, process));

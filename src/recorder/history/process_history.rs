@@ -63,8 +63,7 @@ impl ProcessHistory {
     }
 
     fn is_on_device_of(&self, process: &Process) -> bool {
-        let device = |mig: &Option<Arc<MigDevice>>| mig.as_ref().map(|device| device.uuid.clone());
-        device(&self.mig) == device(&process.mig)
+        MigDevice::are_same(self.mig.as_deref(), process.mig.as_deref())
     }
 
     /// Whether a process that a list contains is this one, which every list has contained since it was first listed.

@@ -67,7 +67,7 @@ pub(super) fn needed(used: u64, reporting: &[Reporting<'_>]) -> Option<u64> {
 
 /// The UUID of the device on which a process is listed.
 fn device<'p>(process: &'p Process, gpu: &'p Gpu) -> &'p str {
-    process.mig.as_ref().map_or(&gpu.uuid, |mig| &mig.uuid)
+    gpu.device_uuid(process.mig.as_deref())
 }
 
 fn of<'a>(

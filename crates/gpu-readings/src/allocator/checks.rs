@@ -67,7 +67,7 @@ fn judge(process: &ReportingProcess, device: &str, reserved: u64, snapshot: &Sna
     let is_recent = |list: &GpuProcesses| list.at.is_some_and(|at| now.saturating_duration_since(at) <= RECENT);
     let list = list.filter(|list| is_recent(list))?;
     let is_same = |listed: &&Process| {
-        let on = listed.mig.as_ref().map_or(&list.gpu.uuid, |mig| &mig.uuid);
+        let on = list.gpu.device_uuid(listed.mig.as_deref());
         listed.alive && listed.id() == process.id && process.id.start_ticks.is_some() && on == device
     };
     match list.processes.iter().find(is_same) {

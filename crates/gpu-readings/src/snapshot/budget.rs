@@ -85,7 +85,7 @@ impl BudgetPlace {
     pub fn is(&self, gpu: &Gpu, mig: Option<&MigDevice>) -> bool {
         match self {
             Self::EachGpu => false,
-            Self::Uuid(uuid) => *uuid == mig.map_or(&gpu.uuid, |mig| &mig.uuid).as_str(),
+            Self::Uuid(uuid) => *uuid == gpu.device_uuid(mig),
             Self::Index(index) => mig.is_none() && *index == gpu.index,
         }
     }

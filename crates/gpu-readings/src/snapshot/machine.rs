@@ -100,6 +100,11 @@ impl Gpu {
         if self.uuid.is_empty() { format!("index {}", self.index) } else { self.uuid.clone() }
     }
 
+    /// The UUID of a MIG device on the GPU, or of the GPU itself.
+    pub fn device_uuid<'d>(&'d self, mig: Option<&'d MigDevice>) -> &'d str {
+        mig.map_or(&self.uuid, |mig| &mig.uuid)
+    }
+
     /// Whether a MIG device is the first one of its GPU instance. Values of a GPU instance are shown for its first
     /// device only.
     pub fn is_first_of_its_instance(&self, device: &MigDevice) -> bool {
@@ -121,4 +126,11 @@ pub struct MigDevice {
     pub compute_instance: u32,
     /// The profile, such as `1g.10gb`; `None` if the driver's name for the device does not contain it.
     pub profile: Option<String>,
+}
+
+impl MigDevice {
+    /// Whether both are the same MIG device, or there is none.
+    pub fn are_same(one: Option<&Self>, other: Option<&Self>) -> bool {
+        one.map(|mig| &mig.uuid) == other.map(|mig| &mig.uuid)
+    }
 }

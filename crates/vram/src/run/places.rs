@@ -14,7 +14,7 @@ pub(super) struct Place {
 impl Place {
     /// The UUID of the GPU or MIG device.
     pub(super) fn uuid(&self) -> &str {
-        self.mig.as_ref().map_or(&self.gpu.uuid, |mig| &mig.uuid)
+        self.gpu.device_uuid(self.mig.as_deref())
     }
 }
 

@@ -278,7 +278,7 @@ impl Observer for Taken {
         let State { machine: Some(machine), record, .. } = &mut *self.state.lock() else { return };
         let Some(at) = list.at.map(|at| self.at(at)) else { return };
         for process in list.processes.iter().filter(|process| process.is_peak_of_calls == Some(true)) {
-            let uuid = process.mig.as_ref().map_or(&list.gpu.uuid, |mig| &mig.uuid);
+            let uuid = list.gpu.device_uuid(process.mig.as_deref());
             let found = machine.place(&list.gpu, uuid).zip(process.window_peak);
             record.has_places(machine.places.len());
             found.iter().for_each(|(place, bytes)| record.see_call(*place, at, Some(process.id()), *bytes));

@@ -86,9 +86,8 @@ impl LimitSources {
     /// does not report how many shares there are.
     fn share(&self, container: &PodContainer, mig: Option<&MigDevice>) -> Option<u64> {
         let (allocations, driver) = self.shared.as_ref()?;
-        let is_here = |found: (&Gpu, Option<&MigDevice>)| {
-            found.0.uuid == self.gpu.uuid && found.1.map(|mig| &mig.uuid) == mig.map(|mig| &mig.uuid)
-        };
+        let is_here =
+            |found: (&Gpu, Option<&MigDevice>)| found.0.uuid == self.gpu.uuid && MigDevice::are_same(found.1, mig);
         let own = allocations.allocated.iter().filter(|allocation| *allocation.holder == *container);
         let own = own.filter(|allocation| allocation.device.replica.is_some());
         let own = own.filter(|allocation| driver.find(&allocation.device.device).is_some_and(is_here)).count() as u64;

@@ -194,9 +194,8 @@ impl ProcessTable {
 
     /// Applies what calls tell that a process held.
     pub(super) fn see_call(&mut self, id: ProcessId, mig: Option<&MigDevice>, bytes: u64, now: Instant) {
-        let is_it = |process: &&mut TrackedProcess| {
-            process.id() == id && process.mig.as_ref().map(|own| &own.uuid) == mig.map(|mig| &mig.uuid)
-        };
+        let is_it =
+            |process: &&mut TrackedProcess| process.id() == id && MigDevice::are_same(process.mig.as_deref(), mig);
         for process in self.processes.iter_mut().filter(is_it) {
             process.record.see_call(bytes, now);
         }

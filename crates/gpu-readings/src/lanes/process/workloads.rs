@@ -172,9 +172,8 @@ impl Workloads {
 
     /// Applies what calls tell that the processes of a workload held together.
     pub(super) fn see_call(&mut self, workload: &Workload, mig: Option<&MigDevice>, bytes: u64, now: Instant) {
-        let is_it = |entry: &&mut WorkloadEntry| {
-            *entry.workload == *workload && entry.mig.as_ref().map(|own| &own.uuid) == mig.map(|mig| &mig.uuid)
-        };
+        let is_it =
+            |entry: &&mut WorkloadEntry| *entry.workload == *workload && MigDevice::are_same(entry.mig.as_deref(), mig);
         for entry in self.entries.iter_mut().filter(is_it) {
             entry.record.see_call(bytes, now);
         }
