@@ -210,6 +210,17 @@ class Peers(support.Case):
             self.assertEqual(max(message["peak_bytes"] for message in server.messages("report") if "peak_bytes" in message), 40 * MIB)
 
 
+class Resend(unittest.TestCase):
+    def test_a_level_is_sent_again_after_a_report_that_was_none_of_the_levels(self):
+        peer, level = Peer("/nowhere"), Level("pytorch", DEVICE, 5 * MIB, 5 * MIB, {"reserved_bytes": 8 * MIB})
+        self.assertEqual(peer._message(level)["reserved_bytes"], 8 * MIB)
+        self.assertIsNone(peer._message(level))
+        peer.resend.add(("pytorch", DEVICE))
+        again = peer._message(level)
+        self.assertEqual((again["allocated_bytes"], again["reserved_bytes"]), (5 * MIB, 8 * MIB))
+        self.assertIsNone(peer._message(level))
+
+
 class Paths(unittest.TestCase):
     def test_a_list_has_at_most_four_paths_each_once(self):
         self.assertEqual(_client._paths("/a"), ["/a"])

@@ -253,23 +253,33 @@ class Client:
         from ._connection import line
 
         for message in sites.tick(sum(level.allocated for level in levels if level.framework == _torch.NAME)):
-            text = line(message)
+            text = b"".join(line(part) for part in _with_amounts(sites, message))
             for peer in self._peers:
                 peer.sites[message["device"]] = text
+                peer.resend.add((_torch.NAME, message["device"]))
 
     def _failed(self, ordinal: int) -> None:
         """Called when an allocation on a PyTorch device has failed, before that is reported."""
         message = None if self._sites is None else self._sites.failed(ordinal)
-        if message is not None:
+        if self._sites is not None and message is not None:
             for peer in self._peers:
                 peer.sites.pop(message["device"], None)
-            self.urgent(message)
+                peer.resend.add((_torch.NAME, message["device"]))
+            for part in _with_amounts(self._sites, message):
+                self.urgent(part)
 
     def _initialised(self) -> None:
         """Called when the program initialises CUDA."""
         if self._sites is not None:
             self._sites.initialised()
         self._wake.set()
+
+
+def _with_amounts(sites: Sites, message: Dict[str, Any]) -> List[Dict[str, Any]]:
+    """A look after a report of the same moment: the exporter refuses a look at more memory than it knows to be reserved."""
+    amounts = sites.amounts.get(message["device"])
+    report = {"type": "report", "framework": message["framework"], "device": message["device"], **(amounts or {})}
+    return [report, message] if amounts else [message]
 
 
 def _paths(text: str) -> List[str]:

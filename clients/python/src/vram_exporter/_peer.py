@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any, Deque, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Deque, Dict, List, Optional, Set, Tuple
 
 from ._levels import Level
 
@@ -25,8 +25,8 @@ Region = Tuple[str, str, str]
 
 
 class Peer:
-    """An exporter, or `vram run`. Two threads must not call its methods at once, except `measured`; `urgent` and `sites` may be added to at any
-    time."""
+    """An exporter, or `vram run`. Two threads must not call its methods at once, except `measured`; `urgent`, `sites` and `resend` may be added
+    to at any time."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -34,7 +34,9 @@ class Peer:
         self.urgent: Deque[bytes] = deque(maxlen=URGENT)
         """Messages that are sent before the values."""
         self.sites: Dict[str, bytes] = {}
-        """The latest message about the sites of each device, until it is sent."""
+        """The messages of the latest look at each device, until they are sent."""
+        self.resend: Set[Tuple[str, str]] = set()
+        """Frameworks and devices about which a report is or was sent that is none of the levels, so that the next level is new to the peer."""
         self._measurements: Dict[Region, Dict[str, Any]] = {}
         self._generation = 0
         self._sent: Dict[Tuple[str, str], Dict[str, Optional[int]]] = {}
@@ -114,6 +116,9 @@ class Peer:
         """What is new about one device, or `None`. Every report contains the level and the highest level, which belong together."""
         key = (level.framework, level.device)
         high = max(self._highs.get(key, 0), level.allocated)
+        if key in self.resend:
+            self.resend.discard(key)
+            self._sent.pop(key, None)
         sent = self._sent.setdefault(key, {})
         changed = {name: value for name, value in level.values.items() if sent.get(name) != value}
         if not changed and sent.get("allocated_bytes") == level.allocated and high <= level.allocated:

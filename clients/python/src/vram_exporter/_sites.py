@@ -66,6 +66,8 @@ class Sites:
     def __init__(self, clock: Callable[[], float] = time.monotonic, timer: Callable[[], float] = time.perf_counter) -> None:
         self._clock, self._timer = clock, timer
         self._pid = os.getpid()
+        self.amounts: Dict[str, Dict[str, int]] = {}
+        """What was allocated and reserved on each device at its latest look; empty if it is not known."""
         self._over = False
         self._begun = False
         self._budget = Budget(clock())
@@ -206,6 +208,7 @@ class Sites:
         for number, summary in sorted(_look.describe(before, after, held, old).items()):
             device = _torch.device_uuid(number) if ordinal in (None, number) else None
             if device is not None:
+                self.amounts[device] = _torch.amounts(number)
                 messages.append(summary.message(_torch.NAME, device, looked_for))
         cost = self._timer() - start
         self._budget.spend(cost)
@@ -249,7 +252,7 @@ def _memory() -> Any:
 
 
 def _recorded() -> bool:
-    """Whether a history is on, of the program or of this client."""
+    """Whether a history is on, of the program or of this client. Must not be called before CUDA is initialised: PyTorch 2.11 crashes then."""
     core: Any = sys.modules["torch._C"]
     return bool(core._cuda_isHistoryEnabled())
 
