@@ -81,6 +81,9 @@ class Forward(unittest.TestCase):
     def test_a_module_called_by_the_program(self):
         self.assertTrue(origin(LINEAR, CALL, TRAIN, MAIN).forward)
 
+    def test_a_function_of_pytorch_without_a_module(self):
+        self.assertTrue(origin(frame(PACKAGES + "/torch/nn/functional.py", 3, "cross_entropy"), TRAIN, MAIN).forward)
+
     def test_no_module(self):
         self.assertFalse(origin(TRAIN, MAIN).forward)
         self.assertFalse(origin(frame("/home/me/module.py", 1, "_call_impl"), MAIN).forward)

@@ -80,6 +80,12 @@ class Roles(unittest.TestCase):
         given = snapshot(block(0, 100, [CALL, train()]), block(512, 50, [train()]), block(1024, 25), block(2048, 12, [CALL, train()]))
         self.assertEqual(roles(given, held(other=[2048])), {"activations": 100, "unknown": 75, "other": 12})
 
+    def test_a_result_that_autograd_recorded_is_an_activation_although_it_has_a_python_object(self):
+        given = snapshot(block(0, 100, [CALL, train()]), block(512, 50, [train()]), block(1024, 25, [CALL, train()]))
+        found = held(other=[0, 512, 1024], parameters=[])._replace(results=frozenset([0, 512]))
+        self.assertEqual(roles(given, found), {"activations": 100, "other": 75})
+        self.assertEqual(roles(given, found._replace(complete=False)), {"other": 175})
+
     def test_what_may_be_something_else_is_unknown(self):
         given = snapshot(block(0, 100, [CALL, train()]))
         unknown = {"unknown": 100}

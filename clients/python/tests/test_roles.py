@@ -134,10 +134,17 @@ class Roles(unittest.TestCase):
         sparse._block = block
 
     def test_frozen_objects_make_the_pass_incomplete(self):
-        with mock.patch.object(gc, "get_freeze_count", return_value=5):
+        with mock.patch.object(gc, "get_freeze_count", return_value=200000):
             weight = self.torch.nn.Parameter(10)
             held = self.gather()
         self.assertEqual((held.complete, held.looked_for, self.role(weight, held)), (False, (), "parameters"))
+
+    def test_what_the_interpreter_froze_at_its_start_hides_no_tensor(self):
+        with mock.patch.object(gc, "get_freeze_count", return_value=375):
+            weight = self.torch.nn.Parameter(10)
+            held = self.gather()
+        self.assertEqual((held.complete, self.role(weight, held)), (True, "parameters"))
+        self.assertIn("gradients", held.looked_for)
 
     def test_the_time_is_bounded(self):
         kept = self.torch.nn.Parameter(10)

@@ -97,8 +97,9 @@ def _framework_folders() -> List[str]:
 
 
 def _is_forward(file: str, name: str) -> bool:
-    # Every call of a module passes through this function, and no backward pass does, except where it computes a forward pass again.
-    return name == "_call_impl" and file.endswith("torch/nn/modules/module.py")
+    # Every call of a module passes through `_call_impl`, and no backward pass does, except where it computes a forward pass again. Losses such
+    # as `cross_entropy` are often called as functions.
+    return (name == "_call_impl" and file.endswith("torch/nn/modules/module.py")) or file.endswith("torch/nn/functional.py")
 
 
 def _is_unrecorded(file: str, name: str) -> bool:

@@ -14,6 +14,7 @@ from ._frames import Frames, Origin
 from ._roles import ROLES, Held
 
 ACTIVATIONS = "activations"
+OTHER = "other"
 UNKNOWN = "unknown"
 # The order of the roles in a message.
 _ORDER = (*ROLES[:3], ACTIVATIONS, *ROLES[3:], UNKNOWN)
@@ -101,7 +102,8 @@ def describe(before: Dict[int, Block], after: Dict[int, Block], held: Optional[H
             rank = ranks.get(address)
             if rank is not None:
                 role = ROLES[rank]
-            elif activations and origin is not None and origin.forward and old is not None and old.get(address) != block.size:
+            may_be_held = rank is None or (held is not None and role == OTHER and address in held.results)
+            if may_be_held and activations and origin is not None and origin.forward and old is not None and old.get(address) != block.size:
                 role = ACTIVATIONS
         summaries.setdefault(block.device, Summary()).add(block.requested, role, origin)
     return summaries

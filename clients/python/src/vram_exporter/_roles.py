@@ -13,7 +13,7 @@ from __future__ import annotations
 import gc
 import sys
 import time
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import AbstractSet, Any, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 # In order of precedence.
 ROLES = ("parameters", "gradients", "optimizer_state", "kv_cache", "other")
@@ -22,6 +22,9 @@ _PARAMETER, _GRADIENT, _STATE, _CACHE, _OTHER = range(len(ROLES))
 _TENSOR, _PARAMETER_TENSOR, _OPTIMIZER, _KV, _DDP = range(5)
 # The number of objects between two looks at the clock.
 _CHUNK = 20000
+# `gc.freeze` hides all objects that the collector knows. CPython itself hides a few hundred when it starts (375 in a process with PyTorch 2.11).
+# PyTorch's import makes more than this many, so a lower number was hidden before that, when there were no tensors.
+_FROZEN = 10000
 # How deep the values of an optimiser's state are searched.
 _NESTED = 4
 
@@ -37,6 +40,9 @@ class Held(NamedTuple):
     """Whether no tensor on a GPU was missed. Otherwise memory without a pointer may be that of a tensor."""
     graph: bool
     """Whether a tensor is the result of operations that autograd recorded: only then can autograd hold memory."""
+    results: AbstractSet[int] = frozenset()
+    """The pointers of storages of such results. PyTorch keeps the Python object of a tensor that autograd holds, so the collector lists it,
+    whether the program holds it or not."""
 
 
 def gather(seconds: float) -> Optional[Held]:
@@ -58,8 +64,9 @@ class _Pass:
         self._requires_grad, self._grad = base.requires_grad.__get__, base.grad.__get__
         self._storage = base.untyped_storage
         self._ranks: Dict[int, int] = {}
+        self._results: Set[int] = set()
         self._gradients = True
-        self._complete = gc.get_freeze_count() == 0  # The collector does not list frozen objects.
+        self._complete = gc.get_freeze_count() < _FROZEN
         self._graph = False
         # The types are kept, so that the identities remain theirs.
         self._types = list(_types(torch))
@@ -80,7 +87,7 @@ class _Pass:
             if self._late():
                 self._complete = False
                 break
-        return Held(self._ranks, tuple(self._looked_for()), self._complete, self._graph)
+        return Held(self._ranks, tuple(self._looked_for()), self._complete, self._graph, self._results)
 
     def _looked_for(self) -> Iterator[str]:
         if not self._complete:
@@ -108,13 +115,14 @@ class _Pass:
 
     def _visit(self, tensor: Any, kind: int) -> None:
         """A tensor that the collector lists."""
+        result = False
         is_parameter = kind == _PARAMETER_TENSOR or _attributes(tensor).get("_is_param") is True
         try:
             if not self._is_cuda(tensor):
                 return
             if self._requires_grad(tensor):
                 if not self._is_leaf(tensor):
-                    self._graph = True
+                    self._graph = result = True
                 elif self._gradients:
                     gradient = self._grad(tensor)
                     if gradient is not None:
@@ -122,9 +130,9 @@ class _Pass:
         except Exception:
             self._complete = False
             return
-        self._add(tensor, _PARAMETER if is_parameter else _OTHER)
+        self._add(tensor, _PARAMETER if is_parameter else _OTHER, result)
 
-    def _add(self, tensor: Any, rank: int) -> None:
+    def _add(self, tensor: Any, rank: int, result: bool = False) -> None:
         """Notes the pointer of a tensor."""
         inner = _local(tensor)
         if inner is not None:
@@ -138,6 +146,8 @@ class _Pass:
             return
         if pointer:
             self._ranks[pointer] = min(rank, self._ranks.get(pointer, _OTHER))
+            if result:
+                self._results.add(pointer)
 
     def _optimizer(self, attributes: Dict[str, Any]) -> None:
         self._search(attributes.get("state"), _STATE, _NESTED)
