@@ -33,6 +33,7 @@ import check_profiling
 import check_reports
 import check_run
 import check_sharing
+import check_sites
 import check_survival
 import nvml_abi
 from results import Results
@@ -83,6 +84,10 @@ CHECKS = {
     "calls-cost": check_calls.cost,
     "calls-cost-short": check_calls.cost_short,
     "calls-cost-refusals": check_calls.cost_refusals,
+    "sites-facts": check_sites.facts,
+    "sites-roles": check_sites.roles,
+    "sites-expandable": check_sites.expandable,
+    "sites-failure": check_sites.failure,
 }
 
 

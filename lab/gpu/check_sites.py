@@ -1,0 +1,148 @@
+"""Checks of what the Python client tells about PyTorch's memory: roles, call sites, failed allocations, leaks, and what that costs."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+
+from check_incidents import await_incident
+from children import Child
+from exporter import Exporter
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+CLIENT = os.path.normpath(os.path.join(HERE, "../../clients/python/src"))
+SCRIPT = "site_jobs.py"
+TRAININGS = ("gpt", "gpt_compiled", "gpt_checkpointed", "unet", "lora")
+# The first looks of a process are 5 s apart.
+LOOK = 5.0
+OF_ROLES = ("parameters", "gradients", "optimizer_state", "activations")
+
+
+class Watched(Exporter):
+    """An exporter that takes in reports with call sites."""
+
+    def __init__(self, setup, name):
+        self.socket = os.path.join(tempfile.mkdtemp(), "allocator.sock")
+        super().__init__(setup, name, f"--allocator.socket={self.socket}", "--allocator.sites=true", "--process.interval=1s")
+
+    def job(self, *words, **environment):
+        """A job under `vram-run --sites`; the command replaces itself, so the pid stays."""
+        prefix = [sys.executable, "-m", "vram_exporter", "--sites", "--socket", self.socket]
+        return Child(*words, prefix=prefix, script=SCRIPT, environment={**paths(), **environment})
+
+
+def paths():
+    return {"PYTHONPATH": os.pathsep.join([CLIENT, *filter(None, [os.environ.get("PYTHONPATH")])])}
+
+
+def roles_of(scrape, pid):
+    return {labels["role"]: int(value) for labels, value in scrape.rows("gpu_process_allocator_role_bytes", pid=pid)}
+
+
+def sites_of(scrape, pid):
+    rows = [(int(value), labels["site"], labels["role"]) for labels, value in scrape.rows("gpu_process_allocator_site_bytes", pid=pid)]
+    return sorted(rows, reverse=True)
+
+
+def settle(exporter):
+    """One scrape after two periods of looks, so that what it has is of a look that began after now."""
+    time.sleep(2 * LOOK + 1)
+    return exporter.scrape()
+
+
+def compare(results, name, said, scrape):
+    """The roles beside what the program says about itself."""
+    roles, sites = roles_of(scrape, said["pid"]), sites_of(scrape, said["pid"])
+    if not roles:
+        return results.check(f"{name}, {said['at']}: roles told", "none", "some", False)
+    where = f"{name}, {said['at']}"
+    total = sum(roles.values())
+    rows = {}
+    for role in OF_ROLES:
+        if role in said:
+            told = roles.get(role, 0)
+            rows[role] = (said[role], told, round((told / said[role] - 1) * 100, 3) if said[role] else told)
+    rest = {role: roles.get(role, 0) for role in ("other", "unknown")}
+    results.note(f"{where}: bytes by the program, bytes told, % more", rows)
+    results.note(f"{where}: allocated by PyTorch, sum of the roles, other and unknown", (said["allocated"], total, rest))
+    results.note(f"{where}: largest call sites", sites[:6])
+    for role in OF_ROLES[:3]:
+        if role in rows:
+            own, told, _ = rows[role]
+            results.check(f"{where}: {role} within 1 %", told, own, abs(told - own) <= 0.01 * own)
+    if "held" in said:
+        return results.note(f"{where}: held in lists, told as other", (said["held"], roles.get("other")))
+    share = sum(rest.values()) / total
+    goal = 0.1 if name == "unet" else 0.05
+    results.check(f"{where}: other and unknown", f"{share:.2%}", f"at most {goal:.0%}", share <= goal)
+
+
+def roles(setup, results):
+    """Each job pauses in its first 30 s, in which the client looks every 5 s. The compiled ones, which take long to start, come last."""
+    planned = [(name, at) for at in ("step", "forward") for name in TRAININGS] + [("generate", "1")]
+    with Watched(setup, "sites-roles") as exporter:
+        for compiled in (False, True):
+            with ExitStack() as stack:
+                chosen = [words for words in planned if ("compiled" in words[0]) == compiled]
+                jobs = [(words[0], stack.enter_context(Started(exporter.job(*words)))) for words in chosen]
+                told = [(name, job.hear()) for name, job in jobs]
+                scrape = settle(exporter)
+                for name, said in told:
+                    compare(results, name, said, scrape)
+
+
+class Started:
+    """A job that may pause before its first line has been read."""
+
+    def __init__(self, job):
+        self.job = job
+
+    def __enter__(self):
+        return self.job
+
+    def __exit__(self, *_):
+        self.job.end()
+
+
+def expandable(setup, results):
+    for at in ("step", "forward"):
+        with Watched(setup, "sites-expandable") as exporter:
+            with Started(exporter.job("gpt", at, PYTORCH_ALLOC_CONF="expandable_segments:True")) as job:
+                said = job.hear()
+                compare(results, "gpt with expandable segments", said, settle(exporter))
+
+
+def facts(setup, results):
+    for words in (["facts"], ["stress"]):
+        done = subprocess.run(
+            [sys.executable, os.path.join(HERE, SCRIPT), *words], env={**os.environ, **paths()}, capture_output=True, text=True, timeout=200
+        )
+        results.check(f"{words[0]}: ends", done.returncode, "0", done.returncode == 0)
+        results.note(words[0], done.stdout.strip().split("\n")[-1] if done.stdout else done.stderr[-2000:])
+
+
+def failure(setup, results):
+    """An allocation fails, the process dies at once, and the incident tells what the memory was."""
+    with Watched(setup, "sites-failure") as exporter, Started(exporter.job("full")) as job:
+        job.hear()
+        time.sleep(2 * LOOK)
+        job.send()
+        failed = job.hear()
+        incident, _ = await_incident(exporter, "out_of_memory")
+        out = incident["out_of_memory"]
+        results.note("failure: what the program saw", failed)
+        results.note("failure: the incident", out)
+        memory = out.get("memory", {})
+        results.check("failure: call sites told", len(memory.get("sites", ())), "10", len(memory.get("sites", ())) == 10)
+        sums = sum(site["bytes"] for site in memory["sites"]) + memory.get("other_bytes", 0) + memory.get("unrecorded_bytes", 0)
+        own = failed["allocated"]
+        results.check("failure: sum of the call sites", sums, f"{own} (1 %)", abs(sums - own) <= 0.01 * own)
+        results.check("failure: seconds before", memory["seconds_before"], "0.1", memory["seconds_before"] < 0.1)
+        with open(os.path.join(setup.out, "failure.json"), "w") as out_file:
+            json.dump(incident, out_file, indent=1)
+        _, text = exporter.get(f"/api/v1/incidents/{incident['id']}?format=text")
+        with open(os.path.join(setup.out, "failure.txt"), "wb") as out_file:
+            out_file.write(text)
