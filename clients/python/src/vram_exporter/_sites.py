@@ -30,9 +30,9 @@ FIRST = 30.0
 QUIET = 5.0
 FIRST_LIMIT = 90.0
 # The longest time that the search for the program's tensors takes in one look, in seconds.
-SEARCH = 0.25
+SEARCH = 0.6
 # A look that takes longer, in seconds, is the last one. A history of the program may have millions of entries, all of which are copied.
-LONGEST = 1.0
+LONGEST = 2.0
 # The shortest time between two looks because of failed allocations, in seconds.
 FAILURES = 1.0
 
@@ -181,6 +181,9 @@ class Sites:
 
     def _open(self, now: float) -> None:
         """Begins a window. What has frames already was allocated before the previous window ended, so it has outlived a pause."""
+        if not _imports_nothing():
+            self._look_at = now + EVERY
+            return
         start = self._timer()
         blocks = _look.allocated(self._snapshot())
         self._old = {address: block.size for address, block in blocks.items() if block.frames}
@@ -197,6 +200,9 @@ class Sites:
 
     def _look(self, now: float, ordinal: Optional[int] = None) -> List[Dict[str, Any]]:
         """The messages about all devices, or about one."""
+        if ordinal is None and not _imports_nothing():
+            self._look_at = now + EVERY
+            return []
         start = self._timer()
         before = _look.allocated(self._snapshot())
         held = _search()
@@ -255,6 +261,15 @@ def _recorded() -> bool:
     """Whether a history is on, of the program or of this client. Must not be called before CUDA is initialised: PyTorch 2.11 crashes then."""
     core: Any = sys.modules["torch._C"]
     return bool(core._cuda_isHistoryEnabled())
+
+
+def _imports_nothing() -> bool:
+    """Whether a snapshot imports nothing. PyTorch's snapshot asks for the attribute `torch._inductor`, which PyTorch imports when it is first
+    asked for. In the thread of this client, while the program imports a part of PyTorch itself, that has made the program's import fail."""
+    if "__getattr__" not in getattr(sys.modules.get("torch"), "__dict__", {}):
+        return True
+    found = sys.modules.get("torch._inductor")
+    return found is not None and not getattr(getattr(found, "__spec__", None), "_initializing", False)
 
 
 def _search() -> Optional[_roles.Held]:
