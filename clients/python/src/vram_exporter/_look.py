@@ -11,10 +11,9 @@ from typing import AbstractSet, Any, Dict, List, NamedTuple, Optional, Tuple
 
 from ._connection import line
 from ._frames import Frames, Origin
-from ._roles import ROLES, Held
+from ._roles import OTHER, ROLES, Held
 
 ACTIVATIONS = "activations"
-OTHER = "other"
 UNKNOWN = "unknown"
 # The order of the roles in a message.
 _ORDER = (*ROLES[:3], ACTIVATIONS, *ROLES[3:], UNKNOWN)
@@ -102,7 +101,7 @@ def describe(before: Dict[int, Block], after: Dict[int, Block], held: Optional[H
             rank = ranks.get(address)
             if rank is not None:
                 role = ROLES[rank]
-            may_be_held = rank is None or (held is not None and role == OTHER and address in held.results)
+            may_be_held = rank is None or (rank == OTHER and address in held.results)
             if may_be_held and activations and origin is not None and origin.forward and old is not None and old.get(address) != block.size:
                 role = ACTIVATIONS
         summaries.setdefault(block.device, Summary()).add(block.requested, role, origin)

@@ -17,7 +17,7 @@ from typing import AbstractSet, Any, Dict, Iterator, List, NamedTuple, Optional,
 
 # In order of precedence.
 ROLES = ("parameters", "gradients", "optimizer_state", "kv_cache", "other")
-_PARAMETER, _GRADIENT, _STATE, _CACHE, _OTHER = range(len(ROLES))
+_PARAMETER, _GRADIENT, _STATE, _CACHE, OTHER = range(len(ROLES))
 # The kinds of objects that the pass collects.
 _TENSOR, _PARAMETER_TENSOR, _OPTIMIZER, _KV, _DDP = range(5)
 # The number of objects between two looks at the clock.
@@ -92,7 +92,7 @@ class _Pass:
     def _looked_for(self) -> Iterator[str]:
         if not self._complete:
             return
-        yield from (ROLES[_PARAMETER], ROLES[_STATE], ROLES[_OTHER])
+        yield from (ROLES[_PARAMETER], ROLES[_STATE], ROLES[OTHER])
         if self._gradients:
             yield ROLES[_GRADIENT]
         if self._has_cache:
@@ -130,7 +130,7 @@ class _Pass:
         except Exception:
             self._complete = False
             return
-        self._add(tensor, _PARAMETER if is_parameter else _OTHER, result)
+        self._add(tensor, _PARAMETER if is_parameter else OTHER, result)
 
     def _add(self, tensor: Any, rank: int, result: bool = False) -> None:
         """Notes the pointer of a tensor."""
@@ -145,7 +145,7 @@ class _Pass:
             self._complete = False
             return
         if pointer:
-            self._ranks[pointer] = min(rank, self._ranks.get(pointer, _OTHER))
+            self._ranks[pointer] = min(rank, self._ranks.get(pointer, OTHER))
             if result:
                 self._results.add(pointer)
 

@@ -181,8 +181,7 @@ class Sites:
 
     def _open(self, now: float) -> None:
         """Begins a window. What has frames already was allocated before the previous window ended, so it has outlived a pause."""
-        if not _imports_nothing():
-            self._look_at = now + EVERY
+        if self._must_wait(now):
             return
         start = self._timer()
         blocks = _look.allocated(self._snapshot())
@@ -200,8 +199,7 @@ class Sites:
 
     def _look(self, now: float, ordinal: Optional[int] = None) -> List[Dict[str, Any]]:
         """The messages about all devices, or about one."""
-        if ordinal is None and not _imports_nothing():
-            self._look_at = now + EVERY
+        if ordinal is None and self._must_wait(now):
             return []
         start = self._timer()
         before = _look.allocated(self._snapshot())
@@ -223,6 +221,13 @@ class Sites:
             self._over = True
             self._off()
         return messages
+
+    def _must_wait(self, now: float) -> bool:
+        """Whether a snapshot would import a part of PyTorch in this thread; another attempt is due later."""
+        if _imports_nothing():
+            return False
+        self._look_at = now + EVERY
+        return True
 
     def _snapshot(self) -> Dict[str, Any]:
         snapshot: Dict[str, Any] = _memory()._snapshot()
