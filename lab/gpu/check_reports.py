@@ -1,29 +1,16 @@
 """Checks of the reports about workloads: their peak compared with PyTorch, and their seconds with a clock."""
 
-import contextlib
 import json
 import os
-import sys
 import time
 
 from check_memory import MIB, settle
-from children import HERE, Child
+from children import Child, ended, reporting
 from exporter import Exporter
-
-CLIENT = os.path.join(HERE, "../../clients/python/src")
 
 FULL_SECONDS = 20
 # A process list is read at least once a second, and at once when memory changes.
 LIST_SECONDS = 1.5
-
-
-@contextlib.contextmanager
-def ended(child):
-    """Ends the child after the `with` block."""
-    try:
-        yield child
-    finally:
-        child.end()
 
 
 def device(exporter):
@@ -82,10 +69,8 @@ def reserved_in_advance(setup, results):
     gpu = setup.gpu()
     settle(gpu)
     socket = os.path.join(setup.out, "reports.sock")
-    environment = {"PYTHONPATH": os.pathsep.join([CLIENT, *filter(None, [os.environ.get("PYTHONPATH")])]), "XLA_PYTHON_CLIENT_MEM_FRACTION": ".45"}
     with Exporter(setup, "reports-reserved", f"--allocator.socket={socket}") as exporter:
-        prefix = [sys.executable, "-m", "vram_exporter", "--socket", socket]
-        with ended(Child("arrays", "--mib", 1024, environment=environment, prefix=prefix)) as child:
+        with ended(reporting(socket, "arrays", "--mib", 1024, environment={"XLA_PYTHON_CLIENT_MEM_FRACTION": ".45"})) as child:
             said = child.hear(180)
             time.sleep(12)
             _, shown = device(exporter)

@@ -11,13 +11,12 @@ import time
 
 from check_memory import MIB, settle
 from check_survival import UNSEEN, paired
-from children import HERE, Child
+from children import CLIENT, HERE, Child, with_client
 
 # The number of pairs for which check_survival.T95 is valid.
 ROUNDS = 60
 RANK_MIB = 1024
 CHILD = os.path.join(HERE, "cuda_child.py")
-CLIENT = os.path.normpath(os.path.join(HERE, "../../clients/python/src"))
 # Its memory falls, rises again below its peak, and an allocation fails. The figures are PyTorch's own.
 ALLOCATING = """
 import json, os, torch
@@ -174,8 +173,7 @@ def allocators(setup, results):
     """What the Python client reports to `run`, compared with PyTorch's own figures."""
     measured = Measured(setup, "run-allocators")
     # As vram-run does for a client that is not installed.
-    folders = [os.path.join(CLIENT, "vram_exporter/_bootstrap"), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(folders)}
+    environment = {**os.environ, **with_client(os.path.join(CLIENT, "vram_exporter/_bootstrap"))}
     done = subprocess.run([*measured.prefix, sys.executable, "-c", ALLOCATING], env=environment, capture_output=True, text=True, timeout=180)
     results.check("run, allocators: exit status", done.returncode, "0", done.returncode == 0)
     torch = json.loads(done.stdout.splitlines()[-1])

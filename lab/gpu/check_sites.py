@@ -1,19 +1,16 @@
-"""Checks of what the Python client tells about PyTorch's memory: roles, call sites, failed allocations, leaks, and what that costs."""
+"""Checks of what the Python client tells about PyTorch's memory: roles, call sites and failed allocations."""
 
 import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from contextlib import ExitStack
 
 from check_incidents import await_incident
-from children import Child
+from children import HERE, ended, reporting, with_client
 from exporter import Exporter
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-CLIENT = os.path.normpath(os.path.join(HERE, "../../clients/python/src"))
 SCRIPT = "site_jobs.py"
 TRAININGS = ("gpt", "gpt_compiled", "gpt_checkpointed", "unet", "lora")
 # The first looks of a process are 5 s apart.
@@ -25,17 +22,12 @@ class Watched(Exporter):
     """An exporter that takes in reports with call sites."""
 
     def __init__(self, setup, name):
-        self.socket = os.path.join(tempfile.mkdtemp(), "allocator.sock")
+        self.socket = os.path.join(setup.out, f"{name}.sock")
         super().__init__(setup, name, f"--allocator.socket={self.socket}", "--allocator.sites=true", "--process.interval=1s")
 
     def job(self, *words, **environment):
-        """A job under `vram-run --sites`; the command replaces itself, so the pid stays."""
-        prefix = [sys.executable, "-m", "vram_exporter", "--sites", "--socket", self.socket]
-        return Child(*words, prefix=prefix, script=SCRIPT, environment={**paths(), **environment})
-
-
-def paths():
-    return {"PYTHONPATH": os.pathsep.join([CLIENT, *filter(None, [os.environ.get("PYTHONPATH")])])}
+        """A job under `vram-run --sites`."""
+        return ended(reporting(self.socket, *words, flags=["--sites"], environment=environment, script=SCRIPT))
 
 
 def roles_of(scrape, pid):
@@ -47,7 +39,7 @@ def sites_of(scrape, pid):
     return sorted(rows, reverse=True)
 
 
-def settle(exporter):
+def looked(exporter):
     """One scrape after two periods of looks, so that what it has is of a look that began after now."""
     time.sleep(2 * LOOK + 1)
     return exporter.scrape()
@@ -82,51 +74,37 @@ def compare(results, name, said, scrape):
 
 def roles(setup, results):
     """Each job pauses in its first 30 s, in which the client looks every 5 s. The compiled ones, which take long to start, come last."""
-    planned = [(name, at) for at in ("step", "forward") for name in TRAININGS] + [("generate", "1")]
+    planned = [(name, at) for at in ("step", "forward") for name in TRAININGS] + [("generate",)]
     with Watched(setup, "sites-roles") as exporter:
         for compiled in (False, True):
             with ExitStack() as stack:
                 chosen = [words for words in planned if ("compiled" in words[0]) == compiled]
-                jobs = [(words[0], stack.enter_context(Started(exporter.job(*words)))) for words in chosen]
+                jobs = [(words[0], stack.enter_context(exporter.job(*words))) for words in chosen]
                 told = [(name, job.hear()) for name, job in jobs]
-                scrape = settle(exporter)
+                scrape = looked(exporter)
                 for name, said in told:
                     compare(results, name, said, scrape)
 
 
-class Started:
-    """A job that may pause before its first line has been read."""
-
-    def __init__(self, job):
-        self.job = job
-
-    def __enter__(self):
-        return self.job
-
-    def __exit__(self, *_):
-        self.job.end()
-
-
 def expandable(setup, results):
     for at in ("step", "forward"):
-        with Watched(setup, "sites-expandable") as exporter:
-            with Started(exporter.job("gpt", at, PYTORCH_ALLOC_CONF="expandable_segments:True")) as job:
-                said = job.hear()
-                compare(results, "gpt with expandable segments", said, settle(exporter))
+        with Watched(setup, "sites-expandable") as exporter, exporter.job("gpt", at, PYTORCH_ALLOC_CONF="expandable_segments:True") as job:
+            said = job.hear()
+            compare(results, "gpt with expandable segments", said, looked(exporter))
 
 
 def facts(setup, results):
-    for words in (["facts"], ["stress"]):
+    for name in ("facts", "stress"):
         done = subprocess.run(
-            [sys.executable, os.path.join(HERE, SCRIPT), *words], env={**os.environ, **paths()}, capture_output=True, text=True, timeout=200
+            [sys.executable, os.path.join(HERE, SCRIPT), name], env={**os.environ, **with_client()}, capture_output=True, text=True, timeout=200
         )
-        results.check(f"{words[0]}: ends", done.returncode, "0", done.returncode == 0)
-        results.note(words[0], done.stdout.strip().split("\n")[-1] if done.stdout else done.stderr[-2000:])
+        results.check(f"{name}: ends", done.returncode, "0", done.returncode == 0)
+        results.note(name, done.stdout.strip().split("\n")[-1] if done.stdout else done.stderr[-2000:])
 
 
 def failure(setup, results):
     """An allocation fails, the process dies at once, and the incident tells what the memory was."""
-    with Watched(setup, "sites-failure") as exporter, Started(exporter.job("full")) as job:
+    with Watched(setup, "sites-failure") as exporter, exporter.job("full") as job:
         job.hear()
         time.sleep(2 * LOOK)
         job.send()

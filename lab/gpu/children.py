@@ -1,5 +1,6 @@
 """Starts and stops the CUDA processes and programs under test; each is stopped individually, by pid."""
 
+import contextlib
 import json
 import os
 import select
@@ -10,6 +11,7 @@ import time
 from harness import end
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+CLIENT = os.path.normpath(os.path.join(HERE, "../../clients/python/src"))
 
 
 class ChildFailed(Exception):
@@ -65,6 +67,27 @@ class Child:
 
     def __exit__(self, *_):
         self.end()
+
+
+def with_client(folder=CLIENT):
+    """The environment in which Python finds the client."""
+    return {"PYTHONPATH": os.pathsep.join([folder, *filter(None, [os.environ.get("PYTHONPATH")])])}
+
+
+def reporting(socket, mode, *args, flags=(), environment=None, script="cuda_child.py"):
+    """A child that reports to a socket: `vram-run` replaces itself with the child, so `pid` is that of the child. `flags` are those of
+    `vram-run`."""
+    prefix = [sys.executable, "-m", "vram_exporter", "--socket", socket, *flags]
+    return Child(mode, *args, environment={**with_client(), **(environment or {})}, prefix=prefix, script=script)
+
+
+@contextlib.contextmanager
+def ended(child):
+    """Ends the child after the `with` block. Unlike the child's own block, it leaves the first message to be heard."""
+    try:
+        yield child
+    finally:
+        child.end()
 
 
 class Crowd:

@@ -35,7 +35,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests/judges"))
 
 import nvml_abi
-from children import Child, ChildFailed
+from children import Child, ChildFailed, reporting
 from exporter import Exporter
 from harness import ROOT, names
 
@@ -66,9 +66,7 @@ def start(job, seconds, socket):
         return Child("flat", "--share", 0.91)
     if job == "climb":
         return Child("climb", "--share", 0.92, "--hold", seconds)
-    folders = [str(ROOT / "clients/python/src"), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {"PYTHONPATH": os.pathsep.join(folders), "XLA_PYTHON_CLIENT_MEM_FRACTION": ".91"}
-    return Child("arrays", "--mib", 1024, environment=environment, prefix=[sys.executable, "-m", "vram_exporter", "--socket", socket])
+    return reporting(socket, "arrays", "--mib", 1024, environment={"XLA_PYTHON_CLIENT_MEM_FRACTION": ".91"})
 
 
 def ready(child):

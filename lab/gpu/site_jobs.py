@@ -51,12 +51,6 @@ def pause(at, model, optimizer=None, **more):
         sys.exit(0)
 
 
-def line_of(mark):
-    """The number of the line of this file that ends with a mark."""
-    with open(__file__) as source:
-        return next(number for number, line in enumerate(source, 1) if line.rstrip().endswith("# " + mark))
-
-
 class Attention(nn.Module):
     def __init__(self, width, heads):
         super().__init__()
@@ -125,19 +119,19 @@ def train(model, optimizer, loss_of, at):
     optimizer.step()
 
 
-def gpt(at, compiled="", checkpointed=""):
-    model = Gpt(checkpointed=bool(checkpointed)).cuda()
+def gpt(at, compiled=False, checkpointed=False):
+    model = Gpt(checkpointed=checkpointed).cuda()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     called = torch.compile(model) if compiled else model
     train(model, optimizer, lambda: language_loss(called, 50304, 8, 512), at)
 
 
 def gpt_compiled(at):
-    gpt(at, compiled="1")
+    gpt(at, compiled=True)
 
 
 def gpt_checkpointed(at):
-    gpt(at, checkpointed="1")
+    gpt(at, checkpointed=True)
 
 
 class Residual(nn.Module):
@@ -244,73 +238,31 @@ def lora(at):
 
 def generate_once(model, tokens, cache, kept):
     """One token more, with keys and values of the earlier ones, in lists."""
-    place = torch.full((1,), min(len(cache[0]), 511), device="cuda")
+    place = torch.full((1,), len(cache[0]), device="cuda")
     x = model.words(tokens) + model.places(place)
     for block, entries in zip(model.blocks, cache):
         h = block.norm_1(x)
         q, k, v = block.attention.qkv(h).chunk(3, dim=-1)
         entries.append((k, v))
-        if len(entries) > 256:
-            del entries[0]
         keys, values = (torch.cat([entry[which] for entry in entries], dim=1) for which in (0, 1))
         heads = [part.view(part.shape[0], part.shape[1], 12, -1).transpose(1, 2) for part in (q, keys, values)]
         mixed = functional.scaled_dot_product_attention(*heads).transpose(1, 2).reshape(x.shape)
         x = x + block.attention.out(mixed)
         x = x + block.mlp(block.norm_2(x))
     logits = model.head(model.norm(x))
-    if kept is not None:
-        kept.append(logits.float())  # planted
+    kept.append(logits.float())
     return logits.argmax(dim=-1)
 
 
 @torch.no_grad()
-def generate(leak="1"):
-    """Generates for ever, and keeps the logits of each token. Pauses once, after 64 tokens."""
+def generate():
+    """Generates 64 tokens, and keeps the logits of each."""
     model = Gpt().cuda().half()
-    tokens, cache, kept = torch.zeros(8, 1, dtype=torch.long, device="cuda"), [[] for _ in range(12)], [] if leak else None
-    for number in range(1 << 40):
+    tokens, cache, kept = torch.zeros(8, 1, dtype=torch.long, device="cuda"), [[] for _ in range(12)], []
+    for _ in range(64):
         tokens = generate_once(model, tokens, cache, kept)
-        if number == 64:
-            held = amount(tensor for entries in cache for entry in entries for tensor in entry) + amount(kept or ())
-            pause("after 64 tokens", model, held=held, line=line_of("planted"))
-        if number >= 64:
-            torch.cuda.synchronize()
-            time.sleep(0.002)
-
-
-def leak():
-    """Trains, and keeps a part of the logits of each step."""
-    model = Gpt(layers=4, width=512, heads=8).cuda()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-    kept = []
-    for number in range(1 << 40):
-        optimizer.zero_grad(set_to_none=True)
-        tokens = torch.randint(50304, (4, 257), device="cuda")
-        with torch.autocast("cuda", dtype=torch.bfloat16):
-            logits = model(tokens[:, :-1])
-            loss = functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
-        loss.backward()
-        optimizer.step()
-        kept.append(logits[0, :16].detach().float().clone())  # kept
-        if number == 20:
-            pause("after 20 steps", model, optimizer, line=line_of("kept"), bytes_per_step=amount(kept[-1:]))
-
-
-def graph_leak():
-    """Trains, and adds up the loss with its graph, so that the activations of all steps stay."""
-    model = nn.Sequential(*[nn.Sequential(nn.Linear(1024, 1024), nn.GELU()) for _ in range(6)]).cuda()
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
-    total = 0
-    for number in range(1 << 40):
-        optimizer.zero_grad(set_to_none=True)
-        loss = model(torch.randn(512, 1024, device="cuda")).square().mean()  # graph
-        loss.backward(retain_graph=True)
-        optimizer.step()
-        total = total + loss
-        torch.cuda.synchronize()
-        time.sleep(0.05)
-        if number == 20:
-            pause("after 20 steps", model, optimizer, line=line_of("graph"))
+    held = amount(tensor for entries in cache for entry in entries for tensor in entry) + amount(kept)
+    pause("after 64 tokens", model, held=held)
 
 
 def full(limit="0.1"):
