@@ -151,6 +151,20 @@ class Roles(unittest.TestCase):
         self.assertFalse(self.gather(-1.0).complete)
         del kept
 
+    def test_what_the_program_frees_during_the_pass_is_freed(self):
+        kept = [self.torch.Tensor(10), self.torch.Tensor(20)]
+        visit = _roles._Pass._visit
+
+        def freeing(found, tensor):
+            kept.clear()
+            visit(found, tensor)
+
+        with mock.patch.object(_roles._Pass, "_visit", freeing):
+            held = self.gather()
+        states = [block["state"] for block in self.torch._C.allocator.blocks.values()]
+        self.assertEqual(states, ["inactive", "inactive"])
+        self.assertEqual(len(held.ranks), 1, "the one that was just read")
+
     def test_gradients_that_another_thread_replaces_are_not_read(self):
         import importlib
 

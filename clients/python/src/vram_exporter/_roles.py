@@ -5,7 +5,8 @@ what existed before the client and what is copied or unpickled, and because opti
 optimisers run in each step. So one pass over the garbage collector's objects finds everything, and costs nothing between two looks.
 
 Invariants: no code of the program runs, except finalisers of objects that end during the pass: types are compared by identity, and tensors
-are read with the functions of the base class while PyTorch's overrides are off. The pass keeps no object, and its length is bounded.
+are read with the functions of the base class while PyTorch's overrides are off. The pass keeps no memory of the program allocated: it refers
+to tensors only weakly, except while it reads one. Its length is bounded.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from __future__ import annotations
 import gc
 import sys
 import time
+import weakref
+from itertools import compress
 from typing import AbstractSet, Any, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 # In order of precedence.
@@ -20,8 +23,9 @@ ROLES = ("parameters", "gradients", "optimizer_state", "kv_cache", "other")
 _PARAMETER, _GRADIENT, _STATE, _CACHE, OTHER = range(len(ROLES))
 # The kinds of objects that the pass collects.
 _TENSOR, _PARAMETER_TENSOR, _OPTIMIZER, _KV, _DDP = range(5)
-# The number of objects between two looks at the clock.
-_CHUNK = 20000
+_TENSORS = (_TENSOR, _PARAMETER_TENSOR)
+# The number of objects that are compared without a pause, in which no other Python code runs: 5 to 10 ms.
+_CHUNK = 100000
 # `gc.freeze` hides all objects that the collector knows. CPython itself hides a few hundred when it starts (375 in a process with PyTorch 2.11).
 # PyTorch's import makes more than this many, so a lower number was hidden before that, when there were no tensors.
 _FROZEN = 10000
@@ -46,13 +50,13 @@ class Held(NamedTuple):
 
 
 def gather(seconds: float) -> Optional[Held]:
-    """One pass, which stops looking after `seconds`. `None` if this PyTorch cannot be asked. May raise whatever PyTorch raises."""
+    """One pass, which stops looking after `seconds` of this thread's processor time. `None` if this PyTorch cannot be asked. May raise whatever PyTorch raises."""
     torch = sys.modules.get("torch")
     unmodified = getattr(sys.modules.get("torch._C"), "DisableTorchFunctionSubclass", None)
     if torch is None or unmodified is None:
         return None
     with unmodified():
-        return _Pass(torch, time.perf_counter() + seconds).run()
+        return _Pass(torch, time.thread_time() + seconds).run()
 
 
 class _Pass:
@@ -74,16 +78,19 @@ class _Pass:
         self._has_cache = any(kind == _KV for _, kind in self._types)
 
     def run(self) -> Held:
-        found = self._collect()
+        tensors, others = self._collect()
         # With this option, the C++ code of DistributedDataParallel replaces gradients without the GIL, so reading one is not safe.
-        self._gradients = self._complete and all(_attributes(value).get("gradient_as_bucket_view") is False for value, kind in found if kind == _DDP)
-        for value, kind in found:
-            if kind in (_TENSOR, _PARAMETER_TENSOR):
-                self._visit(value, kind)
-            elif kind == _OPTIMIZER:
+        self._gradients = self._complete and all(_attributes(value).get("gradient_as_bucket_view") is False for value, kind in others if kind == _DDP)
+        for value, kind in others:
+            if kind == _OPTIMIZER:
                 self._optimizer(_attributes(value))
             elif kind == _KV:
                 self._cache(_attributes(value))
+        for reference in tensors:
+            tensor = reference()
+            if tensor is not None:
+                self._visit(tensor)
+            del tensor
             if self._late():
                 self._complete = False
                 break
@@ -99,24 +106,33 @@ class _Pass:
             yield ROLES[_CACHE]
 
     def _late(self) -> bool:
-        return time.perf_counter() > self._deadline
+        return time.thread_time() > self._deadline
 
-    def _collect(self) -> List[Tuple[Any, int]]:
-        # The list keeps every object alive, and with it memory that the program frees in the meantime, so it is dropped at once.
-        kinds, objects = self._kinds, gc.get_objects()
-        found: List[Tuple[Any, int]] = []
-        for start in range(0, len(objects), _CHUNK):
-            found += [(o, kinds[id(type(o))]) for o in objects[start : start + _CHUNK] if id(type(o)) in kinds]
+    def _collect(self) -> Tuple[List[Any], List[Tuple[Any, int]]]:
+        """References to the tensors, and the other objects with their kinds."""
+        tensors: List[Any] = []
+        others: List[Tuple[Any, int]] = []
+        # The list keeps every object alive. The youngest, which the program frees first, come first: in one part with the list's creation.
+        objects = gc.get_objects()
+        objects.reverse()
+        while objects:
+            part = objects[-_CHUNK:]
+            del objects[-_CHUNK:]
+            # None of these steps runs Python code, so that no other thread runs either.
+            part = list(compress(part, map(self._kinds.__contains__, map(id, map(type, part)))))
+            is_tensor = [self._kinds[id(type(value))] in _TENSORS for value in part]
+            tensors += map(weakref.ref, compress(part, is_tensor))
+            others += [(value, self._kinds[id(type(value))]) for value, found in zip(part, is_tensor) if not found]
+            del part
             if self._late():
                 self._complete = False
                 break
-        del objects
-        return found
+        return tensors, others
 
-    def _visit(self, tensor: Any, kind: int) -> None:
+    def _visit(self, tensor: Any) -> None:
         """A tensor that the collector lists."""
         result = False
-        is_parameter = kind == _PARAMETER_TENSOR or _attributes(tensor).get("_is_param") is True
+        is_parameter = self._kinds[id(type(tensor))] == _PARAMETER_TENSOR or _attributes(tensor).get("_is_param") is True
         try:
             if not self._is_cuda(tensor):
                 return
@@ -168,7 +184,7 @@ class _Pass:
 
     def _search(self, value: Any, rank: int, depth: int) -> None:
         """Notes the tensors in a value, or in the values of a container."""
-        if self._kinds.get(id(type(value))) in (_TENSOR, _PARAMETER_TENSOR):
+        if self._kinds.get(id(type(value))) in _TENSORS:
             self._add(value, rank)
         elif depth and issubclass(type(value), dict):
             for part in list(dict.values(value)):

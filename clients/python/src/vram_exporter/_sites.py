@@ -10,13 +10,11 @@ that is needed, or a look takes too long, nothing is recorded and nothing is sen
 
 from __future__ import annotations
 
-import inspect
 import os
-import sys
 import time
 from typing import Any, Callable, Dict, List, Optional
 
-from . import _look, _roles, _torch
+from . import _history, _look, _roles, _torch
 
 # The share of the time that all of this may cost on average, after the first phase is paid for.
 SHARE = 0.02
@@ -25,16 +23,17 @@ RECORDING = 0.12
 # The length of a window, and the shortest time between two looks, in seconds.
 WINDOW = 5.0
 EVERY = 5.0
+# The shortest time between two looks because of failed allocations, in seconds.
+FAILURES = 1.0
 # The first phase lasts this long from the first allocation, in seconds; longer as long as the memory grows, up to a limit.
 FIRST = 30.0
 QUIET = 5.0
 FIRST_LIMIT = 90.0
-# The longest time that the search for the program's tensors takes in one look, in seconds.
+# All that follows is processor time of the thread that looks: for that long it has the interpreter, and the program waits for it.
+# The longest that the search for the program's tensors takes in one look, in seconds.
 SEARCH = 0.6
 # A look that takes longer, in seconds, is the last one. A history of the program may have millions of entries, all of which are copied.
 LONGEST = 2.0
-# The shortest time between two looks because of failed allocations, in seconds.
-FAILURES = 1.0
 
 
 class Budget:
@@ -63,7 +62,7 @@ class Budget:
 class Sites:
     """The sites of this process. `tick` and `initialised` must be called by one thread at a time; `failed` and `end` by any."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic, timer: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic, timer: Callable[[], float] = time.thread_time) -> None:
         self._clock, self._timer = clock, timer
         self._pid = os.getpid()
         self.amounts: Dict[str, Dict[str, int]] = {}
@@ -128,14 +127,14 @@ class Sites:
 
     def _begin(self) -> None:
         self._begun = True
-        if not available():
+        if not _history.available():
             self._over = True
             return
         now = self._clock()
         self._budget = Budget(now)
         self._look_at = now + EVERY
         # Who records a history already has the frames of the first allocations.
-        if not _recorded():
+        if not _history.recorded():
             self._first = True
             self._on()
 
@@ -146,7 +145,7 @@ class Sites:
             self._begin()
             return []
         self._budget.advance(now, self._recording and allocated > 0)
-        if not _recorded():
+        if not _history.recorded():
             self._recording = False  # The program may have ended it.
         elif not self._recording or self._replaced:
             return self._follow(now)
@@ -181,8 +180,6 @@ class Sites:
 
     def _open(self, now: float) -> None:
         """Begins a window. What has frames already was allocated before the previous window ended, so it has outlived a pause."""
-        if self._must_wait(now):
-            return
         start = self._timer()
         blocks = _look.allocated(self._snapshot())
         self._old = {address: block.size for address, block in blocks.items() if block.frames}
@@ -199,8 +196,6 @@ class Sites:
 
     def _look(self, now: float, ordinal: Optional[int] = None) -> List[Dict[str, Any]]:
         """The messages about all devices, or about one."""
-        if ordinal is None and self._must_wait(now):
-            return []
         start = self._timer()
         before = _look.allocated(self._snapshot())
         held = _search()
@@ -222,59 +217,23 @@ class Sites:
             self._off()
         return messages
 
-    def _must_wait(self, now: float) -> bool:
-        """Whether a snapshot would import a part of PyTorch in this thread; another attempt is due later."""
-        if _imports_nothing():
-            return False
-        self._look_at = now + EVERY
-        return True
-
     def _snapshot(self) -> Dict[str, Any]:
-        snapshot: Dict[str, Any] = _memory()._snapshot()
+        snapshot = _history.snapshot()
         # The history of this client keeps one event of each device.
         self._replaced = any(len(trace) > 1 for trace in snapshot.get("device_traces", ()))
         return snapshot
 
     def _on(self) -> None:
-        if not _recorded():
-            _memory()._record_memory_history(enabled="state", context="alloc", stacks="python")
+        if not _history.recorded():
+            _history.record()
             self._recording, self._replaced = True, False
             if self._over:  # `end` was called in the meantime.
                 self._off()
 
     def _off(self) -> None:
         recording, self._recording = self._recording, False
-        if recording and not self._replaced and _torch.initialised() and _recorded():
-            _memory()._record_memory_history(enabled=None)
-
-
-def available() -> bool:
-    """Whether PyTorch can record frames without the events of the history."""
-    memory, core = _memory(), sys.modules.get("torch._C")
-    record = getattr(memory, "_record_memory_history", None)
-    if record is None or not hasattr(memory, "_snapshot") or not hasattr(core, "_cuda_isHistoryEnabled"):
-        return False
-    # Another allocator has no blocks. A PyTorch without these parameters cannot record frames alone.
-    return _torch.backend() == "native" and {"enabled", "context", "stacks"} <= set(inspect.signature(record).parameters)
-
-
-def _memory() -> Any:
-    return sys.modules.get("torch.cuda.memory")
-
-
-def _recorded() -> bool:
-    """Whether a history is on, of the program or of this client. Must not be called before CUDA is initialised: PyTorch 2.11 crashes then."""
-    core: Any = sys.modules["torch._C"]
-    return bool(core._cuda_isHistoryEnabled())
-
-
-def _imports_nothing() -> bool:
-    """Whether a snapshot imports nothing. PyTorch's snapshot asks for the attribute `torch._inductor`, which PyTorch imports when it is first
-    asked for. In the thread of this client, while the program imports a part of PyTorch itself, that has made the program's import fail."""
-    if "__getattr__" not in getattr(sys.modules.get("torch"), "__dict__", {}):
-        return True
-    found = sys.modules.get("torch._inductor")
-    return found is not None and not getattr(getattr(found, "__spec__", None), "_initializing", False)
+        if recording and not self._replaced and _torch.initialised() and _history.recorded():
+            _history.end()
 
 
 def _search() -> Optional[_roles.Held]:
