@@ -2,6 +2,7 @@
 
 import gc
 import sys
+import threading
 import types
 import unittest
 from unittest import mock
@@ -151,19 +152,42 @@ class Roles(unittest.TestCase):
         self.assertFalse(self.gather(-1.0).complete)
         del kept
 
-    def test_what_the_program_frees_during_the_pass_is_freed(self):
+    def test_a_tensor_is_dropped_when_it_has_been_read(self):
         kept = [self.torch.Tensor(10), self.torch.Tensor(20)]
-        visit = _roles._Pass._visit
+        states, visit = [], _roles._Pass._visit
 
-        def freeing(found, tensor):
+        def freeing(found, tensor, is_parameter):
             kept.clear()
-            visit(found, tensor)
+            states.append([block["state"] for block in self.torch._C.allocator.blocks.values()])
+            visit(found, tensor, is_parameter)
 
         with mock.patch.object(_roles._Pass, "_visit", freeing):
-            held = self.gather()
-        states = [block["state"] for block in self.torch._C.allocator.blocks.values()]
-        self.assertEqual(states, ["inactive", "inactive"])
-        self.assertEqual(len(held.ranks), 1, "the one that was just read")
+            self.gather()
+        self.assertEqual([sorted(now) for now in states], [["active_allocated"] * 2, ["active_allocated", "inactive"]])
+
+    def test_a_program_that_makes_tuples_meanwhile(self):
+        """CPython raises a SystemError where it makes a tuple from an iterator, if someone else refers to the tuple before it is complete."""
+        ended, made, failures = threading.Event(), [], []
+
+        def program():
+            while not ended.is_set():
+                try:
+                    made.append(len(tuple(number for number in range(50))))
+                except SystemError as error:
+                    failures.append(error)
+
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(1e-6)
+        thread = threading.Thread(target=program)
+        thread.start()
+        try:
+            for _ in range(100):
+                self.gather()
+        finally:
+            sys.setswitchinterval(interval)
+            ended.set()
+            thread.join()
+        self.assertEqual((failures, set(made)), ([], {50}))
 
     def test_gradients_that_another_thread_replaces_are_not_read(self):
         import importlib

@@ -5,8 +5,9 @@ what existed before the client and what is copied or unpickled, and because opti
 optimisers run in each step. So one pass over the garbage collector's objects finds everything, and costs nothing between two looks.
 
 Invariants: no code of the program runs, except finalisers of objects that end during the pass: types are compared by identity, and tensors
-are read with the functions of the base class while PyTorch's overrides are off. The pass keeps no memory of the program allocated: it refers
-to tensors only weakly, except while it reads one. Its length is bounded.
+are read with the functions of the base class while PyTorch's overrides are off. No other Python code runs while the pass refers to objects
+of other types, because CPython raises an exception in a program that makes a tuple to which someone else refers. The pass drops each
+tensor when it has read it, and its length is bounded.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from __future__ import annotations
 import gc
 import sys
 import time
-import weakref
-from itertools import compress
+from functools import partial
+from itertools import chain, compress, repeat
 from typing import AbstractSet, Any, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 # In order of precedence.
@@ -24,8 +25,6 @@ _PARAMETER, _GRADIENT, _STATE, _CACHE, OTHER = range(len(ROLES))
 # The kinds of objects that the pass collects.
 _TENSOR, _PARAMETER_TENSOR, _OPTIMIZER, _KV, _DDP = range(5)
 _TENSORS = (_TENSOR, _PARAMETER_TENSOR)
-# The number of objects that are compared without a pause, in which no other Python code runs: 5 to 10 ms.
-_CHUNK = 100000
 # `gc.freeze` hides all objects that the collector knows. CPython itself hides a few hundred when it starts (375 in a process with PyTorch 2.11).
 # PyTorch's import makes more than this many, so a lower number was hidden before that, when there were no tensors.
 _FROZEN = 10000
@@ -50,10 +49,11 @@ class Held(NamedTuple):
 
 
 def gather(seconds: float) -> Optional[Held]:
-    """One pass, which stops looking after `seconds` of this thread's processor time. `None` if this PyTorch cannot be asked. May raise whatever PyTorch raises."""
+    """One pass, which stops looking after `seconds` of this thread's processor time. `None` if this PyTorch, or a CPython without the GIL, cannot
+    be asked. May raise whatever PyTorch raises."""
     torch = sys.modules.get("torch")
     unmodified = getattr(sys.modules.get("torch._C"), "DisableTorchFunctionSubclass", None)
-    if torch is None or unmodified is None:
+    if torch is None or unmodified is None or not getattr(sys, "_is_gil_enabled", lambda: True)():
         return None
     with unmodified():
         return _Pass(torch, time.thread_time() + seconds).run()
@@ -78,23 +78,30 @@ class _Pass:
         self._has_cache = any(kind == _KV for _, kind in self._types)
 
     def run(self) -> Held:
-        tensors, others = self._collect()
+        found = _instances(self._kinds)
         # With this option, the C++ code of DistributedDataParallel replaces gradients without the GIL, so reading one is not safe.
-        self._gradients = self._complete and all(_attributes(value).get("gradient_as_bucket_view") is False for value, kind in others if kind == _DDP)
-        for value, kind in others:
-            if kind == _OPTIMIZER:
-                self._optimizer(_attributes(value))
-            elif kind == _KV:
-                self._cache(_attributes(value))
-        for reference in tensors:
-            tensor = reference()
-            if tensor is not None:
-                self._visit(tensor)
-            del tensor
+        wrappers = [_attributes(value) for value in found if self._kind(value) == _DDP]
+        self._gradients = self._complete and all(wrapper.get("gradient_as_bucket_view") is False for wrapper in wrappers)
+        # The youngest come first, and are dropped one after another: they are the ones that the program frees first.
+        found.reverse()
+        while found:
+            self._read(found.pop())
             if self._late():
                 self._complete = False
                 break
         return Held(self._ranks, tuple(self._looked_for()), self._complete, self._graph, self._results)
+
+    def _kind(self, value: Any) -> Optional[int]:
+        return self._kinds.get(id(type(value)))
+
+    def _read(self, value: Any) -> None:
+        kind = self._kind(value)
+        if kind in _TENSORS:
+            self._visit(value, kind == _PARAMETER_TENSOR)
+        elif kind == _OPTIMIZER:
+            self._optimizer(_attributes(value))
+        elif kind == _KV:
+            self._cache(_attributes(value))
 
     def _looked_for(self) -> Iterator[str]:
         if not self._complete:
@@ -108,31 +115,10 @@ class _Pass:
     def _late(self) -> bool:
         return time.thread_time() > self._deadline
 
-    def _collect(self) -> Tuple[List[Any], List[Tuple[Any, int]]]:
-        """References to the tensors, and the other objects with their kinds."""
-        tensors: List[Any] = []
-        others: List[Tuple[Any, int]] = []
-        # The list keeps every object alive. The youngest, which the program frees first, come first: in one part with the list's creation.
-        objects = gc.get_objects()
-        objects.reverse()
-        while objects:
-            part = objects[-_CHUNK:]
-            del objects[-_CHUNK:]
-            # None of these steps runs Python code, so that no other thread runs either.
-            part = list(compress(part, map(self._kinds.__contains__, map(id, map(type, part)))))
-            is_tensor = [self._kinds[id(type(value))] in _TENSORS for value in part]
-            tensors += map(weakref.ref, compress(part, is_tensor))
-            others += [(value, self._kinds[id(type(value))]) for value, found in zip(part, is_tensor) if not found]
-            del part
-            if self._late():
-                self._complete = False
-                break
-        return tensors, others
-
-    def _visit(self, tensor: Any) -> None:
+    def _visit(self, tensor: Any, is_parameter: bool) -> None:
         """A tensor that the collector lists."""
         result = False
-        is_parameter = self._kinds[id(type(tensor))] == _PARAMETER_TENSOR or _attributes(tensor).get("_is_param") is True
+        is_parameter = is_parameter or _attributes(tensor).get("_is_param") is True
         try:
             if not self._is_cuda(tensor):
                 return
@@ -184,7 +170,7 @@ class _Pass:
 
     def _search(self, value: Any, rank: int, depth: int) -> None:
         """Notes the tensors in a value, or in the values of a container."""
-        if self._kinds.get(id(type(value))) in _TENSORS:
+        if self._kind(value) in _TENSORS:
             self._add(value, rank)
         elif depth and issubclass(type(value), dict):
             for part in list(dict.values(value)):
@@ -192,6 +178,18 @@ class _Pass:
         elif depth and issubclass(type(value), (list, tuple)):
             for part in list(value):
                 self._search(part, rank, depth - 1)
+
+
+def _instances(kinds: Dict[int, int]) -> List[Any]:
+    """The objects that the collector lists and whose types are among the given ones, the youngest generation first."""
+    # The list of all objects exists within one call only, whose steps are all functions in C: between these, the interpreter does not change
+    # threads. The list contains the iterators that are made here, so what is left of them must not refer to the list.
+    twice = chain.from_iterable(map(repeat, map(gc.get_objects, (None,)), (2,)))
+    # Before 3.12, making an object could begin a collection, and so run finalisers that are Python code.
+    if sys.version_info < (3, 12) and gc.get_count()[0] + 100 > gc.get_threshold()[0]:
+        gc.collect(0)
+    known = map(partial(map, kinds.__contains__), map(partial(map, id), map(partial(map, type), twice)))
+    return list(chain.from_iterable(map(compress, twice, known)))
 
 
 def _types(torch: Any) -> Iterator[Tuple[Any, int]]:
