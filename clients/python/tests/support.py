@@ -56,15 +56,24 @@ def _count_skips():
 
 def standin(test, initialise=True, **variables):
     """The stand-in for PyTorch in this very process, until the test ends."""
-    for patch in (mock.patch.dict(sys.modules), mock.patch.object(sys, "path", [STANDIN] + sys.path), mock.patch.dict(os.environ, variables)):
-        patch.start()
-        test.addCleanup(patch.stop)
-    for name in [name for name in sys.modules if name.partition(".")[0] in ("torch", "transformers")]:
-        del sys.modules[name]
-    torch = importlib.import_module("torch")
+    torch = _standin(test, "torch", **variables)
     if initialise:
         torch.cuda.init()
     return torch
+
+
+def standin_jax(test, **variables):
+    """The stand-in for JAX in this very process, until the test ends."""
+    return _standin(test, "jax", **variables)
+
+
+def _standin(test, framework, **variables):
+    for patch in (mock.patch.dict(sys.modules), mock.patch.object(sys, "path", [STANDIN] + sys.path), mock.patch.dict(os.environ, variables)):
+        patch.start()
+        test.addCleanup(patch.stop)
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("torch", "transformers", "jax")]:
+        del sys.modules[name]
+    return importlib.import_module(framework)
 
 
 def installed(name):
