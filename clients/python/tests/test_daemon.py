@@ -30,6 +30,24 @@ JOB = """
     sys.stdin.readline()
 """
 
+JAX_JOB = """
+    import sys, vram_exporter, jax
+    from vram_exporter import _uuid
+    _uuid.of_ordinal = lambda ordinal: "%s"
+
+    def weights():
+        made = []
+        for _ in range(5):
+            made.append(jax.ones(20 << 20))
+        return made
+
+    kept = weights()
+    vram_exporter.start(interval=0.02, sites=True)
+    sys.stdin.readline()
+""" % (
+    DEVICE
+)
+
 
 class Daemon(support.Case):
     def setUp(self):
@@ -37,11 +55,11 @@ class Daemon(support.Case):
         if not (BINARY and SIMULATOR and os.path.exists(BINARY) and os.path.exists(SIMULATOR)):
             self.missing("the exporter (VRAM_EXPORTER_BINARY and VRAM_EXPORTER_SIMULATOR)", tool=True)
 
-    def export(self, job, memory):
+    def export(self, job, memory, *options):
         """Starts an exporter on a machine with one GPU, on which the job holds `memory` MiB in addition to a context of 520 MiB."""
         scenario = self.write("machine.toml", 'seed = 1\n[[gpu]]\nmodel = "H200"\nuuid = "%s"\n[[process]]\npid = %d\nmemory = "%dMiB"\nuid = 0\nuser = "root"\n' % (DEVICE, job.pid, memory))
         variables = dict(support.environment(), NVML_SIM_SCENARIO=scenario, NVML_SIM_PROCFS=os.path.join(self.folder, "proc"))
-        command = [BINARY, "--nvml.library=" + SIMULATOR, "--web.listen-address=127.0.0.1:0", "--path.procfs=/proc", "--allocator.socket=" + self.path]
+        command = [BINARY, "--nvml.library=" + SIMULATOR, "--web.listen-address=127.0.0.1:0", "--path.procfs=/proc", "--allocator.socket=" + self.path, *options]
         self.log = open(os.path.join(self.folder, "log"), "w+")
         self.addCleanup(self.log.close)
         exporter = subprocess.Popen(command, env=variables, stderr=self.log)
@@ -100,6 +118,21 @@ class Daemon(support.Case):
         self.go_on(job)
         self.finish(job)
         self.until(lambda: "allocator_allocated_bytes" not in self.values(job))
+
+    def test_the_exporter_shows_the_lines_that_hold_the_memory_of_jax(self):
+        job = self.program(JAX_JOB, STANDIN_MEMORY=str(120 * MIB))
+        self.export(job, 120, "--allocator.sites=true")
+
+        def sites():
+            self.values(job)  # Fails if the exporter has refused a message.
+            rows = re.findall(r'^gpu_process_allocator_(?:site|role)_bytes\{[^}]*framework="jax",([^}]*)\} (\S+)$', self.latest, re.M)
+            return {labels: int(float(value)) for labels, value in rows}
+
+        shown = {'role="unknown"': 100 * MIB, 'site="<string>:9 weights",role="unknown"': 100 * MIB}
+        shown.update({'site="other",role="any"': 0, 'site="not recorded",role="any"': 0})
+        self.assertEqual(self.until(sites), shown)
+        self.go_on(job)
+        self.finish(job)
 
     def test_a_restarted_exporter_gets_all_values_again(self):
         job = self.program(JOB)

@@ -45,6 +45,10 @@ class Site(unittest.TestCase):
         torch = support.standin(self)
         self.assertEqual(origin(frame(torch.__file__), TRAIN).site, "train.py:12 step")
 
+    def test_jax_in_another_place_is_framework_code(self):
+        jax = support.standin_jax(self)
+        self.assertEqual(origin(frame(os.path.join(os.path.dirname(jax.__file__), "numpy", "lax.py")), TRAIN).site, "train.py:12 step")
+
     def test_a_notebook_and_a_program_on_the_command_line_are_the_programs_own(self):
         for place, text in (("/tmp/ipykernel_7/123.py", "123.py:12 step"), ("<string>", "<string>:12 step"), ("/usr/bin/my-job", "my-job:12 step")):
             self.assertEqual(origin(LINEAR, frame(place)).site, text)

@@ -157,13 +157,57 @@ class RealJax(RealFramework):
             backend = xla_bridge._backends["cpu"]
             assert backend.platform == "cpu" and backend.local_devices() == [device]
             assert isinstance(device.local_hardware_id, int), "the reader needs this number"
-            assert _jax._device(device) is None
+            assert _jax.reading(device) is None
             assert _jax.Jax().read() == []
             # The same devices, entered in JAX's own table under a platform name that the client reads.
             xla_bridge._backends["cuda"] = types.SimpleNamespace(platform="cuda", local_devices=backend.local_devices)
             assert _jax.Jax().read() == []
             settle()
             del xla_bridge._backends["cuda"]
+            """
+        )
+
+    def test_the_profile_tells_the_lines_of_the_program(self):
+        self.armed(
+            """
+            import types
+            import jax, jax.numpy as jnp
+            from jax._src import xla_bridge
+            import vram_exporter
+            from vram_exporter import _jax_sites, _uuid
+            def weights():
+                made = []
+                for index in range(3):
+                    made.append(jnp.ones(1000) + index)
+                return made
+            kept = weights()
+            kept.append(jax.jit(lambda x: x * 2)(kept[0]))
+            # The processor, as a device of a GPU that has figures.
+            backend, (device,) = xla_bridge._backends["cpu"], jax.local_devices()
+            class Device:
+                local_hardware_id = 0
+                __str__ = lambda self: str(device)
+                memory_stats = lambda self: {"bytes_in_use": 1 << 30}
+            gpu = types.SimpleNamespace(platform="cuda", local_devices=lambda: [Device()], live_arrays=backend.live_arrays, heap_profile=backend.heap_profile)
+            _uuid.of_ordinal = lambda ordinal: None
+            vram_exporter.stop()
+            xla_bridge._backends["cuda"] = gpu
+            sites = _jax_sites.JaxSites()
+            assert sites.tick(1) == [], "a look without a UUID"
+            _uuid.of_ordinal = lambda ordinal: "GPU-1"
+            sites._look_at = 0.0
+            (message,) = sites.tick(1)
+            del xla_bridge._backends["cuda"]
+            found = {site["site"].split()[1]: site["bytes"] for site in message["sites"]}
+            assert found == {"weights": 12000, "<module>": 4000}, message
+            assert {site["site"].split(":")[0] for site in message["sites"]} == {"job.py"}, message
+            assert message["roles"] == {"unknown": sum(array.nbytes for array in jax.live_arrays())}, message
+            # JAX's public function returns the same, compressed.
+            import gzip
+            from vram_exporter import _pprof
+            def read(profile):
+                return sorted((sample.value, len(sample.frames)) for sample in _pprof.samples(profile, ("space", "bytes")))
+            assert read(gzip.decompress(jax.profiler.device_memory_profile())) == read(backend.heap_profile())
             """
         )
 

@@ -438,7 +438,7 @@ class Programs(support.Case):
                     while torch._C.calls["_cuda_memoryStats"] < 5 and time.monotonic() < end: time.sleep(0.01)
                     try: torch.empty(1 << 40)
                     except torch.OutOfMemoryError: pass
-                    names = ["vram_exporter._" + name for name in ("sites", "look", "roles", "frames")]
+                    names = ["vram_exporter._" + name for name in ("sites", "jax_sites", "pprof", "look", "roles", "frames")]
                     print([name for name in names if name in sys.modules], [name for name in torch._C.calls if name != "_cuda_memoryStats"])
                     """,
                     **variables,

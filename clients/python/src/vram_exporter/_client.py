@@ -10,9 +10,9 @@ import atexit
 import os
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple, Union
 
-from . import _oom, _torch, _uuid
+from . import _jax, _oom, _torch, _uuid
 from ._allocators import Allocators
 from ._levels import Level
 from ._peer import Peer
@@ -20,6 +20,7 @@ from ._result import Measurement
 from ._thread import AfterFork, Thread
 
 if TYPE_CHECKING:
+    from ._jax_sites import JaxSites
     from ._sites import Sites
 
 DEFAULT_SOCKET = "/run/vram-exporter/allocator.sock"
@@ -57,7 +58,7 @@ def start(socket: Optional[str] = None, interval: Optional[float] = None, sites:
     default `$VRAM_EXPORTER_SOCKET`, otherwise `/run/vram-exporter/allocator.sock`.
     `interval` is the time between two readings in seconds, from 0.01 to 1.5; by default `$VRAM_EXPORTER_INTERVAL`, otherwise the
     shortest that an exporter suggests, otherwise 0.2. An exporter that starts later is found within 5 seconds.
-    `sites` says whether the lines of the program that hold PyTorch's memory are reported, too, with their names; by default only if
+    `sites` says whether the lines of the program that hold the memory of PyTorch and JAX are reported, too, with their names; by default only if
     `$VRAM_EXPORTER_SITES` is `1`. `start(sites=True)` adds them to a client that is already running.
     """
     global _client, _asked
@@ -115,6 +116,7 @@ class Client:
         self._names: Dict[str, None] = {}
         self._peers = [Peer(path) for path in paths]
         self._sites: Optional[Sites] = None
+        self._jax_sites: Optional[JaxSites] = None
         # Guards the peers, except the operations that `Peer` allows without a lock.
         self._lock = threading.Lock()
 
@@ -122,9 +124,10 @@ class Client:
         """Reports sites from now on. Until then, their modules are not even imported. Never raises."""
         try:
             if self._sites is None:
+                from ._jax_sites import JaxSites
                 from ._sites import Sites
 
-                self._sites = Sites()
+                self._sites, self._jax_sites = Sites(), JaxSites()
         except Exception:  # The values are reported without them.
             pass
 
@@ -238,8 +241,9 @@ class Client:
 
     def _report(self) -> float:
         levels = self._allocators.take(patience=1.0)
-        if levels is not None and self._sites is not None and not self._ended:
-            self._look(self._sites, levels)
+        if levels is not None and not self._ended:
+            self._look(_torch.NAME, self._sites, levels)
+            self._look(_jax.NAME, self._jax_sites, levels)
         if levels is None or not (levels or any(peer.urgent for peer in self._peers)):
             return INTERVAL
         with self._lock:
@@ -248,22 +252,24 @@ class Client:
             suggested = [peer.interval for peer in self._peers if peer.interval is not None]
         return max(self._interval or min(suggested, default=INTERVAL), len(levels) / MESSAGES_PER_SECOND)
 
-    def _look(self, sites: Sites, levels: List[Level]) -> None:
-        """Passes on what is known about sites, if a look is due."""
+    def _look(self, framework: str, sites: Union[Sites, JaxSites, None], levels: List[Level]) -> None:
+        """Passes on what is known about the sites of a framework, if a look is due."""
+        if sites is None:
+            return
         from ._connection import line
 
-        for message in sites.tick(sum(level.allocated for level in levels if level.framework == _torch.NAME)):
+        for message in sites.tick(sum(level.allocated for level in levels if level.framework == framework)):
             text = b"".join(line(part) for part in _with_amounts(sites, message))
             for peer in self._peers:
-                peer.sites[message["device"]] = text
-                peer.resend.add((_torch.NAME, message["device"]))
+                peer.sites[framework, message["device"]] = text
+                peer.resend.add((framework, message["device"]))
 
     def _failed(self, ordinal: int) -> None:
         """Called when an allocation on a PyTorch device has failed, before that is reported."""
         message = None if self._sites is None else self._sites.failed(ordinal)
         if self._sites is not None and message is not None:
             for peer in self._peers:
-                peer.sites.pop(message["device"], None)
+                peer.sites.pop((_torch.NAME, message["device"]), None)
                 peer.resend.add((_torch.NAME, message["device"]))
             for part in _with_amounts(self._sites, message):
                 self.urgent(part)
@@ -275,7 +281,7 @@ class Client:
         self._wake.set()
 
 
-def _with_amounts(sites: Sites, message: Dict[str, Any]) -> List[Dict[str, Any]]:
+def _with_amounts(sites: Union[Sites, JaxSites], message: Dict[str, Any]) -> List[Dict[str, Any]]:
     """A look after a report of the same moment: the exporter refuses a look at more memory than it knows to be reserved."""
     amounts = sites.amounts.get(message["device"])
     report = {"type": "report", "framework": message["framework"], "device": message["device"], **(amounts or {})}

@@ -1,6 +1,6 @@
 """What the frames of an allocation tell: the line of the program that made it, and whether a module's forward pass made it.
 
-PyTorch's frames are dictionaries with `filename`, `line` and `name`, the innermost first. The texts are the program's and may contain
+PyTorch's frames are dictionaries with `filename`, `line` and `name`, the innermost first; JAX's are brought into this form. The texts are the program's and may contain
 anything. Nothing here raises because of them.
 """
 
@@ -91,8 +91,8 @@ def _text(file: str, line: int, name: str) -> str:
 
 
 def _framework_folders() -> List[str]:
-    """The folders of the standard library, of PyTorch and of this package."""
-    files = [os.__file__, __file__, getattr(sys.modules.get("torch"), "__file__", None)]
+    """The folders of the standard library, of PyTorch and JAX, and of this package."""
+    files = [os.__file__, __file__, *(getattr(sys.modules.get(name), "__file__", None) for name in ("torch", "jax"))]
     return [os.path.dirname(os.path.abspath(file)) + "/" for file in files if isinstance(file, str)]
 
 

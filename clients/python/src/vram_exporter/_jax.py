@@ -26,26 +26,31 @@ class Jax:
 
     def read(self) -> List[Reading]:
         """One reading for each local CUDA device of an initialised backend. May raise whatever JAX raises."""
-        bridge = sys.modules.get("jax._src.xla_bridge")
-        backends: Any = getattr(bridge, "_backends", None)
+        backends = gpu_backends()
         # Without the table, it is unknown whether the program uses a GPU.
-        self.blind = bridge is not None and not isinstance(backends, dict)
-        if not isinstance(backends, dict):
-            return []
+        self.blind = backends is None
         readings: Dict[int, Reading] = {}
-        for backend in list(backends.values()):
-            if getattr(backend, "platform", None) not in ("cuda", "gpu"):
-                continue
+        for backend in backends or ():
             for device in backend.local_devices():
-                reading = _device(device)
-                if reading is None:
+                found = reading(device)
+                if found is None:
                     self.blind = True
                 else:
-                    readings[reading.ordinal] = reading
+                    readings[found.ordinal] = found
         return list(readings.values())
 
 
-def _device(device: Any) -> Optional[Reading]:
+def gpu_backends() -> Optional[List[Any]]:
+    """The backends of CUDA devices that the program has initialised, or `None` if JAX's table of backends is missing."""
+    bridge = sys.modules.get("jax._src.xla_bridge")
+    backends: Any = getattr(bridge, "_backends", None)
+    if not isinstance(backends, dict):
+        return [] if bridge is None else None
+    return [backend for backend in list(backends.values()) if getattr(backend, "platform", None) in ("cuda", "gpu")]
+
+
+def reading(device: Any) -> Optional[Reading]:
+    """What a device's allocator reports, or `None` if it reports nothing. May raise whatever JAX raises."""
     ordinal: Optional[int] = getattr(device, "local_hardware_id", None)
     stats: Optional[Dict[str, int]] = device.memory_stats()
     if not stats or ordinal is None or "bytes_in_use" not in stats:

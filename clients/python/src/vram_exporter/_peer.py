@@ -33,8 +33,8 @@ class Peer:
         self.connection: Optional[Connection] = None
         self.urgent: Deque[bytes] = deque(maxlen=URGENT)
         """Messages that are sent before the values."""
-        self.sites: Dict[str, bytes] = {}
-        """The messages of the latest look at each device, until they are sent."""
+        self.sites: Dict[Tuple[str, str], bytes] = {}
+        """The messages of the latest look at each framework and device, until they are sent."""
         self.resend: Set[Tuple[str, str]] = set()
         """Frameworks and devices about which a report is or was sent that is none of the levels, so that the next level is new to the peer."""
         self._measurements: Dict[Region, Dict[str, Any]] = {}

@@ -82,7 +82,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--socket", metavar="PATH", help="the exporter's socket, or several separated by colons (default: $VRAM_EXPORTER_SOCKET, then /run/vram-exporter/allocator.sock)")
     parser.add_argument("--interval", metavar="SECONDS", type=_interval, help="the time between two readings, 0.01 to 1.5 (default: what the exporter suggests)")
-    parser.add_argument("--sites", action="store_true", help="also report which lines of a PyTorch program hold the memory, with the names of files and functions")
+    parser.add_argument("--sites", action="store_true", help="also report which lines of a PyTorch or JAX program hold the memory, with the names of files and functions")
     parser.add_argument("--pid", metavar="PID", type=int, help="add the client to a running process of the same version of CPython, 3.14 or newer")
     parser.add_argument("--version", action="version", version="vram-run " + __version__)
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND", help=argparse.SUPPRESS)

@@ -8,7 +8,7 @@ import weakref
 from . import heap
 
 _backends = {}
-POOL = 1 << 34
+POOL = int(os.environ.get("STANDIN_MEMORY", 1 << 34))
 _live = weakref.WeakSet()
 
 
