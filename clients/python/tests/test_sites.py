@@ -2,7 +2,6 @@
 
 import os
 import sys
-import types
 import unittest
 from unittest import mock
 
@@ -12,6 +11,10 @@ from . import support
 from .support import DEVICE
 
 TICK = 0.2
+
+
+def of_kind(look, kind):
+    return [message for message in look.messages if message["type"] == kind]
 
 
 class Windows(unittest.TestCase):
@@ -32,14 +35,20 @@ class Windows(unittest.TestCase):
         self._timer += self.cost
         return self._timer
 
-    def run_for(self, seconds, allocated=1 << 20):
-        """Ticks for some time. Returns the messages, and notes for each tick whether it recorded."""
+    def run_for(self, seconds, allocated=1 << 20, kind="sites"):
+        """Ticks for some time. Returns the messages of this kind, and notes for each tick whether it recorded."""
         messages, end = [], self.now + seconds
         while self.now < end:
-            messages += self.sites.tick(allocated(self.now) if callable(allocated) else allocated)
+            for look in self.sites.tick(allocated(self.now) if callable(allocated) else allocated):
+                messages += of_kind(look, kind)
             self.spent.append(self.core.history is not None)
             self.now += TICK
         return messages
+
+    def failed(self, ordinal, kind="sites"):
+        """The message of this kind about a failed allocation, or `None`."""
+        look = self.sites.failed(ordinal)
+        return None if look is None else (of_kind(look, kind) or [None])[0]
 
     def recorded(self, since=0.0):
         """The estimated cost of recording since then, in seconds."""
@@ -223,7 +232,7 @@ class Windows(unittest.TestCase):
         kept = self.torch.empty(10)
         self.sites.initialised()
         self.assertEqual(self.run_for(100), [])
-        self.assertIsNone(self.sites.failed(0))
+        self.assertIsNone(self.failed(0))
         self.sites.end()
         self.assertEqual(set(self.core.calls) - {"_cuda_memoryStats"}, set())
         del kept
@@ -257,7 +266,7 @@ class Windows(unittest.TestCase):
         calls = dict(self.core.calls)
         with mock.patch.object(os, "getpid", return_value=os.getpid() + 1):
             self.assertEqual(self.run_for(100), [])
-            self.assertIsNone(self.sites.failed(0))
+            self.assertIsNone(self.failed(0))
             self.sites.initialised()
             self.sites.end()
         self.assertEqual(self.core.calls, calls)
@@ -293,7 +302,7 @@ class Windows(unittest.TestCase):
         self.run_for(1)
         self.sites.end()
         self.sites.initialised()
-        self.assertEqual((self.run_for(100), self.sites.failed(0)), ([], None))
+        self.assertEqual((self.run_for(100), self.failed(0)), ([], None))
         self.assertEqual(self.core.history_calls, ["state", None])
 
     def test_without_a_certain_uuid_nothing_is_sent(self):
@@ -306,17 +315,29 @@ class Windows(unittest.TestCase):
     def test_a_failed_allocation(self):
         self.begin(STANDIN_DEVICES="2")
         kept = [self.torch.Tensor(10), self.torch.Tensor(20, 1)]
-        self.assertIsNone(self.sites.failed(1), "nothing is known before the first tick")
+        self.assertIsNone(self.failed(1), "nothing is known before the first tick")
         self.now += 1
         self.run_for(TICK)
-        message = self.sites.failed(1)
-        self.assertEqual((message["device"], sum(message["roles"].values())), (support.SECOND_DEVICE, 20))
+        look = self.sites.failed(1)
+        self.assertEqual([message["type"] for message in look.messages], ["report", "sites"])
+        self.assertEqual(look.pair, ("pytorch", support.SECOND_DEVICE))
+        self.assertEqual({message["device"] for message in look.messages}, {support.SECOND_DEVICE})
+        self.assertEqual(sum(look.messages[1]["roles"].values()), 20)
+        self.assertEqual(look.messages[0]["reserved_bytes"], self.core.allocator.reserved(1))
         self.now += 0.5
-        self.assertIsNone(self.sites.failed(0), "one in a second")
+        self.assertIsNone(self.failed(0), "one in a second")
         self.now += 0.6
-        self.assertEqual(sum(self.sites.failed(0)["roles"].values()), 10)
+        self.assertEqual(sum(self.failed(0)["roles"].values()), 10)
         self.now += 2
-        self.assertIsNone(self.sites.failed(5))
+        self.assertIsNone(self.failed(5))
+        del kept
+
+    def test_a_look_without_amounts_has_no_report(self):
+        self.begin()
+        kept = self.torch.empty(10)
+        with mock.patch.object(_sites._torch, "amounts", return_value={}):
+            self.assertEqual(self.run_for(6, kind="report"), [])
+        self.assertEqual(len(self.run_for(6, kind="report")), 1)
         del kept
 
     def test_a_failed_allocation_long_after_a_window_has_no_activations(self):
@@ -328,9 +349,9 @@ class Windows(unittest.TestCase):
         while self.core.history is not None:
             self.run_for(TICK)
         self.now += 2
-        self.assertEqual(self.sites.failed(0)["roles"]["activations"], 1000)
+        self.assertEqual(self.failed(0)["roles"]["activations"], 1000)
         self.now += 5
-        roles = self.sites.failed(0)["roles"]
+        roles = self.failed(0)["roles"]
         self.assertNotIn("activations", roles)
         self.assertEqual(roles["unknown"], 1000)
         del loss

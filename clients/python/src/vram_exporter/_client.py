@@ -10,7 +10,7 @@ import atexit
 import os
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Optional, Tuple, Union
 
 from . import _jax, _oom, _torch, _uuid
 from ._allocators import Allocators
@@ -171,11 +171,9 @@ class Client:
         for peer in self._peers:
             peer.abandon()
 
-    def urgent(self, message: Dict[str, Any]) -> None:
-        """Sends a message now, without waiting. If a socket is full or the thread is already sending, the thread sends the message later."""
-        from ._connection import line
-
-        text = line(message)
+    def urgent(self, *messages: Dict[str, Any]) -> None:
+        """Sends messages together now, without waiting. If a socket is full or the thread is already sending, the thread sends them later."""
+        text = _lines(messages)
         for peer in self._peers:
             peer.urgent.append(text)
         # The thread holds the lock only for the duration of a few system calls that do not wait.
@@ -256,23 +254,20 @@ class Client:
         """Passes on what is known about the sites of a framework, if a look is due."""
         if sites is None:
             return
-        from ._connection import line
-
-        for message in sites.tick(sum(level.allocated for level in levels if level.framework == framework)):
-            text = b"".join(line(part) for part in _with_amounts(sites, message))
+        for look in sites.tick(sum(level.allocated for level in levels if level.framework == framework)):
+            text = _lines(look.messages)
             for peer in self._peers:
-                peer.sites[framework, message["device"]] = text
-                peer.resend.add((framework, message["device"]))
+                peer.looks[look.pair] = text
+                peer.resend.add(look.pair)
 
     def _failed(self, ordinal: int) -> None:
         """Called when an allocation on a PyTorch device has failed, before that is reported."""
-        message = None if self._sites is None else self._sites.failed(ordinal)
-        if self._sites is not None and message is not None:
+        look = None if self._sites is None else self._sites.failed(ordinal)
+        if look is not None:
             for peer in self._peers:
-                peer.sites.pop((_torch.NAME, message["device"]), None)
-                peer.resend.add((_torch.NAME, message["device"]))
-            for part in _with_amounts(self._sites, message):
-                self.urgent(part)
+                peer.looks.pop(look.pair, None)
+                peer.resend.add(look.pair)
+            self.urgent(*look.messages)
 
     def _initialised(self) -> None:
         """Called when the program initialises CUDA."""
@@ -281,11 +276,10 @@ class Client:
         self._wake.set()
 
 
-def _with_amounts(sites: Union[Sites, JaxSites], message: Dict[str, Any]) -> List[Dict[str, Any]]:
-    """A look after a report of the same moment: the exporter refuses a look at more memory than it knows to be reserved."""
-    amounts = sites.amounts.get(message["device"])
-    report = {"type": "report", "framework": message["framework"], "device": message["device"], **(amounts or {})}
-    return [report, message] if amounts else [message]
+def _lines(messages: Iterable[Dict[str, Any]]) -> bytes:
+    from ._connection import line
+
+    return b"".join(map(line, messages))
 
 
 def _paths(text: str) -> List[str]:

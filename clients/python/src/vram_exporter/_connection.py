@@ -19,6 +19,8 @@ from ._version import __version__
 VERSION = 1
 # The shortest time between two attempts to connect, in seconds.
 RETRY = 5.0
+# The exporter refuses longer lines, in bytes without the line feed. It accepts one byte more.
+LINE = 4095
 _FLAGS = socket.MSG_DONTWAIT | getattr(socket, "MSG_NOSIGNAL", 0)
 _CONTROL = {code: "?" for code in (*range(0x20), *range(0x7F, 0xA0))}
 _LATER = (errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR, errno.ENOBUFS)
@@ -42,6 +44,11 @@ def line(message: Dict[str, Any]) -> bytes:
     """The line that is sent for a message."""
     clean = {key: _clean(value) if isinstance(value, str) else value for key, value in message.items()}
     return json.dumps(clean, separators=(",", ":")).encode("ascii") + b"\n"
+
+
+def fits(message: Dict[str, Any]) -> bool:
+    """Whether the exporter accepts the length of a message's line."""
+    return len(line(message)) - 1 <= LINE
 
 
 class Connection:

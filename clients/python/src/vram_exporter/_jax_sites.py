@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, List
 
 from . import _jax, _pprof
 from ._frames import Frames
-from ._look import UNKNOWN, Summary
+from ._look import UNKNOWN, Look, Summary, look
 from ._sites import EVERY, LONGEST, SHARE
 
 
@@ -25,28 +25,26 @@ class JaxSites:
         self._pid = os.getpid()
         self._over = False
         self._look_at = 0.0
-        self.amounts: Dict[str, Dict[str, int]] = {}
-        """What was allocated and reserved on each device at its latest look."""
 
-    def tick(self, allocated: int) -> List[Dict[str, Any]]:
-        """Looks if that is due; `allocated` is the sum of what JAX has allocated now. Returns the messages of the look."""
+    def tick(self, allocated: int) -> List[Look]:
+        """Looks if that is due; `allocated` is the sum of what JAX has allocated now. Returns a look at each device."""
         now = self._clock()
         if self._over or allocated <= 0 or now < self._look_at or os.getpid() != self._pid:
             return []
         start = self._timer()
-        messages: List[Dict[str, Any]] = []
+        looks: List[Look] = []
         try:
             for backend in _jax.gpu_backends() or ():
-                messages += self._look(backend)
+                looks += self._look(backend)
         except Exception:  # Another attempt would probably fail as well.
             self._over = True
             return []
         cost = self._timer() - start
         self._look_at = now + max(EVERY, cost / SHARE)
         self._over = cost > LONGEST
-        return messages
+        return looks
 
-    def _look(self, backend: Any) -> List[Dict[str, Any]]:
+    def _look(self, backend: Any) -> List[Look]:
         if any(_is_in_host_memory(array) for array in backend.live_arrays()):
             return []
         # `jax.profiler.device_memory_profile` asks the same, but initialises a backend if there is none, and compresses the answer.
@@ -60,16 +58,16 @@ class JaxSites:
             device = sample.labels.get("device")
             if device is not None and sample.value > 0:
                 summaries.setdefault(device, Summary()).add(sample.value, UNKNOWN, frames.origin(sample.frames))
-        messages = []
+        looks = []
         for name, summary in sorted(summaries.items()):
             found = readings.get(name)
             # A profile with more than JAX has allocated is of another moment, or counts memory of another framework.
             if found is not None and found.device is not None and sum(summary.roles.values()) <= found.allocated:
-                self.amounts[found.device] = {"allocated_bytes": found.allocated}
+                amounts = {"allocated_bytes": found.allocated}
                 if found.reserved is not None:
-                    self.amounts[found.device]["reserved_bytes"] = found.reserved
-                messages.append(summary.message(_jax.NAME, found.device, frozenset()))
-        return messages
+                    amounts["reserved_bytes"] = found.reserved
+                looks.append(look(_jax.NAME, found.device, amounts, summary.message(_jax.NAME, found.device, frozenset())))
+        return looks
 
 
 def _is_in_host_memory(array: Any) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import AbstractSet, Any, Dict, List, NamedTuple, Optional, Tuple
 
-from ._connection import line
+from ._connection import fits
 from ._frames import Frames, Origin
 from ._roles import OTHER, ROLES, Held
 
@@ -19,8 +19,16 @@ UNKNOWN = "unknown"
 _ORDER = (*ROLES[:3], ACTIVATIONS, *ROLES[3:], UNKNOWN)
 # The number of sites in a message.
 SITES = 10
-# The exporter refuses longer lines, in bytes without the line feed.
-LINE = 4095
+
+
+class Look(NamedTuple):
+    """What a look found on one device."""
+
+    pair: Tuple[str, str]
+    """The framework and the device."""
+    messages: List[Dict[str, Any]]
+    """In the order in which they are sent: a report of the same moment, because the exporter refuses `sites` of more memory than it knows to
+    be reserved, unless the framework could not provide it; then `sites`."""
 
 
 class Block(NamedTuple):
@@ -65,9 +73,15 @@ class Summary:
             "other_bytes": sum(self.sites.values()) - sum(size for _, size in largest),
             "unknown_bytes": self.without_frames,
         }
-        while sites and len(line(message)) - 1 > LINE:
+        while sites and not fits(message):
             message["other_bytes"] += sites.pop()["bytes"]
         return message
+
+
+def look(framework: str, device: str, amounts: Dict[str, int], *messages: Optional[Dict[str, Any]]) -> Look:
+    """A look with those of the messages that there are. `amounts` is what was allocated and reserved at the same moment; empty if unknown."""
+    report = {"type": "report", "framework": framework, "device": device, **amounts} if amounts else None
+    return Look((framework, device), [message for message in (report, *messages) if message is not None])
 
 
 def allocated(snapshot: Dict[str, Any]) -> Dict[int, Block]:

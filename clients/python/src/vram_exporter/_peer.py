@@ -25,16 +25,16 @@ Region = Tuple[str, str, str]
 
 
 class Peer:
-    """An exporter, or `vram run`. Two threads must not call its methods at once, except `measured`; `urgent`, `sites` and `resend` may be added
+    """An exporter, or `vram run`. Two threads must not call its methods at once, except `measured`; `urgent`, `looks` and `resend` may be added
     to at any time."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self.connection: Optional[Connection] = None
         self.urgent: Deque[bytes] = deque(maxlen=URGENT)
-        """Messages that are sent before the values."""
-        self.sites: Dict[Tuple[str, str], bytes] = {}
-        """The messages of the latest look at each framework and device, until they are sent."""
+        """Messages that are sent before the values. Each entry may have several lines, which stay together."""
+        self.looks: Dict[Tuple[str, str], bytes] = {}
+        """The lines of the latest look at each framework and device, until they are sent."""
         self.resend: Set[Tuple[str, str]] = set()
         """Frameworks and devices about which a report is or was sent that is none of the levels, so that the next level is new to the peer."""
         self._measurements: Dict[Region, Dict[str, Any]] = {}
@@ -103,9 +103,9 @@ class Peer:
         from ._connection import line
 
         lines = []
-        # A failed allocation has its own message about sites, which is later than these.
-        while self.sites:
-            lines.append(self.sites.popitem()[1])
+        # A failed allocation has its own look, which is later than these.
+        while self.looks:
+            lines.append(self.looks.popitem()[1])
         while self.urgent:
             lines.append(self.urgent.popleft())
         while self._measurements:

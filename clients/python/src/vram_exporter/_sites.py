@@ -15,6 +15,7 @@ import time
 from typing import Any, Callable, Dict, List, Optional
 
 from . import _history, _look, _roles, _torch
+from ._look import Look
 
 # The share of the time that all of this may cost on average, after the first phase is paid for.
 SHARE = 0.02
@@ -65,8 +66,6 @@ class Sites:
     def __init__(self, clock: Callable[[], float] = time.monotonic, timer: Callable[[], float] = time.thread_time) -> None:
         self._clock, self._timer = clock, timer
         self._pid = os.getpid()
-        self.amounts: Dict[str, Dict[str, int]] = {}
-        """What was allocated and reserved on each device at its latest look; empty if it is not known."""
         self._over = False
         self._begun = False
         self._budget = Budget(clock())
@@ -89,21 +88,21 @@ class Sites:
         if self._mine() and not self._begun:
             self._guarded(self._begin)
 
-    def tick(self, allocated: int) -> List[Dict[str, Any]]:
-        """Does what is due; `allocated` is the sum of what PyTorch has allocated now. Returns the messages of a look."""
-        messages: List[Dict[str, Any]] = []
+    def tick(self, allocated: int) -> List[Look]:
+        """Does what is due; `allocated` is the sum of what PyTorch has allocated now. Returns a look at each device, if one was due."""
+        looks: List[Look] = []
         if self._mine():
-            self._guarded(lambda: messages.extend(self._tick(self._clock(), allocated)))
-        return messages
+            self._guarded(lambda: looks.extend(self._tick(self._clock(), allocated)))
+        return looks
 
-    def failed(self, ordinal: int) -> Optional[Dict[str, Any]]:
-        """The message about a device on which an allocation has just failed, in the thread in which it failed."""
-        messages: List[Dict[str, Any]] = []
+    def failed(self, ordinal: int) -> Optional[Look]:
+        """A look at a device on which an allocation has just failed, in the thread in which it failed."""
+        looks: List[Look] = []
         now = self._clock()
         if self._mine() and self._begun and (self._failed_at is None or now - self._failed_at >= FAILURES):
             self._failed_at = now
-            self._guarded(lambda: messages.extend(self._look(now, ordinal)))
-        return messages[0] if messages else None
+            self._guarded(lambda: looks.extend(self._look(now, ordinal)))
+        return looks[0] if looks else None
 
     def end(self) -> None:
         """Ends the recording, unless it is the program's."""
@@ -138,7 +137,7 @@ class Sites:
             self._first = True
             self._on()
 
-    def _tick(self, now: float, allocated: int) -> List[Dict[str, Any]]:
+    def _tick(self, now: float, allocated: int) -> List[Look]:
         if not _torch.initialised():
             return []
         if not self._begun:
@@ -157,7 +156,7 @@ class Sites:
             self._open(now)
         return []
 
-    def _follow(self, now: float) -> List[Dict[str, Any]]:
+    def _follow(self, now: float) -> List[Look]:
         """Looks at the history of the program."""
         self._recording = self._replaced = self._first = False
         self._old, self._window_end = {}, now
@@ -165,7 +164,7 @@ class Sites:
             return self._look(now)
         return []
 
-    def _first_phase(self, now: float, allocated: int) -> List[Dict[str, Any]]:
+    def _first_phase(self, now: float, allocated: int) -> List[Look]:
         if allocated > self._most:
             self._most, self._grown_at = allocated, now
         if self._allocated_at is None and allocated > 0:
@@ -187,15 +186,15 @@ class Sites:
         self._window_end = now + WINDOW
         self._on()
 
-    def _close(self, now: float) -> List[Dict[str, Any]]:
+    def _close(self, now: float) -> List[Look]:
         """Looks and ends the recording."""
         self._window_end = now
-        messages = self._look(now)
+        looks = self._look(now)
         self._off()
-        return messages
+        return looks
 
-    def _look(self, now: float, ordinal: Optional[int] = None) -> List[Dict[str, Any]]:
-        """The messages about all devices, or about one."""
+    def _look(self, now: float, ordinal: Optional[int] = None) -> List[Look]:
+        """A look at all devices, or at one."""
         start = self._timer()
         before = _look.allocated(self._snapshot())
         held = _search()
@@ -203,19 +202,18 @@ class Sites:
         # Long after a window, what it recorded and is still allocated is no activation.
         old = self._old if self._recording or now - self._window_end <= WINDOW else None
         looked_for = _look.looked_for(held, old)
-        messages = []
+        looks = []
         for number, summary in sorted(_look.describe(before, after, held, old).items()):
             device = _torch.device_uuid(number) if ordinal in (None, number) else None
             if device is not None:
-                self.amounts[device] = _torch.amounts(number)
-                messages.append(summary.message(_torch.NAME, device, looked_for))
+                looks.append(_look.look(_torch.NAME, device, _torch.amounts(number), summary.message(_torch.NAME, device, looked_for)))
         cost = self._timer() - start
         self._budget.spend(cost)
         self._look_at = now + max(EVERY, cost / SHARE)
         if cost > LONGEST:
             self._over = True
             self._off()
-        return messages
+        return looks
 
     def _snapshot(self) -> Dict[str, Any]:
         snapshot = _history.snapshot()
