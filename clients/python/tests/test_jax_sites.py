@@ -66,6 +66,18 @@ class Looks(unittest.TestCase):
         self.assertEqual(self.amounts, {DEVICE: {"allocated_bytes": 3500, "reserved_bytes": self.bridge.POOL}})
         del kept, other
 
+    def test_growth_follows_each_look_but_the_first(self):
+        self.begin()
+        kept = [self.jax.ones(1000)]
+        self.assertEqual([[message["type"] for message in look.messages] for look in self.sites.tick(1)], [["report", "sites"]])
+        kept.append(self.jax.ones(300))
+        self.now += 7
+        (look,) = self.sites.tick(1)
+        self.assertEqual([message["type"] for message in look.messages], ["report", "sites", "growth"])
+        growth = look.messages[2]
+        self.assertEqual((growth["framework"], growth["seconds"], [(row["role"], row["bytes"]) for row in growth["sites"]]), ("jax", 7, [("unknown", 300)]))
+        del kept
+
     def test_the_sum_is_that_of_the_profile(self):
         """With more lines than a message has, and arrays without frames."""
         self.begin()

@@ -332,6 +332,22 @@ class Windows(unittest.TestCase):
         self.assertIsNone(self.failed(5))
         del kept
 
+    def test_growth_follows_each_look_but_the_first(self):
+        self.begin()
+        kept = [self.torch.empty(100)]
+        self.assertEqual(self.run_for(6, kind="growth"), [])
+        kept += [self.torch.empty(1000), self.torch.empty(3000)]
+        (message,) = self.run_for(5, kind="growth")
+        self.assertEqual((message["device"], message["seconds"]), (DEVICE, 6))
+        self.assertEqual([(row["role"], row["bytes"]) for row in message["sites"]], [("other", 4000)])
+        self.assertRegex(message["sites"][0]["site"], r"^test_sites\.py:\d+ test_growth_follows")
+        self.assertEqual([row["sites"] for row in self.run_for(5, kind="growth")], [[]])
+        kept.append(self.torch.empty(50))
+        look = self.sites.failed(0)
+        self.assertEqual([message["type"] for message in look.messages], ["report", "sites", "growth"])
+        self.assertEqual([row["bytes"] for row in look.messages[2]["sites"]], [50])
+        del kept
+
     def test_a_look_without_amounts_has_no_report(self):
         self.begin()
         kept = self.torch.empty(10)

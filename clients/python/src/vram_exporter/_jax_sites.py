@@ -13,6 +13,7 @@ from typing import Any, Callable, Dict, List
 
 from . import _jax, _pprof
 from ._frames import Frames
+from ._growth import Growth
 from ._look import UNKNOWN, Look, Summary, look
 from ._sites import EVERY, LONGEST, SHARE
 
@@ -25,6 +26,7 @@ class JaxSites:
         self._pid = os.getpid()
         self._over = False
         self._look_at = 0.0
+        self._growth = Growth()
 
     def tick(self, allocated: int) -> List[Look]:
         """Looks if that is due; `allocated` is the sum of what JAX has allocated now. Returns a look at each device."""
@@ -35,7 +37,7 @@ class JaxSites:
         looks: List[Look] = []
         try:
             for backend in _jax.gpu_backends() or ():
-                looks += self._look(backend)
+                looks += self._look(backend, now)
         except Exception:  # Another attempt would probably fail as well.
             self._over = True
             return []
@@ -44,7 +46,7 @@ class JaxSites:
         self._over = cost > LONGEST
         return looks
 
-    def _look(self, backend: Any) -> List[Look]:
+    def _look(self, backend: Any, now: float) -> List[Look]:
         if any(_is_in_host_memory(array) for array in backend.live_arrays()):
             return []
         # `jax.profiler.device_memory_profile` asks the same, but initialises a backend if there is none, and compresses the answer.
@@ -66,7 +68,8 @@ class JaxSites:
                 amounts = {"allocated_bytes": found.allocated}
                 if found.reserved is not None:
                     amounts["reserved_bytes"] = found.reserved
-                looks.append(look(_jax.NAME, found.device, amounts, summary.message(_jax.NAME, found.device, frozenset())))
+                growth = self._growth.message(now, _jax.NAME, found.device, summary.sites)
+                looks.append(look(_jax.NAME, found.device, amounts, summary.message(_jax.NAME, found.device, frozenset()), growth))
         return looks
 
 

@@ -28,7 +28,7 @@ class Look(NamedTuple):
     """The framework and the device."""
     messages: List[Dict[str, Any]]
     """In the order in which they are sent: a report of the same moment, because the exporter refuses `sites` of more memory than it knows to
-    be reserved, unless the framework could not provide it; then `sites`."""
+    be reserved, unless the framework could not provide it; `sites`; and `growth`, unless this is the first look at the device."""
 
 
 class Block(NamedTuple):

@@ -15,6 +15,7 @@ import time
 from typing import Any, Callable, Dict, List, Optional
 
 from . import _history, _look, _roles, _torch
+from ._growth import Growth
 from ._look import Look
 
 # The share of the time that all of this may cost on average, after the first phase is paid for.
@@ -82,6 +83,7 @@ class Sites:
         self._old: Dict[int, int] = {}
         self._look_at = 0.0
         self._failed_at: Optional[float] = None
+        self._growth = Growth()
 
     def initialised(self) -> None:
         """Called when the program initialises CUDA, so that even its first allocation has frames."""
@@ -206,7 +208,9 @@ class Sites:
         for number, summary in sorted(_look.describe(before, after, held, old).items()):
             device = _torch.device_uuid(number) if ordinal in (None, number) else None
             if device is not None:
-                looks.append(_look.look(_torch.NAME, device, _torch.amounts(number), summary.message(_torch.NAME, device, looked_for)))
+                sites = summary.message(_torch.NAME, device, looked_for)
+                growth = self._growth.message(now, _torch.NAME, device, summary.sites)
+                looks.append(_look.look(_torch.NAME, device, _torch.amounts(number), sites, growth))
         cost = self._timer() - start
         self._budget.spend(cost)
         self._look_at = now + max(EVERY, cost / SHARE)
