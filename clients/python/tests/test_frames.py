@@ -1,7 +1,9 @@
 """The line of the program that allocated a block, from PyTorch's frames, whatever they contain."""
 
 import os
+import sys
 import unittest
+from unittest import mock
 
 from vram_exporter import _frames
 
@@ -106,6 +108,38 @@ class Forward(unittest.TestCase):
     def test_what_lies_too_deep_to_be_read_may_be_anything(self):
         self.assertTrue(origin(*[CALL] * 256).forward)
         self.assertFalse(origin(*[CALL] * 257).forward)
+
+
+class Asking(unittest.TestCase):
+    """The stack of an allocation that fails, as CPython has it."""
+
+    def test_the_stack_and_its_innermost_line_outside_of_framework_code(self):
+        found = []
+        namespace = {}
+        exec(compile("def inner(call):\n    return call()", PACKAGES + "/torch/functional.py", "exec"), namespace)
+
+        def step():
+            namespace["inner"](lambda: found.append(_frames.asking(sys._getframe(1))))
+
+        step()
+        self.assertRegex(found[0]["site"], r"^test_frames\.py:\d+ step$")
+        self.assertEqual(found[0]["frames"][:2], ["functional.py:2 inner", found[0]["site"]])
+
+    def test_its_length_is_bounded(self):
+        def deeper(left):
+            return deeper(left - 1) if left else _frames.asking(sys._getframe(0))
+
+        found = deeper(400)
+        self.assertEqual(len(found["frames"]), 16)
+        self.assertTrue(all(text.endswith(" deeper") for text in found["frames"]))
+
+    def test_a_thread_without_frames(self):
+        self.assertEqual(_frames.asking(None), {})
+
+    def test_a_frame_without_a_line_is_left_out(self):
+        code = mock.Mock(co_filename="/a/b.py", co_name="f")
+        outer = mock.Mock(f_code=mock.Mock(co_filename="/a/c.py", co_name="g\x1b"), f_lineno=3, f_back=None)
+        self.assertEqual(_frames.asking(mock.Mock(f_code=code, f_lineno=None, f_back=outer)), {"site": "c.py:3 g?", "frames": ["c.py:3 g?"]})
 
 
 if __name__ == "__main__":

@@ -60,6 +60,13 @@ class Blocks(unittest.TestCase):
                 _look.allocated(given)
 
 
+    def test_the_largest_free_block_of_a_device(self):
+        given = snapshot(block(0, 512), block(512, 1024, state="inactive"), block(2048, 4096, state="active_pending_free"))
+        given["segments"] += snapshot(block(9000, 2048, state="inactive"), block(12000, 64, state="inactive"))["segments"]
+        given["segments"] += snapshot(block(1 << 40, 8192, state="inactive"), device=3)["segments"]
+        self.assertEqual([_look.largest_free(given, device) for device in (0, 3, 1)], [2048, 8192, 0])
+
+
 class Roles(unittest.TestCase):
     def test_a_pointer_inside_a_block_belongs_to_it(self):
         given = snapshot(block(1000, 512), block(1512, 512), block(3000, 512))

@@ -1,10 +1,11 @@
 """Failed allocations of PyTorch: reported at once, and without any effect on the program."""
 
 import re
+import sys
 import unittest
 from unittest import mock
 
-from vram_exporter import _torch
+from vram_exporter import _connection, _torch
 
 from . import support
 from .support import DEVICE, MIB
@@ -157,6 +158,44 @@ class OutOfMemory(support.Case):
                 self.assertIsNone(_oom._observe(0, 1, 2, 3))
             self.assertIsNone(_oom._observe("a", None, object(), []))
         self.assertEqual([message["requested_bytes"] for message in seen], [1])
+
+    def observed(self, before):
+        """The report of a failure about which `before` knows more."""
+        from vram_exporter import _oom
+
+        sent = []
+        for name, value in (("_send", sent.append), ("_before", before)):
+            self.addCleanup(setattr, _oom, name, getattr(_oom, name))
+            setattr(_oom, name, value)
+        _oom._recent.clear()
+        with mock.patch.object(_torch, "device_uuid", return_value=DEVICE):
+            _oom._observe(0, 1, 2, 3)
+        return sent[0]
+
+    def test_the_frame_of_the_program_is_passed_on(self):
+        frames = []
+        message = self.observed(lambda device, caller: frames.append((device, caller.f_code.co_name)) or {"site": "train.py:7 step"})
+        self.assertEqual(frames, [(0, "observed")])
+        self.assertEqual(message["site"], "train.py:7 step")
+
+    def test_a_thread_without_frames_has_no_caller(self):
+        seen = []
+        with mock.patch.object(sys, "_getframe", side_effect=ValueError("call stack is not deep enough")):
+            message = self.observed(lambda _, caller: seen.append(caller) or {})
+        self.assertEqual(seen, [None])
+        self.assertEqual(message["requested_bytes"], 1)
+
+    def test_what_the_line_has_no_room_for_is_left_out(self):
+        long = "\U0001f600" * 128  # 1536 bytes in the line.
+        message = self.observed(lambda *_: {"site": "a", "frames": ["b" + str(i) + long for i in range(16)], "snapshot_path": "/p" * 500})
+        self.assertEqual(message["frames"], ["b0" + long])
+        self.assertEqual((message["site"], message["snapshot_path"]), ("a", "/p" * 500))
+        message = self.observed(lambda *_: {"site": long, "frames": [long] * 16, "snapshot_path": "/" + "\u00e9" * 511})
+        self.assertEqual(set(message) & {"site", "frames", "snapshot_path"}, {"snapshot_path"})
+        for kept in ({"site": "a", "frames": ["a"] * 16}, {"snapshot_path": "/p"}, {}):
+            message = self.observed(lambda *_: dict(kept))
+            self.assertEqual({key: message[key] for key in kept}, kept)
+            self.assertTrue(_connection.fits(message))
 
     def test_without_a_certain_uuid_nothing_is_sent(self):
         from vram_exporter import _oom

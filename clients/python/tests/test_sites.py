@@ -45,9 +45,15 @@ class Windows(unittest.TestCase):
             self.now += TICK
         return messages
 
+    def failure(self, ordinal):
+        """The look because of a failed allocation, or `None`; and the further keys of its report."""
+        looks = []
+        details = self.sites.failed(ordinal, sys._getframe(0), looks.append)
+        return (looks or [None])[0], details
+
     def failed(self, ordinal, kind="sites"):
         """The message of this kind about a failed allocation, or `None`."""
-        look = self.sites.failed(ordinal)
+        look, _ = self.failure(ordinal)
         return None if look is None else (of_kind(look, kind) or [None])[0]
 
     def recorded(self, since=0.0):
@@ -318,7 +324,7 @@ class Windows(unittest.TestCase):
         self.assertIsNone(self.failed(1), "nothing is known before the first tick")
         self.now += 1
         self.run_for(TICK)
-        look = self.sites.failed(1)
+        look, _ = self.failure(1)
         self.assertEqual([message["type"] for message in look.messages], ["report", "sites"])
         self.assertEqual(look.pair, ("pytorch", support.SECOND_DEVICE))
         self.assertEqual({message["device"] for message in look.messages}, {support.SECOND_DEVICE})
@@ -332,6 +338,26 @@ class Windows(unittest.TestCase):
         self.assertIsNone(self.failed(5))
         del kept
 
+    def test_what_is_known_about_a_failure_besides(self):
+        self.begin(STANDIN_DEVICES="2")
+        kept = [self.torch.Tensor(1000), self.torch.Tensor(5000), self.torch.Tensor(7000), self.torch.Tensor(9000, 1)]
+        self.run_for(TICK)
+        del kept[1:3]
+        self.now += 1
+        details = self.failure(0)[1]
+        self.assertEqual(set(details), {"site", "frames", "largest_free_block_bytes"})
+        self.assertRegex(details["site"], r"^test_sites\.py:\d+ failure$")
+        self.assertEqual(details["frames"][0], details["site"])
+        self.assertRegex(details["frames"][1], r"^test_sites\.py:\d+ test_what_is_known_about_a_failure_besides$")
+        self.assertEqual(details["largest_free_block_bytes"], 7168)
+        self.assertEqual(set(self.failure(0)[1]), {"site", "frames"}, "there is no look, so no snapshot")
+        self.now += 2
+        self.assertEqual(self.failure(1)[1]["largest_free_block_bytes"], 0)
+        self.sites.end()
+        self.now += 2
+        self.assertEqual(set(self.failure(1)[1]), {"site", "frames"})
+        del kept
+
     def test_growth_follows_each_look_but_the_first(self):
         self.begin()
         kept = [self.torch.empty(100)]
@@ -343,7 +369,7 @@ class Windows(unittest.TestCase):
         self.assertRegex(message["sites"][0]["site"], r"^test_sites\.py:\d+ test_growth_follows")
         self.assertEqual([row["sites"] for row in self.run_for(5, kind="growth")], [[]])
         kept.append(self.torch.empty(50))
-        look = self.sites.failed(0)
+        look, _ = self.failure(0)
         self.assertEqual([message["type"] for message in look.messages], ["report", "sites", "growth"])
         self.assertEqual([row["bytes"] for row in look.messages[2]["sites"]], [50])
         del kept
@@ -504,6 +530,31 @@ class Programs(support.Case):
         self.assertEqual(kinds[looked - 1 : looked + 2], ["report", "sites", "out_of_memory"])
         # The exporter refuses a look at more memory than it knows to be reserved.
         self.assertGreaterEqual(messages[looked - 1]["reserved_bytes"], sum(messages[looked]["roles"].values()))
+        failure = messages[looked + 1]
+        self.assertRegex(failure["site"], r"^train\.py:\d+ <module>$")
+        self.assertEqual(failure["frames"], ["_C.py:" + failure["frames"][0].split(":")[1], *failure["frames"][1:]])
+        self.assertEqual(failure["frames"][-1], failure["site"])
+        self.assertEqual(failure["largest_free_block_bytes"], 0)
+        self.assertEqual(server.connections[0].invalid, [])
+
+    def test_a_failed_allocation_in_another_thread_has_the_line_of_that_thread(self):
+        server = self.server()
+        then = """
+    import threading
+    def work():
+        try: torch.empty(1 << 40)
+        except torch.OutOfMemoryError: pass
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+"""
+        job = self.job(training(then=then))
+        self.shows_its_sites(server)
+        self.go_on(job)
+        self.finish(job)
+        (failure,) = server.messages("out_of_memory")
+        self.assertRegex(failure["site"], r"^train\.py:\d+ work$")
+        self.assertTrue(any(text.startswith("threading.py:") for text in failure["frames"]), failure["frames"])
 
     def test_a_loop_of_failures_sends_sites_once_a_second(self):
         server = self.server()

@@ -20,7 +20,10 @@ from ._result import Measurement
 from ._thread import AfterFork, Thread
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from ._jax_sites import JaxSites
+    from ._look import Look
     from ._sites import Sites
 
 DEFAULT_SOCKET = "/run/vram-exporter/allocator.sock"
@@ -260,14 +263,15 @@ class Client:
                 peer.looks[look.pair] = text
                 peer.resend.add(look.pair)
 
-    def _failed(self, ordinal: int) -> None:
-        """Called when an allocation on a PyTorch device has failed, before that is reported."""
-        look = None if self._sites is None else self._sites.failed(ordinal)
-        if look is not None:
-            for peer in self._peers:
-                peer.looks.pop(look.pair, None)
-                peer.resend.add(look.pair)
-            self.urgent(*look.messages)
+    def _failed(self, ordinal: int, caller: Optional[FrameType]) -> Dict[str, Any]:
+        """Called when an allocation on a PyTorch device has failed, before that is reported. Returns further keys of the report."""
+        return {} if self._sites is None else self._sites.failed(ordinal, caller, self._send_look)
+
+    def _send_look(self, look: Look) -> None:
+        for peer in self._peers:
+            peer.looks.pop(look.pair, None)
+            peer.resend.add(look.pair)
+        self.urgent(*look.messages)
 
     def _initialised(self) -> None:
         """Called when the program initialises CUDA."""

@@ -1,4 +1,5 @@
-"""What the frames of an allocation tell: the line of the program that made it, and whether a module's forward pass made it.
+"""What the frames of an allocation tell: the line of the program that made it, and whether a module's forward pass made it; and the stack of
+an allocation that fails.
 
 PyTorch's frames are dictionaries with `filename`, `line` and `name`, the innermost first; JAX's are brought into this form. The texts are the program's and may contain
 anything. Nothing here raises because of them.
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+from types import FrameType
 from typing import Any, Dict, List, NamedTuple, Optional
 
 # The longest text of a site, and of a file's name in it, in characters.
@@ -15,6 +17,8 @@ LENGTH = 128
 FILE_LENGTH = 64
 # The maximum number of frames of one allocation that are read.
 DEPTH = 256
+# The maximum number of frames in the stack of a failed allocation.
+STACK = 16
 
 # Frames that a history with C++ frames contains, too.
 _BINARY = (".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".so")
@@ -48,6 +52,19 @@ class Frames:
 
     def origin(self, frames: Any) -> Optional[Origin]:
         """The innermost frame outside of framework code, or the innermost frame if there is none. `None` if there are no frames."""
+        read = self._all(frames)
+        if not read:
+            return None
+        site = next((frame.text for frame in read if not frame.framework), read[0].text)
+        # An outer frame that is not read could be the one of `torch.no_grad`.
+        whole = len(frames) <= DEPTH
+        return Origin(site, whole and any(frame.forward for frame in read) and not any(frame.unrecorded for frame in read))
+
+    def texts(self, frames: Any) -> List[str]:
+        """The frames as texts of the same form as a site, framework code included."""
+        return [frame.text for frame in self._all(frames)]
+
+    def _all(self, frames: Any) -> List[_Frame]:
         read: List[_Frame] = []
         for frame in list(frames or ())[:DEPTH]:
             key = id(frame)
@@ -56,12 +73,7 @@ class Frames:
             found = self._known[key]
             if found is not None:
                 read.append(found)
-        if not read:
-            return None
-        site = next((frame.text for frame in read if not frame.framework), read[0].text)
-        # An outer frame that is not read could be the one of `torch.no_grad`.
-        whole = len(frames) <= DEPTH
-        return Origin(site, whole and any(frame.forward for frame in read) and not any(frame.unrecorded for frame in read))
+        return read
 
     def _read(self, frame: Any) -> Optional[_Frame]:
         file, line, name = (frame.get(key) if isinstance(frame, dict) else None for key in ("filename", "line", "name"))
@@ -79,6 +91,18 @@ class Frames:
         if path.startswith(_GENERATED) or "/site-packages/" in path or "/dist-packages/" in path or "/torchinductor_" in path:
             return True
         return any(path.startswith(folder) for folder in self._folders)
+
+
+def asking(caller: Optional[FrameType]) -> Dict[str, Any]:
+    """The line of the program that asks for memory, as the keys `site` and `frames` of a report; empty if there are no frames. `caller` is
+    the innermost frame of the thread that asks."""
+    found: List[Dict[str, Any]] = []
+    while caller is not None and len(found) < DEPTH:
+        found.append({"filename": caller.f_code.co_filename, "line": caller.f_lineno, "name": caller.f_code.co_name})
+        caller = caller.f_back
+    frames = Frames()
+    origin = frames.origin(found)
+    return {} if origin is None else {"site": origin.site, "frames": frames.texts(found)[:STACK]}
 
 
 def printable(text: str, length: int) -> str:

@@ -98,6 +98,12 @@ def allocated(snapshot: Dict[str, Any]) -> Dict[int, Block]:
     return blocks
 
 
+def largest_free(snapshot: Dict[str, Any], device: int) -> int:
+    """The size of the largest free block in the segments of a device, or 0 if there is none."""
+    segments = (segment for segment in snapshot["segments"] if segment["device"] == device)
+    return max((int(block["size"]) for segment in segments for block in segment["blocks"] if block["state"] == "inactive"), default=0)
+
+
 def describe(before: Dict[int, Block], after: Dict[int, Block], held: Optional[Held], old: Optional[Dict[int, int]]) -> Dict[int, Summary]:
     """The summary of each device at the time of `after`. `held` was gathered between the two snapshots, because the program goes on in the
     meantime: a block that is only in the second one has no known role.

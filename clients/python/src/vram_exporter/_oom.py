@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import sys
 import time
+from types import FrameType
 from typing import Any, Callable, Dict, List, Optional
 
 from . import _torch
 
+Before = Callable[[int, Optional[FrameType]], Dict[str, Any]]
+"""Called with the number of a device and with the innermost frame of the program, if the thread has one. Returns further keys of the report."""
+
 _attached = False
 _queued = False
 _send: Optional[Callable[[Dict[str, Any]], None]] = None
-_before: Optional[Callable[[int], None]] = None
+_before: Optional[Before] = None
 
 # At most `_MOST` failed allocations are reported in `_WINDOW` seconds, and the others are only counted: a program may attempt
 # an allocation hundreds of times a second, and the exporter accepts 20 reports in 20 seconds from all processes of a user.
@@ -24,10 +28,10 @@ _WINDOW = 20.0
 _recent: List[float] = []
 
 
-def watch(send: Callable[[Dict[str, Any]], None], initialised: Callable[[], None], before: Optional[Callable[[int], None]] = None) -> None:
-    """Passes each failed allocation to `send`, which must not wait; `before` is called first, with the number of the device. Must be called
-    repeatedly, because the observer is attached only when the program has initialised CUDA. `initialised` is called if the observer is
-    attached in the program's own thread. Never raises."""
+def watch(send: Callable[[Dict[str, Any]], None], initialised: Callable[[], None], before: Optional[Before] = None) -> None:
+    """Passes each failed allocation to `send`, which must not wait; `before` is called first. Must be called repeatedly, because the observer is
+    attached only when the program has initialised CUDA. `initialised` is called if the observer is attached in the program's own thread.
+    Never raises."""
     global _send, _before, _queued
     _send, _before = send, before
     if _attached:
@@ -104,19 +108,37 @@ def _observe(device: int, requested: int, total: int, free: int, *_more: Any) ->
         if _torch.unlimited(device):
             message["total_bytes"] = total
         message.update(_torch.amounts(device))
-        _prepare(device)
+        try:
+            caller: Optional[FrameType] = sys._getframe(1)
+        except ValueError:  # A thread of autograd may run no Python code.
+            caller = None
+        message.update(_prepare(device, caller))
+        _shorten(message)
         send(message)
     except BaseException:
         pass
 
 
-def _prepare(device: int) -> None:
+def _prepare(device: int, caller: Optional[FrameType]) -> Dict[str, Any]:
     before = _before
     try:
-        if before is not None:
-            before(device)
+        return {} if before is None else before(device, caller)
     except BaseException:
-        pass
+        return {}
+
+
+def _shorten(message: Dict[str, Any]) -> None:
+    """Leaves out what the line has no room for: the outer frames, then all frames and the site."""
+    if "frames" not in message:
+        return
+    from ._connection import fits
+
+    while message["frames"] and not fits(message):
+        message["frames"].pop()
+    if not message["frames"]:
+        del message["frames"]
+        if not fits(message):
+            message.pop("site", None)
 
 
 def _allowed(now: float) -> bool:

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any, Callable, Dict, List, Optional
+from types import FrameType
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from . import _history, _look, _roles, _torch
+from ._frames import asking
 from ._growth import Growth
 from ._look import Look
 
@@ -97,14 +99,25 @@ class Sites:
             self._guarded(lambda: looks.extend(self._tick(self._clock(), allocated)))
         return looks
 
-    def failed(self, ordinal: int) -> Optional[Look]:
-        """A look at a device on which an allocation has just failed, in the thread in which it failed."""
-        looks: List[Look] = []
+    def failed(self, ordinal: int, caller: Optional[FrameType], send: Callable[[Look], None]) -> Dict[str, Any]:
+        """Passes a look at a device on which an allocation has just failed to `send`, in the thread in which it failed. Returns what is known
+        about the failure besides, as keys of its report. `caller` is the innermost frame of the program, if there is one."""
+        details: Dict[str, Any] = {}
+        try:
+            details = asking(caller)
+        except Exception:  # The failure is reported without the line.
+            pass
         now = self._clock()
         if self._mine() and self._begun and (self._failed_at is None or now - self._failed_at >= FAILURES):
             self._failed_at = now
-            self._guarded(lambda: looks.extend(self._look(now, ordinal)))
-        return looks[0] if looks else None
+            self._guarded(lambda: details.update(self._failure(now, ordinal, send)))
+        return details
+
+    def _failure(self, now: float, ordinal: int, send: Callable[[Look], None]) -> Dict[str, Any]:
+        looks, snapshot = self._examine(now, ordinal)
+        for look in looks:
+            send(look)
+        return {"largest_free_block_bytes": _look.largest_free(snapshot, ordinal)}
 
     def end(self) -> None:
         """Ends the recording, unless it is the program's."""
@@ -195,12 +208,17 @@ class Sites:
         self._off()
         return looks
 
-    def _look(self, now: float, ordinal: Optional[int] = None) -> List[Look]:
-        """A look at all devices, or at one."""
+    def _look(self, now: float) -> List[Look]:
+        """A look at all devices."""
+        return self._examine(now)[0]
+
+    def _examine(self, now: float, ordinal: Optional[int] = None) -> Tuple[List[Look], Dict[str, Any]]:
+        """A look at all devices, or at one, and the snapshot that it describes."""
         start = self._timer()
         before = _look.allocated(self._snapshot())
         held = _search()
-        after = _look.allocated(self._snapshot())
+        snapshot = self._snapshot()
+        after = _look.allocated(snapshot)
         # Long after a window, what it recorded and is still allocated is no activation.
         old = self._old if self._recording or now - self._window_end <= WINDOW else None
         looked_for = _look.looked_for(held, old)
@@ -217,7 +235,7 @@ class Sites:
         if cost > LONGEST:
             self._over = True
             self._off()
-        return looks
+        return looks, snapshot
 
     def _snapshot(self) -> Dict[str, Any]:
         snapshot = _history.snapshot()
