@@ -374,6 +374,22 @@ class Windows(unittest.TestCase):
         self.assertEqual([row["bytes"] for row in look.messages[2]["sites"]], [50])
         del kept
 
+    def test_the_modules_of_the_program_end_a_look(self):
+        self.begin()
+        model = self.torch.nn.Module()
+        model.head = self.torch.nn.Module()
+        model.head.weight = self.torch.nn.Parameter(1000)
+        self.run_for(TICK)
+        looks = [self.failure(0)[0]]
+        self.now += 2
+        looks.append(self.failure(0)[0])
+        self.assertEqual([[message["type"] for message in look.messages] for look in looks], [["report", "sites", "modules"], ["report", "sites", "growth", "modules"]])
+        self.assertEqual(looks[1].messages[3]["modules"], [{"module": "head", "bytes": 1000}])
+        with mock.patch.object(_sites._roles, "gather", return_value=None):
+            self.assertEqual(self.run_for(6, kind="modules"), [])
+        self.assertEqual(len(self.run_for(5, kind="modules")), 1)
+        del model
+
     def test_a_look_without_amounts_has_no_report(self):
         self.begin()
         kept = self.torch.empty(10)

@@ -28,7 +28,8 @@ class Look(NamedTuple):
     """The framework and the device."""
     messages: List[Dict[str, Any]]
     """In the order in which they are sent: a report of the same moment, because the exporter refuses `sites` of more memory than it knows to
-    be reserved, unless the framework could not provide it; `sites`; and `growth`, unless this is the first look at the device."""
+    be reserved, unless the framework could not provide it; `sites`; `growth`, unless this is the first look at the device; and
+    `modules`, if modules have memory there and are known."""
 
 
 class Block(NamedTuple):
@@ -51,6 +52,8 @@ class Summary:
         self.roles: Dict[str, int] = {}
         self.sites: Dict[Tuple[str, str], int] = {}
         self.without_frames = 0
+        self.modules: Dict[int, int] = {}
+        """The bytes that belong to each node of the tree of modules itself."""
 
     def add(self, size: int, role: str, origin: Optional[Origin]) -> None:
         self.roles[role] = self.roles.get(role, 0) + size
@@ -110,13 +113,15 @@ def describe(before: Dict[int, Block], after: Dict[int, Block], held: Optional[H
 
     `old` has the addresses and sizes of blocks whose frames are too old for an activation; `None` means all blocks.
     """
-    ranks = _ranks(after, held)
+    ranks = _first_of(after, {} if held is None else held.ranks)
+    nodes = _first_of(after, {} if held is None or held.modules is None else held.modules.pointers)
     activations = held is not None and old is not None and held.complete and held.graph
     frames = Frames()
     summaries: Dict[int, Summary] = {}
     for address, block in after.items():
         origin = frames.origin(block.frames)
         role = UNKNOWN
+        summary = summaries.setdefault(block.device, Summary())
         if held is not None and block.same(before.get(address)):
             rank = ranks.get(address)
             if rank is not None:
@@ -124,7 +129,10 @@ def describe(before: Dict[int, Block], after: Dict[int, Block], held: Optional[H
             may_be_held = rank is None or (rank == OTHER and address in held.results)
             if may_be_held and activations and origin is not None and origin.forward and old is not None and old.get(address) != block.size:
                 role = ACTIVATIONS
-        summaries.setdefault(block.device, Summary()).add(block.requested, role, origin)
+            node = nodes.get(address)
+            if node is not None:
+                summary.modules[node] = summary.modules.get(node, 0) + block.requested
+        summary.add(block.requested, role, origin)
     return summaries
 
 
@@ -135,15 +143,15 @@ def looked_for(held: Optional[Held], old: Optional[Dict[int, int]]) -> AbstractS
     return frozenset(held.looked_for + ((ACTIVATIONS,) if held.complete and old is not None else ()))
 
 
-def _ranks(blocks: Dict[int, Block], held: Optional[Held]) -> Dict[int, int]:
-    """The role of each block to which a pointer points, as an index of `ROLES`: the first one of several."""
+def _first_of(blocks: Dict[int, Block], numbers: Dict[int, int]) -> Dict[int, int]:
+    """The lowest number of the pointers into each block."""
     starts: List[int] = sorted(blocks)
-    ranks: Dict[int, int] = {}
-    for pointer, rank in held.ranks.items() if held is not None else ():
+    lowest: Dict[int, int] = {}
+    for pointer, number in numbers.items():
         index = bisect_right(starts, pointer) - 1
         if index >= 0 and pointer < starts[index] + blocks[starts[index]].size:
-            ranks[starts[index]] = min(rank, ranks.get(starts[index], rank))
-    return ranks
+            lowest[starts[index]] = min(number, lowest.get(starts[index], number))
+    return lowest
 
 
 def _first(frames: Any) -> Any:

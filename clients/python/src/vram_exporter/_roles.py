@@ -19,11 +19,13 @@ from functools import partial
 from itertools import chain, compress, repeat
 from typing import AbstractSet, Any, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
+from . import _modules
+
 # In order of precedence.
 ROLES = ("parameters", "gradients", "optimizer_state", "kv_cache", "other")
 _PARAMETER, _GRADIENT, _STATE, _CACHE, OTHER = range(len(ROLES))
 # The kinds of objects that the pass collects.
-_TENSOR, _PARAMETER_TENSOR, _OPTIMIZER, _KV, _DDP = range(5)
+_TENSOR, _PARAMETER_TENSOR, _OPTIMIZER, _KV, _MODULE, _DDP = range(6)
 _TENSORS = (_TENSOR, _PARAMETER_TENSOR)
 # `gc.freeze` hides all objects that the collector knows. CPython itself hides a few hundred when it starts (375 in a process with PyTorch 2.11).
 # PyTorch's import makes more than this many, so a lower number was hidden before that, when there were no tensors.
@@ -46,6 +48,8 @@ class Held(NamedTuple):
     results: AbstractSet[int] = frozenset()
     """The pointers of storages of such results. PyTorch keeps the Python object of a tensor that autograd holds, so the collector lists it,
     whether the program holds it or not."""
+    modules: Optional[_modules.Tree] = None
+    """The modules to which parameters, gradients, optimiser state and buffers belong; `None` if a part of them may have been missed."""
 
 
 def gather(seconds: float) -> Optional[Held]:
@@ -75,6 +79,9 @@ class _Pass:
         # The types are kept, so that the identities remain theirs.
         self._types = list(_types(torch))
         self._kinds = {id(found): kind for found, kind in self._types}
+        self._tree: Optional[_modules.Tree] = None
+        # The node of each parameter and buffer, by the identity of the object.
+        self._owners: Dict[int, int] = {}
         self._has_cache = any(kind == _KV for _, kind in self._types)
 
     def run(self) -> Held:
@@ -82,6 +89,7 @@ class _Pass:
         # With this option, the C++ code of DistributedDataParallel replaces gradients without the GIL, so reading one is not safe.
         wrappers = [_attributes(value) for value in found if self._kind(value) == _DDP]
         self._gradients = self._complete and all(wrapper.get("gradient_as_bucket_view") is False for wrapper in wrappers)
+        self._find_modules([value for value in found if self._kind(value) in (_MODULE, _DDP)])
         # The youngest come first, and are dropped one after another: they are the ones that the program frees first.
         found.reverse()
         while found:
@@ -89,7 +97,7 @@ class _Pass:
             if self._late():
                 self._complete = False
                 break
-        return Held(self._ranks, tuple(self._looked_for()), self._complete, self._graph, self._results)
+        return Held(self._ranks, tuple(self._looked_for()), self._complete, self._graph, self._results, self._tree if self._complete else None)
 
     def _kind(self, value: Any) -> Optional[int]:
         return self._kinds.get(id(type(value)))
@@ -115,9 +123,17 @@ class _Pass:
     def _late(self) -> bool:
         return time.thread_time() > self._deadline
 
+    def _find_modules(self, modules: List[Any]) -> None:
+        try:
+            found = _modules.tree(modules, _attributes, self._late) if modules else None
+        except Exception:  # The program may change a module at the same time.
+            found = None
+        if found is not None:
+            self._tree, self._owners = found
+
     def _visit(self, tensor: Any, is_parameter: bool) -> None:
         """A tensor that the collector lists."""
-        result = False
+        result, owner = False, self._owners.get(id(tensor))
         is_parameter = is_parameter or _attributes(tensor).get("_is_param") is True
         try:
             if not self._is_cuda(tensor):
@@ -128,14 +144,14 @@ class _Pass:
                 elif self._gradients:
                     gradient = self._grad(tensor)
                     if gradient is not None:
-                        self._add(gradient, _GRADIENT)
+                        self._add(gradient, _GRADIENT, owner=owner)
         except Exception:
             self._complete = False
             return
-        self._add(tensor, _PARAMETER if is_parameter else OTHER, result)
+        self._add(tensor, _PARAMETER if is_parameter else OTHER, result, owner)
 
-    def _add(self, tensor: Any, rank: int, result: bool = False) -> None:
-        """Notes the pointer of a tensor."""
+    def _add(self, tensor: Any, rank: int, result: bool = False, owner: Optional[int] = None) -> None:
+        """Notes the pointer of a tensor, which may belong to a module."""
         inner = _local(tensor)
         if inner is not None:
             tensor = inner
@@ -150,9 +166,13 @@ class _Pass:
             self._ranks[pointer] = min(rank, self._ranks.get(pointer, OTHER))
             if result:
                 self._results.add(pointer)
+            if owner is not None and self._tree is not None:
+                self._tree.add(pointer, owner)
 
     def _optimizer(self, attributes: Dict[str, Any]) -> None:
-        self._search(attributes.get("state"), _STATE, _NESTED)
+        state: Any = attributes.get("state")
+        for parameter, value in list(dict.items(state)) if issubclass(type(state), dict) else ():
+            self._search(value, _STATE, _NESTED - 1, self._owners.get(id(parameter)))
         groups = attributes.get("param_groups")
         if issubclass(type(groups), list):
             for group in list(groups or ()):
@@ -168,16 +188,16 @@ class _Pass:
                 for name in ("keys", "values"):
                     self._search(_attributes(layer).get(name), _CACHE, 1)
 
-    def _search(self, value: Any, rank: int, depth: int) -> None:
+    def _search(self, value: Any, rank: int, depth: int, owner: Optional[int] = None) -> None:
         """Notes the tensors in a value, or in the values of a container."""
         if self._kind(value) in _TENSORS:
-            self._add(value, rank)
+            self._add(value, rank, owner=owner)
         elif depth and issubclass(type(value), dict):
             for part in list(dict.values(value)):
-                self._search(part, rank, depth - 1)
+                self._search(part, rank, depth - 1, owner)
         elif depth and issubclass(type(value), (list, tuple)):
             for part in list(value):
-                self._search(part, rank, depth - 1)
+                self._search(part, rank, depth - 1, owner)
 
 
 def _instances(kinds: Dict[int, int]) -> List[Any]:
@@ -200,7 +220,11 @@ def _types(torch: Any) -> Iterator[Tuple[Any, int]]:
         # Tensors without memory, with which PyTorch's compiler computes shapes.
         if not _module(type_).startswith("torch._subclasses"):
             yield type_, _PARAMETER_TENSOR if id(type_) in parameters else kind
-    for module, name, kind in (("torch.optim.optimizer", "Optimizer", _OPTIMIZER), ("torch.nn.parallel.distributed", "DistributedDataParallel", _DDP)):
+    for module, name, kind in (
+        ("torch.optim.optimizer", "Optimizer", _OPTIMIZER),
+        ("torch.nn.modules.module", "Module", _MODULE),
+        ("torch.nn.parallel.distributed", "DistributedDataParallel", _DDP),
+    ):
         for type_ in _with_subclasses(_named(module, name)):
             yield type_, kind
     # An attribute of the package `transformers` itself might be imported when it is read.

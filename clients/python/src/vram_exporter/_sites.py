@@ -228,7 +228,8 @@ class Sites:
             if device is not None:
                 sites = summary.message(_torch.NAME, device, looked_for)
                 growth = self._growth.message(now, _torch.NAME, device, summary.sites)
-                looks.append(_look.look(_torch.NAME, device, _torch.amounts(number), sites, growth))
+                modules = None if held is None or held.modules is None else held.modules.message(_torch.NAME, device, summary.modules)
+                looks.append(_look.look(_torch.NAME, device, _torch.amounts(number), sites, growth, modules))
         cost = self._timer() - start
         self._budget.spend(cost)
         self._look_at = now + max(EVERY, cost / SHARE)

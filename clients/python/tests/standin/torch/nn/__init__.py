@@ -1,6 +1,6 @@
 """The stand-in's `torch.nn`."""
 
-from .modules.module import Module
+from .modules.module import Module, ModuleList
 from .parameter import Parameter
 
-__all__ = ["Module", "Parameter"]
+__all__ = ["Module", "ModuleList", "Parameter"]
