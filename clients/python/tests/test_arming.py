@@ -232,7 +232,7 @@ class Attach(support.Case):
     def test_the_attached_script_starts_the_client(self):
         """The program itself executes what `sys.remote_exec` would execute."""
         server = self.server()
-        script = self.write("attach.py", _run._ATTACH.format(init=os.path.join(support.SOURCE, "vram_exporter", "__init__.py"), package=os.path.join(support.SOURCE, "vram_exporter"), socket=self.path, interval=0.02, sites=None))
+        script = self.write("attach.py", _run._ATTACH.format(init=os.path.join(support.SOURCE, "vram_exporter", "__init__.py"), package=os.path.join(support.SOURCE, "vram_exporter"), socket=self.path, interval=0.02, sites=None, snapshots=None))
         job = self.program("import torch\nkept = torch.empty(10 << 20)\nexec(open(%r).read(), {})\ninput()" % script, PYTHONPATH=support.STANDIN, VRAM_EXPORTER_SOCKET="/nonexistent")
         self.assertTrue(server.wait(lambda s: s.values(job.pid)))
         self.go_on(job)

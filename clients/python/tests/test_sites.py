@@ -1,6 +1,7 @@
 """When PyTorch records frames and when the client looks at them, with a clock of the tests; and the sites of whole programs."""
 
 import os
+import pickle
 import sys
 import unittest
 from unittest import mock
@@ -503,6 +504,20 @@ class Programs(support.Case):
         self.assertNotIn("VRAM_EXPORTER_SITES", _run.environment({}))
         self.assertEqual(_run.environment({"VRAM_EXPORTER_SITES": "1"})["VRAM_EXPORTER_SITES"], "1", "children inherit it")
 
+    def test_vram_run_passes_the_folder_for_snapshots_on(self):
+        made = _run.environment({}, sites=True, snapshots="a")
+        self.assertEqual(made["VRAM_EXPORTER_SNAPSHOTS"], os.path.abspath("a"))
+        self.assertNotIn("VRAM_EXPORTER_SNAPSHOTS", _run.environment({}, sites=True))
+        start = "import sys; sys.path.insert(0, %r); from vram_exporter._run import main; main(sys.argv[1:])" % support.SOURCE
+        show = [sys.executable, "-c", "import os; print(os.environ['VRAM_EXPORTER_SNAPSHOTS'])"]
+        for words, variables in (["--sites"], {}), ([], {"VRAM_EXPORTER_SITES": "1"}):
+            job = self.program("", command=[sys.executable, "-c", start, *words, "--snapshots", "a", *show], **variables)
+            self.assertEqual(self.finish(job), os.path.join(self.folder, "a") + "\n")
+        for words in (["--snapshots", "a", "true"], ["--snapshots", "a", "--pid", "1"]):
+            job = self.program("", command=[sys.executable, "-c", start, *words])
+            self.assertIn("--snapshots needs --sites", job.communicate(timeout=support.LIMIT)[1])
+            self.assertEqual(job.returncode, 2)
+
     def test_off_means_that_nothing_is_imported_and_nothing_is_called(self):
         server = self.server()
         for value in (None, "", "0", "true"):
@@ -517,7 +532,7 @@ class Programs(support.Case):
                     while torch._C.calls["_cuda_memoryStats"] < 5 and time.monotonic() < end: time.sleep(0.01)
                     try: torch.empty(1 << 40)
                     except torch.OutOfMemoryError: pass
-                    names = ["vram_exporter._" + name for name in ("sites", "jax_sites", "pprof", "look", "roles", "frames")]
+                    names = ["vram_exporter._" + name for name in ("sites", "jax_sites", "pprof", "look", "roles", "frames", "growth", "modules", "memory_viz")]
                     print([name for name in names if name in sys.modules], [name for name in torch._C.calls if name != "_cuda_memoryStats"])
                     """,
                     **variables,
@@ -552,6 +567,46 @@ class Programs(support.Case):
         self.assertEqual(failure["frames"][-1], failure["site"])
         self.assertEqual(failure["largest_free_block_bytes"], 0)
         self.assertEqual(server.connections[0].invalid, [])
+
+    def test_a_failed_allocation_names_the_file_of_its_snapshot(self):
+        server = self.server()
+        then = "for _ in range(2):\n        try: torch.empty(1 << 40)\n        except torch.OutOfMemoryError: pass\n    sites.FAILURES = 0.0"
+        folder = os.path.join(self.folder, "snapshots")
+        job = self.job(training(then=then), VRAM_EXPORTER_SNAPSHOTS=folder)
+        self.shows_its_sites(server)
+        self.go_on(job)
+        self.finish(job)
+        failures = server.messages("out_of_memory")
+        path = os.path.join(folder, "%s-%d-1.pickle" % (os.uname().nodename, job.pid))
+        self.assertEqual([failure.get("snapshot_path") for failure in failures], [path, None])
+        with open(path, "rb") as file:
+            snapshot = pickle.load(file)
+        sizes = [block["requested_size"] for segment in snapshot["segments"] for block in segment["blocks"]]
+        self.assertEqual(sum(sizes), sum(ROLES.values()))
+
+    def test_without_sites_no_snapshot_is_written(self):
+        server = self.server()
+        folder = os.path.join(self.folder, "snapshots")
+        text = """
+            import sys, vram_exporter, torch
+            vram_exporter.start(interval=0.02, snapshots=sys.argv[1])
+            kept = torch.empty(1000)
+            input()
+            try: torch.empty(1 << 40)
+            except torch.OutOfMemoryError: print("vram_exporter._memory_viz" in sys.modules)
+        """
+        job = self.program(text, folder, VRAM_EXPORTER_SNAPSHOTS=folder)
+        self.assertTrue(server.wait(lambda s: s.values(job.pid)))
+        self.go_on(job)
+        self.assertEqual(self.finish(job), "False\n")
+        self.assertEqual((len(server.messages("out_of_memory")), os.path.exists(folder)), (1, False))
+
+    def test_the_python_interface_and_the_variable_name_the_folder(self):
+        text = "import os, sys, vram_exporter; from vram_exporter import _client\nvram_exporter.start(**eval(sys.argv[1]))\nprint(os.path.relpath(_client._client._sites.files._folder))"
+        for arguments, folder in (("dict(sites=True, snapshots='a')", "a"), ("dict(sites=True)", "b")):
+            self.assertEqual(self.run_program(text, arguments, VRAM_EXPORTER_SNAPSHOTS="b"), folder + "\n")
+        later = "import os, vram_exporter; from vram_exporter import _client\nvram_exporter.start(sites=True); vram_exporter.start(sites=True, snapshots='a')\nprint(os.path.relpath(_client._client._sites.files._folder))"
+        self.assertEqual(self.run_program(later), "a\n")
 
     def test_a_failed_allocation_in_another_thread_has_the_line_of_that_thread(self):
         server = self.server()

@@ -46,7 +46,7 @@ PEERS = 4
 _allocators = Allocators()
 _client: Optional[Client] = None
 _hooked = False
-_asked: Tuple[Optional[str], Optional[float], Optional[bool]] = (None, None, None)
+_asked: Tuple[Optional[str], Optional[float], Optional[bool], Optional[str]] = (None, None, None, None)
 
 
 def allocators() -> Allocators:
@@ -54,7 +54,7 @@ def allocators() -> Allocators:
     return _allocators
 
 
-def start(socket: Optional[str] = None, interval: Optional[float] = None, sites: Optional[bool] = None) -> bool:
+def start(socket: Optional[str] = None, interval: Optional[float] = None, sites: Optional[bool] = None, snapshots: Optional[str] = None) -> bool:
     """Starts the client unless it is already running. Returns whether it is running; never raises.
 
     `socket` is the path of the exporter's socket, or up to four paths separated by `os.pathsep`, to all of which the client reports; by
@@ -63,19 +63,21 @@ def start(socket: Optional[str] = None, interval: Optional[float] = None, sites:
     shortest that an exporter suggests, otherwise 0.2. An exporter that starts later is found within 5 seconds.
     `sites` says whether the lines of the program that hold the memory of PyTorch and JAX are reported, too, with their names; by default only if
     `$VRAM_EXPORTER_SITES` is `1`. `start(sites=True)` adds them to a client that is already running.
+    `snapshots` is a folder for snapshots of PyTorch's memory at failed allocations, which are written only if sites are reported; by default
+    `$VRAM_EXPORTER_SNAPSHOTS`, otherwise none.
     """
     global _client, _asked
     try:
         if _client is not None:
             if sites:
-                _asked = (*_asked[:2], True)
-                _client.add_sites()
+                _asked = (*_asked[:2], True, snapshots or _asked[3])
+                _client.add_sites(snapshots)
             return True
         _hook()
-        _asked = (socket, interval, sites)
+        _asked = (socket, interval, sites, snapshots)
         _client = Client(_paths(socket or os.environ.get("VRAM_EXPORTER_SOCKET", "")), interval or _from_environment(), _allocators)
         if os.environ.get("VRAM_EXPORTER_SITES") == "1" if sites is None else sites:
-            _client.add_sites()
+            _client.add_sites(snapshots)
         _client.resume()
         return True
     except Exception:
@@ -123,14 +125,19 @@ class Client:
         # Guards the peers, except the operations that `Peer` allows without a lock.
         self._lock = threading.Lock()
 
-    def add_sites(self) -> None:
-        """Reports sites from now on. Until then, their modules are not even imported. Never raises."""
+    def add_sites(self, snapshots: Optional[str] = None) -> None:
+        """Reports sites from now on, and writes snapshots to a folder. Until then, the modules for that are not even imported. Never raises."""
         try:
             if self._sites is None:
                 from ._jax_sites import JaxSites
                 from ._sites import Sites
 
                 self._sites, self._jax_sites = Sites(), JaxSites()
+            folder = snapshots or os.environ.get("VRAM_EXPORTER_SNAPSHOTS")
+            if folder and self._sites.files is None:
+                from ._memory_viz import Files
+
+                self._sites.files = Files(folder)
         except Exception:  # The values are reported without them.
             pass
 

@@ -13,12 +13,15 @@ from __future__ import annotations
 import os
 import time
 from types import FrameType
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple
 
 from . import _history, _look, _roles, _torch
 from ._frames import asking
 from ._growth import Growth
 from ._look import Look
+
+if TYPE_CHECKING:
+    from ._memory_viz import Files
 
 # The share of the time that all of this may cost on average, after the first phase is paid for.
 SHARE = 0.02
@@ -86,6 +89,8 @@ class Sites:
         self._look_at = 0.0
         self._failed_at: Optional[float] = None
         self._growth = Growth()
+        self.files: Optional[Files] = None
+        """Where snapshots at failed allocations are written, if anywhere."""
 
     def initialised(self) -> None:
         """Called when the program initialises CUDA, so that even its first allocation has frames."""
@@ -101,7 +106,8 @@ class Sites:
 
     def failed(self, ordinal: int, caller: Optional[FrameType], send: Callable[[Look], None]) -> Dict[str, Any]:
         """Passes a look at a device on which an allocation has just failed to `send`, in the thread in which it failed. Returns what is known
-        about the failure besides, as keys of its report. `caller` is the innermost frame of the program, if there is one."""
+        about the failure besides, as keys of its report. `caller` is the innermost frame of the program, if there is one. The look is
+        sent first because a file of the snapshot may take a while."""
         details: Dict[str, Any] = {}
         try:
             details = asking(caller)
@@ -117,7 +123,11 @@ class Sites:
         looks, snapshot = self._examine(now, ordinal)
         for look in looks:
             send(look)
-        return {"largest_free_block_bytes": _look.largest_free(snapshot, ordinal)}
+        details: Dict[str, Any] = {"largest_free_block_bytes": _look.largest_free(snapshot, ordinal)}
+        path = None if self.files is None else self.files.write(snapshot)
+        if path is not None:
+            details["snapshot_path"] = path
+        return details
 
     def end(self) -> None:
         """Ends the recording, unless it is the program's."""
