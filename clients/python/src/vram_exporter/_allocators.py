@@ -6,7 +6,6 @@ order in which they were taken.
 
 from __future__ import annotations
 
-import threading
 import time
 from typing import Callable, Dict, List, Optional, Protocol, Set, Tuple
 
@@ -14,6 +13,7 @@ from ._jax import Jax
 from ._levels import Level, Span, Tracker
 from ._reading import Reading
 from ._tensorflow import TensorFlow
+from ._thread import ident, lock
 from ._torch import Torch
 
 Key = Tuple[str, int]
@@ -51,7 +51,7 @@ class Allocators:
     def __init__(self, readers: Optional[List[Reader]] = None) -> None:
         self._readers: List[Reader] = [Torch(), Jax(), TensorFlow()] if readers is None else readers
         self._rest: Dict[str, float] = {}
-        self._lock = threading.Lock()
+        self._lock = lock()
         # The thread that is reading, and the number of readings that have ended.
         self._reads_in: Optional[int] = None
         self._ended = 0
@@ -98,7 +98,7 @@ class Allocators:
     def _with_lock(self, patience: float, then: Callable[[], None]) -> bool:
         if not self._acquire(patience):
             return False
-        self._reads_in = threading.get_ident()
+        self._reads_in = ident()
         try:
             self._read()
             then()
@@ -110,7 +110,7 @@ class Allocators:
 
     def _acquire(self, patience: float) -> bool:
         # A reading in this very thread, in the middle of which a finaliser measures a region, would never end.
-        if self._reads_in == threading.get_ident():
+        if self._reads_in == ident():
             return False
         limit = time.monotonic() + LONGEST_WAIT
         while True:

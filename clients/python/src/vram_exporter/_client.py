@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-import threading
 from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Optional, Tuple, Union
 
 from . import _jax, _oom, _torch, _uuid
@@ -17,7 +16,7 @@ from ._allocators import Allocators
 from ._levels import Level
 from ._peer import Peer
 from ._result import Measurement
-from ._thread import AfterFork, Thread
+from ._thread import AfterFork, Event, Thread, lock
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -116,14 +115,14 @@ class Client:
         self._allocators = allocators
         self._thread: Optional[Thread] = None
         self._ended = False
-        self._wake = threading.Event()
+        self._wake = Event()
         self._looks = 0
         self._names: Dict[str, None] = {}
         self._peers = [Peer(path) for path in paths]
         self._sites: Optional[Sites] = None
         self._jax_sites: Optional[JaxSites] = None
         # Guards the peers, except the operations that `Peer` allows without a lock.
-        self._lock = threading.Lock()
+        self._lock = lock()
 
     def add_sites(self, snapshots: Optional[str] = None) -> None:
         """Reports sites from now on, and writes snapshots to a folder. Until then, the modules for that are not even imported. Never raises."""
@@ -218,7 +217,7 @@ class Client:
             for peer in self._peers:
                 peer.measured((device.framework, device.device, name), message)
 
-    def _run(self, ending: threading.Event) -> None:
+    def _run(self, ending: Event) -> None:
         while not ending.is_set():
             delay = IDLE
             try:

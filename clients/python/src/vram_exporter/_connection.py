@@ -6,6 +6,7 @@ still refers to this socket: a program may close descriptors that it did not ope
 
 from __future__ import annotations
 
+import _socket
 import errno
 import fcntl
 import json
@@ -26,13 +27,16 @@ _CONTROL = {code: "?" for code in (*range(0x20), *range(0x7F, 0xA0))}
 _LATER = (errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR, errno.ENOBUFS)
 
 
-def _open() -> socket.socket:
-    """A socket whose descriptor number is not that of a standard stream, even if the program has closed one."""
-    opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+def _open() -> _socket.socket:
+    """A socket whose descriptor number is not that of a standard stream, even if the program has closed one. Its class is the one below
+    `socket.socket`, which gevent replaces."""
+    opened = _socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     if opened.fileno() > 2:
         return opened
-    with opened:
-        return socket.socket(fileno=fcntl.fcntl(opened.fileno(), fcntl.F_DUPFD_CLOEXEC, 3))
+    try:
+        return _socket.socket(fileno=fcntl.fcntl(opened.fileno(), fcntl.F_DUPFD_CLOEXEC, 3))
+    finally:
+        opened.close()
 
 
 def _clean(text: str) -> str:
@@ -57,7 +61,7 @@ class Connection:
     def __init__(self, path: str) -> None:
         self._path = path
         self._pid = os.getpid()
-        self._socket: Optional[socket.socket] = None
+        self._socket: Optional[_socket.socket] = None
         self._identity: Optional[Tuple[int, int]] = None
         self._unsent = b""
         self._received = b""
@@ -132,7 +136,7 @@ class Connection:
         self._lose()
         return False
 
-    def _same(self, opened: socket.socket) -> bool:
+    def _same(self, opened: _socket.socket) -> bool:
         try:
             status = os.fstat(opened.fileno())
         except OSError:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import pickle
-import threading
 import time
 from typing import Any, BinaryIO, Callable, Dict, Optional
+
+from ._thread import lock
 
 # The number of files of one process, and the shortest time between two, in seconds.
 FILES = 4
@@ -34,7 +35,7 @@ class Files:
         self._folder, self._clock = os.path.abspath(folder), clock
         self._count = 0
         self._at = 0.0
-        self._lock = threading.Lock()
+        self._lock = lock()
 
     def write(self, snapshot: Dict[str, Any]) -> Optional[str]:
         """Writes a snapshot, if that is allowed now. Returns the path of the complete file. Does not wait for another thread that writes."""
@@ -77,7 +78,7 @@ class Files:
             if not path.isprintable() or len(os.fsencode(path)) > PATH:
                 return None
             try:
-                os.close(_create(path))
+                os.fdopen(_create(path), "wb").close()
                 return path
             except FileExistsError:
                 pass

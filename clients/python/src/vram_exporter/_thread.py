@@ -1,6 +1,8 @@
-"""A thread that the program does not see, and a way to call a function after a fork.
+"""A thread that the program does not see, what it waits for, and a way to call a function after a fork.
 
-Invariant: `threading.enumerate()` and the warnings at a fork are the same as without the client.
+Invariants: `threading.enumerate()` and the warnings at a fork are the same as without the client. In a program in which gevent has replaced the
+threads of the standard library, real ones are used: a replaced function lets other code of the program run, in the middle of a fork or of an
+allocation, and a replaced thread runs only while the program waits.
 """
 
 from __future__ import annotations
@@ -14,30 +16,83 @@ from types import FrameType
 from typing import Any, Callable, Optional
 
 
+def _original(module: str, name: str) -> Any:
+    """A function of the standard library, even if gevent has replaced it."""
+    try:
+        return sys.modules["gevent.monkey"].get_original(module, name)
+    except Exception:
+        return getattr(sys.modules[module], name)
+
+
+def lock() -> _thread.LockType:
+    """A lock that other threads wait for, and not only other greenlets. It must not be held while greenlets can change."""
+    made: _thread.LockType = _original("_thread", "allocate_lock")()
+    return made
+
+
+def ident() -> int:
+    """The number of the calling thread."""
+    return int(_original("_thread", "get_ident")())
+
+
+class Event:
+    """Like `threading.Event`. Only the thread that waits may clear it."""
+
+    def __init__(self) -> None:
+        self._set = False
+        # Held as long as the event is not set.
+        self._closed = lock()
+        self._closed.acquire()
+
+    def is_set(self) -> bool:
+        return self._set
+
+    def set(self) -> None:
+        self._set = True
+        self._open()
+
+    def clear(self) -> None:
+        self._closed.acquire(False)
+        self._set = False
+
+    def wait(self, seconds: float) -> bool:
+        """Waits at most `seconds`. Returns whether the event is set."""
+        found = self._closed.acquire(True, seconds)
+        if found:
+            self._open()
+        return found
+
+    def _open(self) -> None:
+        try:
+            self._closed.release()
+        except RuntimeError:  # It is open.
+            pass
+
+
 class Thread:
     """A running thread. The module `threading` does not list it, and the interpreter does not wait for it at exit. `function` gets an
     event, and must return when the event is set."""
 
-    def __init__(self, function: Callable[[threading.Event], None]) -> None:
-        self.ending = threading.Event()
-        self._ended = threading.Event()
+    def __init__(self, function: Callable[[Event], None]) -> None:
+        self.ending = Event()
+        self._ended = Event()
         self._native = 0
         self._ident = 0
-        _thread.start_new_thread(self._main, (function,))
+        _original("_thread", "start_new_thread")(self._main, (function,))
 
     def join(self, seconds: float) -> None:
         """Waits at most `seconds` for the thread to end. Returns at once if it is the calling thread."""
-        if self._ident == _thread.get_ident():
+        if self._ident == ident():
             return
         limit = time.monotonic() + seconds
         if not self._ended.wait(seconds):
             return
         # The kernel lists the thread until it has really ended, which is a little later than the end of its Python code.
         while os.path.exists("/proc/self/task/%d" % self._native) and time.monotonic() < limit:
-            time.sleep(0.00005)
+            _original("time", "sleep")(0.00005)
 
-    def _main(self, function: Callable[[threading.Event], None]) -> None:
-        self._native, self._ident = _thread.get_native_id(), _thread.get_ident()
+    def _main(self, function: Callable[[Event], None]) -> None:
+        self._native, self._ident = _thread.get_native_id(), ident()
         try:
             function(self.ending)
         finally:
