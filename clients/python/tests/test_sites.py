@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import re
 import sys
 import unittest
 from unittest import mock
@@ -680,6 +681,54 @@ class Programs(support.Case):
         job.stdin = None
         job.wait(support.LIMIT)
         self.assertEqual(job.returncode, 0)
+
+    def test_spawned_and_forked_workers_have_their_own_sites(self):
+        """Under `vram-run`, without a word about the client in the program, and although the parent has not initialised CUDA."""
+        for method in ("spawn", "forkserver", "fork"):
+            with self.subTest(method=method):
+                self.path += "s"
+                server = self.server()
+                text = """
+                    import multiprocessing, sys, torch
+                    def work(number, connection):
+                        import vram_exporter._sites as sites, vram_exporter._oom as oom, time
+                        sites.EVERY = 0.05
+                        while not oom.watching(): time.sleep(0.01)
+                        kept = torch.empty(1000 * number)
+                        connection.recv()
+                        try: torch.empty(1 << 40)
+                        except torch.OutOfMemoryError: pass
+                    if __name__ == "__main__":
+                        context = multiprocessing.get_context("%s")
+                        pipes = [context.Pipe() for _ in range(2)]
+                        children = [context.Process(target=work, args=(i + 1, pipes[i][1])) for i in range(2)]
+                        for child in children: child.start()
+                        sys.stdin.readline()
+                        for mine, _ in pipes: mine.send(1)
+                        for child in children: child.join()
+                        print([child.exitcode for child in children])
+                """ % method
+                path = os.pathsep.join([_run.BOOTSTRAP, support.STANDIN])
+                job = self.job(text, PYTHONPATH=path, VRAM_EXPORTER_ARM="1", VRAM_EXPORTER_SITES="1", VRAM_EXPORTER_INTERVAL="0.02")
+
+                def held(s):
+                    found = {}
+                    for connection in list(s.connections):
+                        for _, message in list(connection.messages):
+                            if message.get("type") == "sites" and message["sites"]:
+                                found[connection.pid] = message["sites"][0]
+                    return found if len(found) == 2 else None
+
+                found = server.wait(held)
+                self.assertTrue(found)
+                self.assertEqual({site["bytes"] for site in found.values()}, {1000, 2000})
+                self.assertTrue(all(re.match(r"train\.py:\d+ work$", site["site"]) for site in found.values()), found)
+                self.assertNotIn(job.pid, found)
+                self.go_on(job)
+                self.assertEqual(self.finish(job), "[0, 0]\n")
+                failures = server.messages("out_of_memory")
+                self.assertEqual(len(failures), 2)
+                self.assertTrue(all(re.match(r"train\.py:\d+ work$", failure["site"]) for failure in failures), failures)
 
     def test_an_exporter_that_is_absent(self):
         job = self.job(training(then="print(sites.EVERY)"))
