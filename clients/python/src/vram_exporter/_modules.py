@@ -68,12 +68,12 @@ class Tree:
         return node
 
 
-def tree(modules: List[Any], attributes: Callable[[Any], Dict[str, Any]], late: Callable[[], bool]) -> Optional[Tuple[Tree, Dict[int, int]]]:
-    """The tree of these modules, and the node of each parameter and buffer by the identity of the object, which tells nothing about objects that
-    are made later. `None` if there are too many modules, or if it is `late`. May raise if the program changes a module at the same time."""
+def tree(modules: List[Any], attributes: Callable[[Any], Dict[str, Any]], late: Callable[[], bool]) -> Optional[Tuple[Tree, List[Tuple[Any, int]]]]:
+    """The tree of these modules, and their parameters and buffers, each with the node to which it belongs. `None` if there are too many modules, or
+    if it is `late`. May raise if the program changes a module at the same time."""
     inner = {id(child) for module in modules for _, child in _entries(attributes(module), "_modules") if child is not module}
     made, seen = Tree(), set()
-    owners: Dict[int, int] = {}
+    tensors: Dict[int, Tuple[Any, int]] = {}
     # PyTorch's compiler keeps copies of parts of a model, to which the same parameters belong.
     roots = sorted((module for module in modules if id(module) not in inner), key=lambda module: (_is_generated(module), _kind(module)))
     left: List[Tuple[Any, str, Optional[int]]] = [(module, "", None) for module in reversed(roots)]
@@ -87,9 +87,9 @@ def tree(modules: List[Any], attributes: Callable[[Any], Dict[str, Any]], late: 
         node, found = made.node(parent, name, _kind(module)), attributes(module)
         for key in ("_parameters", "_buffers"):
             for _, tensor in _entries(found, key):
-                owners.setdefault(id(tensor), node)
+                tensors.setdefault(id(tensor), (tensor, node))
         left += [(child, key, node) for key, child in reversed(_entries(found, "_modules"))]
-    return made, owners
+    return made, list(tensors.values())
 
 
 def _entries(attributes: Dict[str, Any], key: str) -> List[Tuple[str, Any]]:

@@ -2,12 +2,10 @@
 
 PyTorch has public hooks for the registration of modules and parameters, which do not run in a step. They are not used, because they miss
 what existed before the client and what is copied or unpickled, and because optimisers and tensors outside of modules have none. Hooks of
-optimisers run in each step. So one pass over the garbage collector's objects finds everything, and costs nothing between two looks.
+optimisers run in each step. So a search of the garbage collector's objects finds everything, and costs nothing between two looks.
 
-Invariants: no code of the program runs, except finalisers of objects that end during the pass: types are compared by identity, and tensors
-are read with the functions of the base class while PyTorch's overrides are off. No other Python code runs while the pass refers to objects
-of other types, because CPython raises an exception in a program that makes a tuple to which someone else refers. The pass drops each
-tensor when it has read it, and its length is bounded.
+Invariants: no code of the program runs, except finalisers of objects that end during the pass: tensors are read with the functions of the base
+class while PyTorch's overrides are off. The pass drops each tensor when it has read it, and its length is bounded.
 """
 
 from __future__ import annotations
@@ -15,11 +13,9 @@ from __future__ import annotations
 import gc
 import sys
 import time
-from functools import partial
-from itertools import chain, compress, repeat
 from typing import AbstractSet, Any, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
-from . import _modules
+from . import _modules, _objects
 
 # In order of precedence.
 ROLES = ("parameters", "gradients", "optimizer_state", "kv_cache", "other")
@@ -30,6 +26,9 @@ _TENSORS = (_TENSOR, _PARAMETER_TENSOR)
 # `gc.freeze` hides all objects that the collector knows. CPython itself hides a few hundred when it starts (375 in a process with PyTorch 2.11).
 # PyTorch's import makes more than this many, so a lower number was hidden before that, when there were no tensors.
 _FROZEN = 10000
+# Before this version, a tensor that only autograd held could end although the pass referred to its Python object, and PyTorch then warned the
+# program (PyTorch's pull request 167564). So only the tensors of modules and optimisers are read there.
+_KEEPS_TENSORS = (2, 11)
 # How deep the values of an optimiser's state are searched.
 _NESTED = 4
 
@@ -52,15 +51,15 @@ class Held(NamedTuple):
     """The modules to which parameters, gradients, optimiser state and buffers belong; `None` if a part of them may have been missed."""
 
 
-def gather(seconds: float) -> Optional[Held]:
-    """One pass, which stops looking after `seconds` of this thread's processor time. `None` if this PyTorch, or a CPython without the GIL, cannot
-    be asked. May raise whatever PyTorch raises."""
+def gather(seconds: float, remembered: Optional[_objects.Remembered] = None) -> Optional[Held]:
+    """One pass, which stops looking after `seconds` of this thread's processor time. `remembered` makes the next pass shorter. `None` if this
+    PyTorch, or a CPython without the GIL, cannot be asked. May raise whatever PyTorch raises."""
     torch = sys.modules.get("torch")
     unmodified = getattr(sys.modules.get("torch._C"), "DisableTorchFunctionSubclass", None)
     if torch is None or unmodified is None or not getattr(sys, "_is_gil_enabled", lambda: True)():
         return None
     with unmodified():
-        return _Pass(torch, time.thread_time() + seconds).run()
+        return _Pass(torch, time.thread_time() + seconds).run(remembered or _objects.Remembered())
 
 
 class _Pass:
@@ -74,7 +73,9 @@ class _Pass:
         self._ranks: Dict[int, int] = {}
         self._results: Set[int] = set()
         self._gradients = True
-        self._complete = gc.get_freeze_count() < _FROZEN
+        # Whether a tensor may have been missed in what was searched, and whether all tensors were searched.
+        self._missed = gc.get_freeze_count() >= _FROZEN
+        self._all = _version(torch) >= _KEEPS_TENSORS
         self._graph = False
         # The types are kept, so that the identities remain theirs.
         self._types = list(_types(torch))
@@ -84,35 +85,36 @@ class _Pass:
         self._owners: Dict[int, int] = {}
         self._has_cache = any(kind == _KV for _, kind in self._types)
 
-    def run(self) -> Held:
-        found = _instances(self._kinds)
+    def run(self, remembered: _objects.Remembered) -> Held:
+        others = remembered.find([found for found, kind in self._types if kind not in _TENSORS])
         # With this option, the C++ code of DistributedDataParallel replaces gradients without the GIL, so reading one is not safe.
-        wrappers = [_attributes(value) for value in found if self._kind(value) == _DDP]
-        self._gradients = self._complete and all(wrapper.get("gradient_as_bucket_view") is False for wrapper in wrappers)
-        self._find_modules([value for value in found if self._kind(value) in (_MODULE, _DDP)])
+        wrappers = [_attributes(value) for value in others if self._kind(value) == _DDP]
+        self._gradients = not self._missed and all(wrapper.get("gradient_as_bucket_view") is False for wrapper in wrappers)
+        tensors = self._find_modules([value for value in others if self._kind(value) in (_MODULE, _DDP)])
+        for value in others:
+            if self._kind(value) == _OPTIMIZER:
+                self._optimizer(_attributes(value), tensors)
+            elif self._kind(value) == _KV:
+                self._cache(_attributes(value))
+        if self._all:
+            tensors = _objects.referring([found for found, kind in self._types if kind in _TENSORS])
         # The youngest come first, and are dropped one after another: they are the ones that the program frees first.
-        found.reverse()
-        while found:
-            self._read(found.pop())
+        tensors.reverse()
+        while tensors:
+            tensor = tensors.pop()
+            self._visit(tensor, self._kind(tensor) == _PARAMETER_TENSOR)
+            del tensor
             if self._late():
-                self._complete = False
+                self._missed = True
                 break
-        return Held(self._ranks, tuple(self._looked_for()), self._complete, self._graph, self._results, self._tree if self._complete else None)
+        complete = self._all and not self._missed
+        return Held(self._ranks, tuple(self._looked_for(complete)), complete, self._graph, self._results, None if self._missed else self._tree)
 
     def _kind(self, value: Any) -> Optional[int]:
         return self._kinds.get(id(type(value)))
 
-    def _read(self, value: Any) -> None:
-        kind = self._kind(value)
-        if kind in _TENSORS:
-            self._visit(value, kind == _PARAMETER_TENSOR)
-        elif kind == _OPTIMIZER:
-            self._optimizer(_attributes(value))
-        elif kind == _KV:
-            self._cache(_attributes(value))
-
-    def _looked_for(self) -> Iterator[str]:
-        if not self._complete:
+    def _looked_for(self, complete: bool) -> Iterator[str]:
+        if not complete:
             return
         yield from (ROLES[_PARAMETER], ROLES[_STATE], ROLES[OTHER])
         if self._gradients:
@@ -123,16 +125,20 @@ class _Pass:
     def _late(self) -> bool:
         return time.thread_time() > self._deadline
 
-    def _find_modules(self, modules: List[Any]) -> None:
+    def _find_modules(self, modules: List[Any]) -> List[Any]:
+        """The parameters and buffers of modules."""
         try:
             found = _modules.tree(modules, _attributes, self._late) if modules else None
         except Exception:  # The program may change a module at the same time.
             found = None
-        if found is not None:
-            self._tree, self._owners = found
+        if found is None:
+            return []
+        self._tree, tensors = found
+        self._owners = {id(tensor): node for tensor, node in tensors}
+        return [tensor for tensor, _ in tensors if self._kind(tensor) in _TENSORS]
 
     def _visit(self, tensor: Any, is_parameter: bool) -> None:
-        """A tensor that the collector lists."""
+        """A tensor of the program, or one that autograd holds."""
         result, owner = False, self._owners.get(id(tensor))
         is_parameter = is_parameter or _attributes(tensor).get("_is_param") is True
         try:
@@ -146,7 +152,7 @@ class _Pass:
                     if gradient is not None:
                         self._add(gradient, _GRADIENT, owner=owner)
         except Exception:
-            self._complete = False
+            self._missed = True
             return
         self._add(tensor, _PARAMETER if is_parameter else OTHER, result, owner)
 
@@ -160,7 +166,7 @@ class _Pass:
                 return
             pointer = self._storage(tensor).data_ptr()
         except Exception:  # A sparse tensor, for example, has no storage of its own.
-            self._complete = False
+            self._missed = True
             return
         if pointer:
             self._ranks[pointer] = min(rank, self._ranks.get(pointer, OTHER))
@@ -169,7 +175,8 @@ class _Pass:
             if owner is not None and self._tree is not None:
                 self._tree.add(pointer, owner)
 
-    def _optimizer(self, attributes: Dict[str, Any]) -> None:
+    def _optimizer(self, attributes: Dict[str, Any], tensors: List[Any]) -> None:
+        """Notes what an optimiser holds, and adds its parameters to `tensors`."""
         state: Any = attributes.get("state")
         for parameter, value in list(dict.items(state)) if issubclass(type(state), dict) else ():
             self._search(value, _STATE, _NESTED - 1, self._owners.get(id(parameter)))
@@ -177,7 +184,10 @@ class _Pass:
         if issubclass(type(groups), list):
             for group in list(groups or ()):
                 if issubclass(type(group), dict):
-                    self._search(dict.get(group, "params"), _PARAMETER, 1)
+                    parameters = dict.get(group, "params")
+                    self._search(parameters, _PARAMETER, 1)
+                    if issubclass(type(parameters), list):
+                        tensors += [value for value in list(parameters or ()) if self._kind(value) in _TENSORS]
 
     def _cache(self, attributes: Dict[str, Any]) -> None:
         for name in ("key_cache", "value_cache"):
@@ -200,16 +210,12 @@ class _Pass:
                 self._search(part, rank, depth - 1, owner)
 
 
-def _instances(kinds: Dict[int, int]) -> List[Any]:
-    """The objects that the collector lists and whose types are among the given ones, the youngest generation first."""
-    # The list of all objects exists within one call only, whose steps are all functions in C: between these, the interpreter does not change
-    # threads. The list contains the iterators that are made here, so what is left of them must not refer to the list.
-    twice = chain.from_iterable(map(repeat, map(gc.get_objects, (None,)), (2,)))
-    # Before 3.12, making an object could begin a collection, and so run finalisers that are Python code.
-    if sys.version_info < (3, 12) and gc.get_count()[0] + 100 > gc.get_threshold()[0]:
-        gc.collect(0)
-    known = map(partial(map, kinds.__contains__), map(partial(map, id), map(partial(map, type), twice)))
-    return list(chain.from_iterable(map(compress, twice, known)))
+def _version(torch: Any) -> Tuple[int, ...]:
+    """The first two numbers of PyTorch's version; empty if they are not numbers."""
+    try:
+        return tuple(int(part) for part in str(torch.__dict__.get("__version__")).split(".")[:2])
+    except ValueError:
+        return ()
 
 
 def _types(torch: Any) -> Iterator[Tuple[Any, int]]:

@@ -15,7 +15,7 @@ import time
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple
 
-from . import _history, _look, _roles, _torch
+from . import _history, _look, _objects, _roles, _torch
 from ._frames import asking
 from ._growth import Growth
 from ._look import Look
@@ -89,6 +89,7 @@ class Sites:
         self._look_at = 0.0
         self._failed_at: Optional[float] = None
         self._growth = Growth()
+        self._remembered = _objects.Remembered()
         self.files: Optional[Files] = None
         """Where snapshots at failed allocations are written, if anywhere."""
 
@@ -226,7 +227,7 @@ class Sites:
         """A look at all devices, or at one, and the snapshot that it describes."""
         start = self._timer()
         before = _look.allocated(self._snapshot())
-        held = _search()
+        held = self._search()
         snapshot = self._snapshot()
         after = _look.allocated(snapshot)
         # Long after a window, what it recorded and is still allocated is no activation.
@@ -248,6 +249,12 @@ class Sites:
             self._off()
         return looks, snapshot
 
+    def _search(self) -> Optional[_roles.Held]:
+        try:
+            return _roles.gather(SEARCH, self._remembered)
+        except Exception:
+            return None  # The roles are unknown.
+
     def _snapshot(self) -> Dict[str, Any]:
         snapshot = _history.snapshot()
         # The history of this client keeps one event of each device.
@@ -265,10 +272,3 @@ class Sites:
         recording, self._recording = self._recording, False
         if recording and not self._replaced and _torch.initialised() and _history.recorded():
             _history.end()
-
-
-def _search() -> Optional[_roles.Held]:
-    try:
-        return _roles.gather(SEARCH)
-    except Exception:
-        return None  # The roles are unknown.

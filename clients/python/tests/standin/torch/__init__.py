@@ -8,6 +8,7 @@ from . import version
 from . import _C
 from . import cuda
 
+__version__ = os.environ.get("STANDIN_VERSION", "2.11.0+cu130")
 OutOfMemoryError = _C.OutOfMemoryError
 
 
