@@ -2,18 +2,21 @@
 //!
 //! Invariant: a message that is refused changes nothing; what a connection reported is removed with it.
 
+mod reported;
+mod user;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore;
 
+use self::user::User;
 use super::limits::{self, Bucket};
-use super::message::{Measurement, OutOfMemory, Report, Sites};
 use super::outcome::Outcome;
 use super::values::Values;
 use crate::faults::Reason;
-use crate::snapshot::{AllocatorPart, AllocatorReport, FailedAllocation, LastMessage, ProcessId, ReportingProcess};
+use crate::snapshot::{AllocatorPart, AllocatorReport, LastMessage, ProcessId, ReportingProcess};
 
 /// All connections. They are numbered in the order in which they were accepted.
 #[derive(Debug)]
@@ -36,17 +39,6 @@ pub(super) struct Connection {
     values: Vec<Values>,
     names: HashSet<Arc<str>>,
     keys: usize,
-}
-
-#[derive(Debug)]
-struct User {
-    connections: usize,
-    keys: usize,
-    /// Grants one identification at a time.
-    identifying: Arc<Semaphore>,
-    opened: Bucket,
-    messages: Bucket,
-    failures: Bucket,
 }
 
 /// Whether a message may be read.
@@ -157,100 +149,6 @@ impl Table {
         was_stale
     }
 
-    /// Changes the values of one device and framework.
-    ///
-    /// # Errors
-    /// When the values contradict each other, or there are too many devices and frameworks.
-    pub(super) fn report(&mut self, id: u64, report: &Report<'_>, now: Instant) -> Result<(), Reason> {
-        let (window, connection) = (self.window, self.connection(id)?);
-        match connection.position(&report.device, &report.framework) {
-            Some(position) => connection.values[position].apply(report, now),
-            None => {
-                let mut values = Values::new(&report.device, &report.framework, window);
-                values.apply(report, now)?;
-                self.add(id, values)
-            }
-        }
-    }
-
-    /// Records the result of a measured region.
-    ///
-    /// # Errors
-    /// When there would be too many names, or too many keys (names and device–framework pairs) in total.
-    pub(super) fn measure(&mut self, id: u64, measured: &Measurement<'_>) -> Result<(), Reason> {
-        let (window, connection) = (self.window, self.connection(id)?);
-        let position = connection.position(&measured.device, &measured.framework);
-        if let Some(values) = position.map(|position| &mut connection.values[position])
-            && values.raise_region(&measured.name, measured.peak_bytes)
-        {
-            return Ok(());
-        }
-        if connection.names.len() >= limits::NAMES && !connection.names.contains(&*measured.name) {
-            return Err(Reason::TooManyKeys);
-        }
-        // Room for both keys is checked before anything is changed.
-        self.may_add(id, 1 + usize::from(position.is_none()))?;
-        if position.is_none() {
-            self.add(id, Values::new(&measured.device, &measured.framework, window))?;
-        }
-        let connection = self.connection(id)?;
-        let known = connection.names.get(&*measured.name).cloned();
-        let name = known.unwrap_or_else(|| Arc::from(&*measured.name));
-        connection.names.insert(name.clone());
-        let position = position.unwrap_or(connection.values.len() - 1);
-        connection.values[position].add_region(name, measured.peak_bytes);
-        self.count_keys(id, 1);
-        Ok(())
-    }
-
-    /// Records what the memory is.
-    ///
-    /// # Errors
-    /// When it is more than the allocator may have, the pair has not been reported, or there are too many keys.
-    pub(super) fn look(&mut self, id: u64, looked: &Sites<'_>, now: Instant) -> Result<(), Reason> {
-        let connection = self.connection(id)?;
-        let position = connection.position(&looked.device, &looked.framework).ok_or(Reason::Inconsistent)?;
-        let keys = if connection.values[position].has_looked() { 0 } else { limits::KEYS_OF_LOOK };
-        self.may_add(id, keys)?;
-        self.connection(id)?.values[position].look(looked, now)?;
-        self.count_keys(id, keys);
-        Ok(())
-    }
-
-    /// A failed allocation for the recorder.
-    ///
-    /// # Errors
-    /// When the user's processes report too many.
-    pub(super) fn failure(
-        &mut self,
-        id: u64,
-        failed: &OutOfMemory<'_>,
-        now: Instant,
-    ) -> Result<FailedAllocation, Reason> {
-        let Self { connections, users, .. } = self;
-        let connection = connections.get(&id).ok_or(Reason::UnknownProcess)?;
-        let process = connection.process.ok_or(Reason::UnknownProcess)?;
-        let granted = users.get_mut(&connection.uid).is_some_and(|user| user.failures.take(now));
-        if !granted {
-            return Err(Reason::TooManyMessages);
-        }
-        Ok(FailedAllocation {
-            process,
-            at: now,
-            device: Arc::from(&*failed.device),
-            framework: Some(Arc::from(&*failed.framework)),
-            requested: failed.requested_bytes,
-            free: failed.free_bytes,
-            total: failed.total_bytes,
-            allocated: failed.allocated_bytes,
-            reserved: failed.reserved_bytes,
-            snapshot_path: failed.snapshot_path.as_deref().map(Arc::from),
-            sites: connection
-                .position(&failed.device, &failed.framework)
-                .and_then(|position| connection.values[position].sites(now)),
-        })
-    }
-
     /// All values that are not stale. If several connections of one process report about the same device and framework,
     /// the latest connection counts.
     pub(super) fn part(&mut self, now: Instant) -> AllocatorPart {
@@ -276,37 +174,6 @@ impl Table {
     fn connection(&mut self, id: u64) -> Result<&mut Connection, Reason> {
         self.connections.get_mut(&id).ok_or(Reason::UnknownProcess)
     }
-
-    fn add(&mut self, id: u64, values: Values) -> Result<(), Reason> {
-        self.may_add(id, 1)?;
-        let connection = self.connection(id)?;
-        let frameworks: HashSet<_> = connection.values.iter().map(|known| &*known.framework).collect();
-        let new_framework = !frameworks.contains(&*values.framework);
-        if connection.values.len() >= limits::PAIRS || (new_framework && frameworks.len() >= limits::FRAMEWORKS) {
-            return Err(Reason::TooManyKeys);
-        }
-        connection.values.push(values);
-        self.count_keys(id, 1);
-        Ok(())
-    }
-
-    fn may_add(&self, id: u64, keys: usize) -> Result<(), Reason> {
-        let connection = self.connections.get(&id).ok_or(Reason::UnknownProcess)?;
-        let of_user = self.users.get(&connection.uid).map_or(0, |user| user.keys);
-        let fits = connection.keys + keys <= limits::KEYS
-            && of_user + keys <= limits::KEYS_OF_USER
-            && self.keys + keys <= limits::KEYS_IN_ALL;
-        fits.then_some(()).ok_or(Reason::TooManyKeys)
-    }
-
-    fn count_keys(&mut self, id: u64, keys: usize) {
-        let Some(connection) = self.connections.get_mut(&id) else { return };
-        connection.keys += keys;
-        self.keys += keys;
-        if let Some(user) = self.users.get_mut(&connection.uid) {
-            user.keys += keys;
-        }
-    }
 }
 
 impl Connection {
@@ -318,26 +185,6 @@ impl Connection {
 
     fn position(&self, device: &str, framework: &str) -> Option<usize> {
         self.values.iter().position(|known| &*known.device == device && &*known.framework == framework)
-    }
-}
-
-impl User {
-    fn new(now: Instant) -> Self {
-        Self {
-            connections: 0,
-            keys: 0,
-            identifying: Arc::new(Semaphore::new(1)),
-            opened: Bucket::new(limits::OPENED_BY_USER, now),
-            messages: Bucket::new(limits::MESSAGES_OF_USER, now),
-            failures: Bucket::new(limits::FAILURES_OF_USER, now),
-        }
-    }
-
-    /// Whether no limit affects the user any longer. A read that hangs keeps the user's permit after its connection has ended:
-    /// a user that was forgotten would get another one.
-    fn is_rested(&self, now: Instant) -> bool {
-        self.identifying.available_permits() == 1
-            && [&self.opened, &self.messages, &self.failures].iter().all(|bucket| bucket.is_full(now))
     }
 }
 
