@@ -290,7 +290,10 @@ fn failure(refusal: &Refusal, clocks: &Clocks) -> FailedAllocation {
         total: None,
         allocated: None,
         reserved: None,
+        largest_free_block: None,
         snapshot_path: None,
+        asked_by: None,
+        frames: Vec::new(),
         sites: None,
     }
 }

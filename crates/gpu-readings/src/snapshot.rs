@@ -35,7 +35,9 @@ pub use allocator::{
     AllocatorFigures, AllocatorPart, AllocatorReport, FailedAllocation, LastMessage, RESERVED_MARGIN, RegionPeak,
     ReportingProcess, STALE_AFTER,
 };
-pub use allocator_sites::{AllocatorSites, MOST_SITES, MemoryRole, Site};
+pub use allocator_sites::{
+    AllocatorSites, MOST_FRAMES, MOST_MODULES, MOST_SITES, MemoryRole, Module, Site, SiteGrowth,
+};
 pub use budget::{Budget, BudgetAmount, BudgetPlace, BudgetSource, WorkloadLimit};
 pub use call_feed::{CallFeed, CallHolder, CallPeak, RecordedCallPeak};
 pub use calls::{CORRECTION_BUCKETS, CallPart, CallState, GpuCalls, LostCalls, WorkloadCalls, WorkloadRequests};

@@ -784,7 +784,10 @@ fn failed_by(scene: &Scene, pid: u32) -> FailedAllocation {
         total: None,
         allocated: None,
         reserved: None,
+        largest_free_block: None,
         snapshot_path: None,
+        asked_by: None,
+        frames: Vec::new(),
         sites: None,
     }
 }

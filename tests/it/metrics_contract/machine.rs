@@ -81,6 +81,9 @@ pub(crate) fn report(device: &str, framework: &str, reserved: u64) -> AllocatorR
         ],
         other: Some(reserved / 16),
         unrecorded: Some(reserved / 32),
+        growth: None,
+        modules: Vec::new(),
+        other_modules: None,
     };
     let sites = Some(std::sync::Arc::new(sites));
     AllocatorReport { device: device.into(), framework: framework.into(), heard, figures, regions, sites }

@@ -62,6 +62,12 @@ pub fn allocator(data: &[u8]) -> bool {
             number("total_bytes", failed.total_bytes);
             number("allocated_bytes", failed.allocated_bytes);
             number("reserved_bytes", failed.reserved_bytes);
+            number("largest_free_block_bytes", failed.largest_free_block_bytes);
+            assert_eq!(failed.site.as_deref(), value["site"].as_str(), "{text}");
+            assert!(failed.site.as_deref().is_none_or(is_site), "{text}");
+            let frames = value["frames"].as_array().map_or(&[][..], Vec::as_slice);
+            assert!(failed.frames.iter().map(|frame| Some(&**frame)).eq(frames.iter().map(Value::as_str)), "{text}");
+            assert!(failed.frames.len() <= 16 && failed.frames.iter().all(|frame| is_site(frame)), "{text}");
             assert_eq!(failed.snapshot_path.as_deref(), value["snapshot_path"].as_str(), "{text}");
             assert!(failed.snapshot_path.is_none_or(|path| path.len() <= 1024 && !path.contains(char::is_control)));
         }
@@ -76,24 +82,42 @@ pub fn allocator(data: &[u8]) -> bool {
             named(&looked.framework, &looked.device);
             number("other_bytes", looked.other_bytes);
             number("unknown_bytes", looked.unknown_bytes);
-            let sites = value["sites"].as_array().map_or(&[][..], Vec::as_slice);
-            assert!(looked.sites.len() == sites.len() && sites.len() <= 10, "{text}");
-            for (read, site) in looked.sites.iter().zip(sites) {
-                assert_eq!(
-                    (Some(&*read.site), Some(read.bytes)),
-                    (site["site"].as_str(), site["bytes"].as_u64()),
-                    "{text}"
-                );
-                assert!((1..=128).contains(&read.site.chars().count()) && !read.site.contains(char::is_control));
-            }
+            same_bytes(&value["sites"], looked.sites.iter().map(|known| (&*known.site, known.bytes)));
+        }
+        Message::Growth(growth) => {
+            named(&growth.framework, &growth.device);
+            number("seconds", growth.seconds);
+            same_bytes(&value["sites"], growth.sites.iter().map(|known| (&*known.site, known.bytes)));
+            assert!(growth.seconds > Some(0) && growth.sites.iter().all(|site| site.bytes > 0), "{text}");
+        }
+        Message::Modules(divided) => {
+            named(&divided.framework, &divided.device);
+            number("other_bytes", divided.other_bytes);
+            same_bytes(&value["modules"], divided.modules.iter().map(|known| (&*known.site, known.bytes)));
         }
         Message::Alive => assert_eq!(string("type"), "alive", "{text}"),
         Message::Unknown => {
-            let known = ["hello", "report", "alive", "out_of_memory", "measurement", "sites"];
+            let known = ["hello", "report", "alive", "out_of_memory", "measurement", "sites", "growth", "modules"];
             assert!(!known.contains(&string("type")), "{text}");
         }
     }
     true
+}
+
+/// Whether a text is like a call site.
+fn is_site(text: &str) -> bool {
+    (1..=128).contains(&text.chars().count()) && !text.contains(char::is_control)
+}
+
+/// Compares what was read of a list of names with bytes.
+fn same_bytes<'r>(list: &Value, read: impl ExactSizeIterator<Item = (&'r str, u64)>) {
+    let written = list.as_array().map_or(&[][..], Vec::as_slice);
+    assert!(read.len() == written.len() && written.len() <= 10, "{list}");
+    for ((name, bytes), entry) in read.zip(written) {
+        let written = entry["site"].as_str().or(entry["module"].as_str());
+        assert_eq!((Some(name), Some(bytes)), (written, entry["bytes"].as_u64()), "{list}");
+        assert!(is_site(name), "{list}");
+    }
 }
 
 fn numbers(report: &Report<'_>) -> [Option<Option<u64>>; NUMBERS.len()] {
@@ -113,7 +137,18 @@ fn numbers(report: &Report<'_>) -> [Option<Option<u64>>; NUMBERS.len()] {
 
 /// A line that is nearly a message, or is one.
 fn arbitrary(u: &mut Unstructured<'_>) -> Vec<u8> {
-    let kind = u.pick(&["report", "out_of_memory", "measurement", "sites", "hello", "alive", "other", "REPORT"]);
+    let kind = u.pick(&[
+        "report",
+        "out_of_memory",
+        "measurement",
+        "sites",
+        "growth",
+        "modules",
+        "hello",
+        "alive",
+        "other",
+        "REPORT",
+    ]);
     let framework = u.pick(&["pytorch", "jax", "a_1", "PyTorch", "", "x\\u0000"]);
     let device = u.pick(&["GPU-5b7b3b8a", "MIG-GPU-1/7/0", "GPU-\\n", "0"]);
     let mut keys = vec![format!("\"type\":\"{kind}\"")];
@@ -130,6 +165,12 @@ fn arbitrary(u: &mut Unstructured<'_>) -> Vec<u8> {
             let site = u.pick(&["a.py:1 f", "", "a\\n", "\\u202e"]);
             let sites = vec![format!("{{\"site\":\"{site}\",\"role\":\"x\",\"bytes\":{}}}", u.number()); u.below(12)];
             keys.push(format!("\"sites\":[{}]", sites.join(",")));
+            let modules = vec![format!("{{\"module\":\"{site}\",\"bytes\":{}}}", u.number()); u.below(12)];
+            keys.push(format!("\"modules\":[{}]", modules.join(",")));
+            keys.push(format!(
+                "\"site\":\"{site}\",\"frames\":[{}]",
+                vec![format!("\"{site}\""); u.below(18)].join(",")
+            ));
         }
         let value = match u.below(12) {
             0 => "null".to_owned(),

@@ -184,8 +184,11 @@ impl Shared {
             Message::Report(report) => table.report(id, report, now).map(|()| true),
             Message::Measurement(measured) => table.measure(id, measured).map(|()| true),
             Message::Sites(looked) if self.sites => table.look(id, looked, now).map(|()| true),
-            Message::Sites(_) => Ok(was_stale),
-            Message::OutOfMemory(failed) => table.failure(id, failed, now).map(|failed| {
+            // Only an incident shows what grew and the modules.
+            Message::Growth(growth) if self.sites => table.grow(id, growth).map(|()| was_stale),
+            Message::Modules(divided) if self.sites => table.divide(id, divided).map(|()| was_stale),
+            Message::Sites(_) | Message::Growth(_) | Message::Modules(_) => Ok(was_stale),
+            Message::OutOfMemory(failed) => table.failure(id, failed, self.sites, now).map(|failed| {
                 self.snapshot.feed.add_failure(failed);
                 was_stale
             }),

@@ -11,13 +11,13 @@ pub(super) const PAIRS: usize = 64;
 pub(super) const FRAMEWORKS: usize = 4;
 pub(super) const NAMES: usize = 32;
 /// The maximum number of pairs and regions together: on one connection, of one user, and in total.
-pub(super) const KEYS: usize = 192;
+pub(super) const KEYS: usize = 576;
 pub(super) const KEYS_OF_USER: usize = 4096;
 pub(super) const KEYS_IN_ALL: usize = 8192;
 /// The maximum number of call sites that a pair names over time. Further ones count as other.
 pub(super) const SITES: usize = 256;
-/// What the roles and call sites of a pair count in these: they use up to 5 KB.
-pub(super) const KEYS_OF_LOOK: usize = 8;
+/// What the roles, call sites, growth and modules of a pair count in these: they use up to 15 KB.
+pub(super) const KEYS_OF_LOOK: usize = 24;
 /// The maximum number of processes that are identified at the same time, each on a thread of its own: in total. One user
 /// has one at most, so that no user can make the others wait.
 pub(super) const IDENTIFIED_AT_ONCE: usize = 4;

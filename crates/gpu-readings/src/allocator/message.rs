@@ -3,13 +3,15 @@
 //! Invariant: a message that is returned contains only numbers up to 2^53 and short strings without control characters;
 //! nothing is rounded, truncated or guessed.
 
-use std::borrow::Cow;
-use std::fmt;
+mod sites;
 
-use serde::de::{Error as _, MapAccess, Visitor};
+use std::borrow::Cow;
+
+use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
-use crate::snapshot::{MOST_SITES, MemoryRole};
+pub use self::sites::{Look, Named, Roles};
+use crate::snapshot::{MOST_FRAMES, MOST_MODULES, MOST_SITES};
 
 /// The version of the protocol.
 pub(crate) const VERSION: u64 = 1;
@@ -23,7 +25,7 @@ const LONGEST_FRAMEWORK: usize = 32;
 const LONGEST_PATH: usize = 1024;
 /// The maximum number of characters in the name of a region.
 const LONGEST_NAME: usize = 64;
-/// The maximum number of characters in a call site.
+/// The maximum number of characters in a call site, in a frame and in the path of a module.
 const LONGEST_SITE: usize = 128;
 
 /// A message from a process.
@@ -43,7 +45,11 @@ pub enum Message<'a> {
     /// The result of a measured region of the program.
     Measurement(Measurement<'a>),
     /// What the memory is.
-    Sites(Sites<'a>),
+    Sites(Look<'a>),
+    /// Which call sites grew before what the memory is now.
+    Growth(Look<'a>),
+    /// Which modules the memory belongs to.
+    Modules(Look<'a>),
     /// A message of a type that this version does not support.
     Unknown,
 }
@@ -116,9 +122,18 @@ pub struct OutOfMemory<'a> {
     /// Bytes obtained from the driver and still held.
     #[serde(default, deserialize_with = "known")]
     pub reserved_bytes: Option<u64>,
+    /// The largest block that could be allocated without requesting more memory from the driver.
+    #[serde(default, deserialize_with = "known")]
+    pub largest_free_block_bytes: Option<u64>,
     /// A file that the framework wrote about the failure.
     #[serde(borrow, default)]
     pub snapshot_path: Option<Cow<'a, str>>,
+    /// The call site that asked.
+    #[serde(borrow, default)]
+    pub site: Option<Cow<'a, str>>,
+    /// The stack that asked, innermost first, with the framework's own code.
+    #[serde(borrow, default)]
+    pub frames: Vec<Cow<'a, str>>,
 }
 
 /// The result of a measured region.
@@ -141,79 +156,6 @@ pub struct Measurement<'a> {
     pub peak_reserved_bytes: Option<u64>,
 }
 
-/// What the memory of an allocator is. All numbers are bytes.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub struct Sites<'a> {
-    /// The framework's name.
-    #[serde(borrow)]
-    pub framework: Cow<'a, str>,
-    /// The UUID of the device.
-    #[serde(borrow)]
-    pub device: Cow<'a, str>,
-    /// Live memory by role.
-    #[serde(default)]
-    pub roles: Roles,
-    /// The call sites with the most live memory.
-    #[serde(borrow, default)]
-    pub sites: Vec<SiteBytes<'a>>,
-    /// Live memory of all other call sites.
-    #[serde(default, deserialize_with = "known")]
-    pub other_bytes: Option<u64>,
-    /// Live memory whose call site was not recorded.
-    #[serde(default, deserialize_with = "known")]
-    pub unknown_bytes: Option<u64>,
-}
-
-/// Live memory by role, in bytes and in the order of [`MemoryRole::ALL`]. `None`: the client did not look for the role. Names of
-/// a newer client count together as unknown.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Roles(pub [Option<u64>; MemoryRole::ALL.len()]);
-
-impl<'d> Deserialize<'d> for Roles {
-    fn deserialize<D: Deserializer<'d>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_map(RolesVisitor)
-    }
-}
-
-struct RolesVisitor;
-
-impl<'d> Visitor<'d> for RolesVisitor {
-    type Value = Roles;
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("bytes by role")
-    }
-
-    fn visit_map<A: MapAccess<'d>>(self, mut map: A) -> Result<Roles, A::Error> {
-        let mut roles = Roles::default();
-        let mut known = [false; MemoryRole::ALL.len()];
-        while let Some(name) = map.next_key::<Cow<'d, str>>()? {
-            let role = MemoryRole::of(&name);
-            if role.label() == name && std::mem::replace(&mut known[role as usize], true) {
-                return Err(A::Error::custom("a role occurs twice"));
-            }
-            let Known(bytes) = map.next_value()?;
-            let sum = &mut roles.0[role as usize];
-            *sum = [*sum, bytes].into_iter().flatten().reduce(u64::saturating_add);
-        }
-        Ok(roles)
-    }
-}
-
-/// The live memory of a call site.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub struct SiteBytes<'a> {
-    /// The file, the line and the function.
-    #[serde(borrow)]
-    pub site: Cow<'a, str>,
-    /// What the memory is.
-    #[serde(borrow)]
-    pub role: Cow<'a, str>,
-    /// Bytes.
-    #[serde(deserialize_with = "number")]
-    pub bytes: u64,
-}
-
 /// Why a line is not a message of the protocol.
 #[derive(Debug, thiserror::Error)]
 pub enum Invalid {
@@ -234,6 +176,19 @@ pub enum Invalid {
         "there are more than {MOST_SITES} call sites, or one does not have 1 to {LONGEST_SITE} characters, or has control characters"
     )]
     Sites,
+    /// The growth of call sites.
+    #[error("the seconds are missing or 0, or a call site grew by 0 bytes")]
+    Growth,
+    /// The modules.
+    #[error(
+        "there are more than {MOST_MODULES} modules, or one does not have 1 to {LONGEST_SITE} characters, or has control characters"
+    )]
+    Modules,
+    /// The frames.
+    #[error(
+        "there are more than {MOST_FRAMES} frames, or one does not have 1 to {LONGEST_SITE} characters, or has control characters"
+    )]
+    Frames,
     /// The path of a snapshot.
     #[error("the path does not have 1 to {LONGEST_PATH} bytes, or has control characters")]
     Path,
@@ -268,7 +223,9 @@ pub fn parse(line: &[u8]) -> Result<Message<'_>, Invalid> {
         "alive" => Message::Alive,
         "out_of_memory" => Message::OutOfMemory(read(line)?),
         "measurement" => Message::Measurement(read(line)?),
-        "sites" => Message::Sites(read(line)?),
+        "sites" => Message::Sites(read_look(line)?),
+        "growth" => Message::Growth(read_look(line)?),
+        "modules" => Message::Modules(read_look(line)?),
         _ => Message::Unknown,
     };
     check(&message)?;
@@ -279,13 +236,21 @@ fn read<'a, T: Deserialize<'a>>(line: &'a str) -> Result<T, Invalid> {
     serde_json::from_str(line).map_err(|_| Invalid::Form)
 }
 
+/// Not inlined, so that the program contains it once.
+#[inline(never)]
+fn read_look(line: &str) -> Result<Look<'_>, Invalid> {
+    read(line)
+}
+
 /// Checks the strings of a message.
 fn check(message: &Message<'_>) -> Result<(), Invalid> {
     let (framework, device) = match message {
         Message::Report(Report { framework, device, .. })
         | Message::OutOfMemory(OutOfMemory { framework, device, .. })
         | Message::Measurement(Measurement { framework, device, .. })
-        | Message::Sites(Sites { framework, device, .. }) => (framework, device),
+        | Message::Sites(Look { framework, device, .. })
+        | Message::Growth(Look { framework, device, .. })
+        | Message::Modules(Look { framework, device, .. }) => (framework, device),
         Message::Hello { .. } | Message::Alive | Message::Unknown => return Ok(()),
     };
     let is_word = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'_';
@@ -303,6 +268,9 @@ fn check(message: &Message<'_>) -> Result<(), Invalid> {
         (1..=longest).contains(&length) && !text.chars().any(char::is_control)
     };
     let is_name = |text: &str, longest| is_text(text, text.chars().count(), longest);
+    let is_site = |text: &str| is_name(text, LONGEST_SITE);
+    let are_names =
+        |list: &[Named<'_>], most| list.len() <= most && list.iter().all(|known| is_name(&known.site, LONGEST_SITE));
     match message {
         Message::Measurement(Measurement { name, .. }) if !is_name(name, LONGEST_NAME) => Err(Invalid::Name),
         Message::OutOfMemory(OutOfMemory { snapshot_path: Some(path), .. })
@@ -310,11 +278,26 @@ fn check(message: &Message<'_>) -> Result<(), Invalid> {
         {
             Err(Invalid::Path)
         }
-        Message::Sites(Sites { sites, .. })
-            if sites.len() > MOST_SITES || !sites.iter().all(|site| is_name(&site.site, LONGEST_SITE)) =>
+        Message::OutOfMemory(OutOfMemory { site: Some(site), .. }) if !is_site(site) => Err(Invalid::Sites),
+        Message::OutOfMemory(OutOfMemory { frames, .. })
+            if frames.len() > MOST_FRAMES || !frames.iter().all(|frame| is_site(frame)) =>
         {
+            Err(Invalid::Frames)
+        }
+        Message::Sites(Look { sites, .. }) | Message::Growth(Look { sites, .. }) if !are_names(sites, MOST_SITES) => {
             Err(Invalid::Sites)
         }
+        Message::Sites(Look { sites, .. }) | Message::Growth(Look { sites, .. })
+            if sites.iter().any(|site| site.role.is_none()) =>
+        {
+            Err(Invalid::Form)
+        }
+        Message::Growth(Look { seconds, sites, .. })
+            if seconds.is_none_or(|seconds| seconds == 0) || sites.iter().any(|site| site.bytes == 0) =>
+        {
+            Err(Invalid::Growth)
+        }
+        Message::Modules(Look { modules, .. }) if !are_names(modules, MOST_MODULES) => Err(Invalid::Modules),
         _ => Ok(()),
     }
 }
@@ -456,5 +439,61 @@ mod tests {
             assert_eq!(dumped(path), Err(Invalid::Path.to_string()), "{path}");
         }
         assert_eq!(dumped("/tmp/snapshot.pickle"), Ok(()));
+    }
+
+    #[test]
+    fn growth_modules_and_frames_have_bounds() {
+        let with = |kind: &str, more: &str| {
+            let line = format!(r#"{{"type":"{kind}","framework":"jax","device":"GPU-1",{more}}}"#);
+            parse(line.as_bytes()).map(|_| ()).map_err(|error| error.to_string())
+        };
+        let refused = |invalid: Invalid| Err(invalid.to_string());
+        let hostile = ["", "a\\nb", "a\\u001b[2J", &"ü".repeat(129)];
+        let site = |name: &str, bytes: &str| format!(r#"{{"site":"{name}","role":"new","bytes":{bytes}}}"#);
+        let grew = |seconds: &str, sites: &str| with("growth", &format!(r#""seconds":{seconds},"sites":[{sites}]"#));
+        assert_eq!((grew("1", ""), grew("12", &vec![site(&"ü".repeat(128), "1"); 10].join(","))), (Ok(()), Ok(())));
+        assert_eq!(grew("1", &vec![site("a:1 f", "1"); 11].join(",")), refused(Invalid::Sites));
+        for name in hostile {
+            assert_eq!(grew("1", &site(name, "1")), refused(Invalid::Sites), "{name}");
+        }
+        assert_eq!(
+            (grew("0", ""), grew("1", &site("a:1 f", "0"))),
+            (refused(Invalid::Growth), refused(Invalid::Growth))
+        );
+        for number in ["-1", "0.5", "9007199254740993"] {
+            assert_eq!(grew(number, ""), refused(Invalid::Form), "{number}");
+            assert_eq!(grew("1", &site("a:1 f", number)), refused(Invalid::Form), "{number}");
+        }
+        assert_eq!(with("growth", r#""sites":[]"#), refused(Invalid::Growth), "without seconds");
+        let without_role = r#""seconds":1,"sites":[{"site":"a:1 f","bytes":1}]"#;
+        assert_eq!(
+            (with("growth", without_role), with("sites", without_role)),
+            (refused(Invalid::Form), refused(Invalid::Form))
+        );
+        let module = |name: &str, bytes: &str| format!(r#"{{"module":"{name}","bytes":{bytes}}}"#);
+        let divided = |modules: &str| with("modules", &format!(r#""modules":[{modules}]"#));
+        assert_eq!((divided(""), divided(&vec![module(&"ü".repeat(128), "0"); 10].join(","))), (Ok(()), Ok(())));
+        assert_eq!(divided(&vec![module("m", "1"); 11].join(",")), refused(Invalid::Modules));
+        for name in hostile {
+            assert_eq!(divided(&module(name, "1")), refused(Invalid::Modules), "{name}");
+        }
+        assert_eq!(divided(&module("m", "-1")), refused(Invalid::Form));
+        assert_eq!(with("modules", r#""modules":[],"other_bytes":1.5"#), refused(Invalid::Form));
+        assert_eq!(
+            with("modules", r#""modules":[{"site":"m","module":"m","bytes":1}]"#),
+            refused(Invalid::Form),
+            "two names"
+        );
+        let failed = |more: &str| with("out_of_memory", &format!(r#""requested_bytes":1,{more}"#));
+        let frames = |count: usize| failed(&format!(r#""frames":[{}]"#, vec![r#""a.py:1 f""#; count].join(",")));
+        assert_eq!((frames(0), frames(16), frames(17)), (Ok(()), Ok(()), refused(Invalid::Frames)));
+        for name in hostile {
+            assert_eq!(failed(&format!(r#""frames":["a.py:1 f","{name}"]"#)), refused(Invalid::Frames), "{name}");
+            assert_eq!(failed(&format!(r#""site":"{name}""#)), refused(Invalid::Sites), "{name}");
+        }
+        assert_eq!(failed(r#""site":null,"largest_free_block_bytes":null"#), Ok(()), "not known");
+        for wrong in [r#""frames":"a.py:1 f""#, r#""frames":[5]"#, r#""site":5"#, r#""largest_free_block_bytes":-1"#] {
+            assert_eq!(failed(wrong), refused(Invalid::Form), "{wrong}");
+        }
     }
 }

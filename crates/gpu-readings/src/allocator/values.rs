@@ -1,18 +1,19 @@
 //! What one framework in a process reported about one device.
 
+use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::limits;
-use super::message::{Change, Report, SiteBytes, Sites};
+use super::message::{Change, Look, Named, Report};
 use super::outcome::Outcome;
 use crate::faults::Reason;
 use crate::peaks::Peaks;
 use crate::snapshot::{
-    AllocatorFigures, AllocatorReport, AllocatorSites, LastMessage, MemoryRole, ProcessId, RESERVED_MARGIN, RegionPeak,
-    Site,
+    AllocatorFigures, AllocatorReport, AllocatorSites, LastMessage, MemoryRole, Module, ProcessId, RESERVED_MARGIN,
+    RegionPeak, Site, SiteGrowth,
 };
 
 /// The values of one device and one framework.
@@ -90,34 +91,76 @@ impl Values {
         Ok(())
     }
 
-    /// Replaces what the memory is.
+    /// Replaces what the memory is. What grew before and the modules of the look before are dropped.
     ///
     /// # Errors
     /// When it is more than the allocator may have. In that case, nothing is changed.
-    pub(super) fn look(&mut self, looked: &Sites<'_>, now: Instant) -> Result<(), Reason> {
+    pub(super) fn look(&mut self, looked: &Look<'_>, now: Instant) -> Result<(), Reason> {
         let (mut sites, mut other): (Vec<Site>, Option<u64>) = (Vec::new(), looked.other_bytes);
-        for SiteBytes { site, role, bytes } in &looked.sites {
-            let role = MemoryRole::of(role);
-            let hash = self.hasher.hash_one((site, role));
+        for reported in &looked.sites {
+            let new = site(reported);
+            let hash = self.hasher.hash_one((&new.site, new.role));
             if self.named.len() >= limits::SITES && !self.named.contains(&hash) {
-                other = Some(other.unwrap_or(0).saturating_add(*bytes));
+                other = Some(other.unwrap_or(0).saturating_add(new.bytes));
                 continue;
             }
             self.named.insert(hash);
-            match sites.iter_mut().find(|known| *known.site == **site && known.role == role) {
-                Some(known) => known.bytes = known.bytes.saturating_add(*bytes),
-                None => sites.push(Site { site: Arc::from(&**site), role, bytes: *bytes }),
+            match sites.iter_mut().find(|known| known.site == new.site && known.role == new.role) {
+                Some(known) => known.bytes = known.bytes.saturating_add(new.bytes),
+                None => sites.push(new),
             }
         }
-        let looked = AllocatorSites { at: now, roles: looked.roles.0, sites, other, unrecorded: looked.unknown_bytes };
+        let looked = AllocatorSites {
+            at: now,
+            roles: looked.roles.0,
+            sites,
+            other,
+            unrecorded: looked.unknown_bytes,
+            growth: None,
+            modules: Vec::new(),
+            other_modules: None,
+        };
         let roles = looked.roles().fold(0, |sum: u64, (_, bytes)| sum.saturating_add(bytes));
-        // The look and the report before it are of two moments.
-        let most = self.figures.reserved.map(|reserved| reserved.saturating_add(RESERVED_MARGIN));
-        if most.is_some_and(|most| roles.max(looked.total()) > most) {
-            return Err(Reason::Inconsistent);
-        }
+        self.may_hold(roles.max(looked.total()))?;
         self.sites = Some(Arc::new(looked));
         Ok(())
+    }
+
+    /// Adds to the last look what grew before it.
+    ///
+    /// # Errors
+    /// When there was no look, or the growth is more than the allocator may have. In that case, nothing is changed.
+    pub(super) fn grow(&mut self, growth: &Look<'_>) -> Result<(), Reason> {
+        self.may_hold(growth.sites.iter().map(|site| site.bytes).fold(0, u64::saturating_add))?;
+        let mut sites: Vec<Site> = growth.sites.iter().map(site).collect();
+        sites.sort_by_key(|site| Reverse(site.bytes));
+        self.last_look()?.growth = growth.seconds.map(|seconds| SiteGrowth { seconds, sites });
+        Ok(())
+    }
+
+    /// Adds to the last look which modules the memory belongs to.
+    ///
+    /// # Errors
+    /// When there was no look, or it is more than the allocator may have. In that case, nothing is changed.
+    pub(super) fn divide(&mut self, divided: &Look<'_>) -> Result<(), Reason> {
+        let all = divided.modules.iter().map(|module| module.bytes).chain(divided.other_bytes);
+        self.may_hold(all.fold(0, u64::saturating_add))?;
+        let of = |Named { site, bytes, .. }: &Named<'_>| Module { module: Arc::from(&**site), bytes: *bytes };
+        let mut modules: Vec<Module> = divided.modules.iter().map(of).collect();
+        modules.sort_by_key(|module| Reverse(module.bytes));
+        let look = self.last_look()?;
+        (look.modules, look.other_modules) = (modules, divided.other_bytes);
+        Ok(())
+    }
+
+    /// Whether the allocator may have this many bytes. A look and the report before it are of two moments.
+    fn may_hold(&self, bytes: u64) -> Result<(), Reason> {
+        let most = self.figures.reserved.map(|reserved| reserved.saturating_add(RESERVED_MARGIN));
+        if most.is_some_and(|most| bytes > most) { Err(Reason::Inconsistent) } else { Ok(()) }
+    }
+
+    fn last_look(&mut self) -> Result<&mut AllocatorSites, Reason> {
+        self.sites.as_mut().map(Arc::make_mut).ok_or(Reason::Inconsistent)
     }
 
     /// Whether what the memory is was ever reported.
@@ -189,4 +232,8 @@ impl Values {
             sites,
         })
     }
+}
+
+fn site(Named { site, role, bytes }: &Named<'_>) -> Site {
+    Site { site: Arc::from(&**site), role: MemoryRole::of(role.as_deref().unwrap_or_default()), bytes: *bytes }
 }

@@ -145,8 +145,14 @@ pub struct FailedAllocation {
     pub allocated: Option<u64>,
     /// Bytes that the allocator held.
     pub reserved: Option<u64>,
+    /// Bytes of the largest block that could be allocated without requesting memory from the driver.
+    pub largest_free_block: Option<u64>,
     /// The path of a file that the framework wrote about the failure: at most 1024 bytes, without control characters.
     pub snapshot_path: Option<Arc<str>>,
+    /// The call site that asked, as in [`Site`](super::Site).
+    pub asked_by: Option<Arc<str>>,
+    /// The stack that asked, innermost first: at most [`MOST_FRAMES`](super::MOST_FRAMES) texts like a call site.
+    pub frames: Vec<Arc<str>>,
     /// What the memory was at the last look before.
     pub sites: Option<Arc<AllocatorSites>>,
 }

@@ -7,6 +7,10 @@ use crate::closed_enum::closed_enum;
 
 /// The maximum number of call sites of one look.
 pub const MOST_SITES: usize = 10;
+/// The maximum number of modules of one look.
+pub const MOST_MODULES: usize = 10;
+/// The maximum number of frames of a failed allocation.
+pub const MOST_FRAMES: usize = 16;
 /// A look is not shown any longer than this.
 const SITES_FOR: Duration = Duration::from_secs(120);
 
@@ -50,6 +54,31 @@ pub struct AllocatorSites {
     pub other: Option<u64>,
     /// Bytes whose call site was not recorded.
     pub unrecorded: Option<u64>,
+    /// What grew before it. `None`: there was no look before, or the process did not tell.
+    pub growth: Option<SiteGrowth>,
+    /// The modules with the most parameters, gradients, optimizer state and buffers, at most [`MOST_MODULES`], the largest
+    /// first; empty if the process did not tell.
+    pub modules: Vec<Module>,
+    /// Bytes of all other modules.
+    pub other_modules: Option<u64>,
+}
+
+/// How call sites grew between two looks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SiteGrowth {
+    /// Seconds between the looks, rounded up: at least 1.
+    pub seconds: u64,
+    /// The call sites that grew most, at most [`MOST_SITES`], the largest first. The bytes are the growth, never 0.
+    pub sites: Vec<Site>,
+}
+
+/// A module of a model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Module {
+    /// Its path in the model: 1 to 128 characters without control characters, which the process chose.
+    pub module: Arc<str>,
+    /// Bytes of its own.
+    pub bytes: u64,
 }
 
 /// A call site.

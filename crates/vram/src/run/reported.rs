@@ -145,7 +145,10 @@ mod tests {
             total: None,
             allocated: None,
             reserved: None,
+            largest_free_block: None,
             snapshot_path: None,
+            asked_by: None,
+            frames: Vec::new(),
             sites: None,
         }
     }

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use super::Table;
 use crate::allocator::limits;
-use crate::allocator::message::{Measurement, OutOfMemory, Report, Sites};
+use crate::allocator::message::{Look, Measurement, OutOfMemory, Report};
 use crate::allocator::values::Values;
 use crate::faults::Reason;
 use crate::snapshot::FailedAllocation;
@@ -64,17 +64,32 @@ impl Table {
     ///
     /// # Errors
     /// When it is more than the allocator may have, the pair has not been reported, or there are too many keys.
-    pub(in crate::allocator) fn look(&mut self, id: u64, looked: &Sites<'_>, now: Instant) -> Result<(), Reason> {
-        let connection = self.connection(id)?;
-        let position = connection.position(&looked.device, &looked.framework).ok_or(Reason::Inconsistent)?;
-        let keys = if connection.values[position].has_looked() { 0 } else { limits::KEYS_OF_LOOK };
+    pub(in crate::allocator) fn look(&mut self, id: u64, looked: &Look<'_>, now: Instant) -> Result<(), Reason> {
+        let known = self.known(id, &looked.device, &looked.framework)?;
+        let keys = if known.has_looked() { 0 } else { limits::KEYS_OF_LOOK };
         self.may_add(id, keys)?;
-        self.connection(id)?.values[position].look(looked, now)?;
+        self.known(id, &looked.device, &looked.framework)?.look(looked, now)?;
         self.count_keys(id, keys);
         Ok(())
     }
 
-    /// A failed allocation for the recorder.
+    /// Records what grew before the last look.
+    ///
+    /// # Errors
+    /// When there was no look at the pair, or it is more than the allocator may have.
+    pub(in crate::allocator) fn grow(&mut self, id: u64, growth: &Look<'_>) -> Result<(), Reason> {
+        self.known(id, &growth.device, &growth.framework)?.grow(growth)
+    }
+
+    /// Records which modules the memory of the last look belongs to.
+    ///
+    /// # Errors
+    /// When there was no look at the pair, or it is more than the allocator may have.
+    pub(in crate::allocator) fn divide(&mut self, id: u64, divided: &Look<'_>) -> Result<(), Reason> {
+        self.known(id, &divided.device, &divided.framework)?.divide(divided)
+    }
+
+    /// A failed allocation for the recorder. `with_sites`: whether it may tell which lines asked.
     ///
     /// # Errors
     /// When the user's processes report too many.
@@ -82,6 +97,7 @@ impl Table {
         &mut self,
         id: u64,
         failed: &OutOfMemory<'_>,
+        with_sites: bool,
         now: Instant,
     ) -> Result<FailedAllocation, Reason> {
         let Self { connections, users, .. } = self;
@@ -101,11 +117,21 @@ impl Table {
             total: failed.total_bytes,
             allocated: failed.allocated_bytes,
             reserved: failed.reserved_bytes,
+            largest_free_block: failed.largest_free_block_bytes,
             snapshot_path: failed.snapshot_path.as_deref().map(Arc::from),
+            asked_by: failed.site.as_deref().filter(|_| with_sites).map(Arc::from),
+            frames: failed.frames.iter().filter(|_| with_sites).map(|frame| Arc::from(&**frame)).collect(),
             sites: connection
                 .position(&failed.device, &failed.framework)
                 .and_then(|position| connection.values[position].sites(now)),
         })
+    }
+
+    /// The values of a pair that was reported.
+    fn known(&mut self, id: u64, device: &str, framework: &str) -> Result<&mut Values, Reason> {
+        let connection = self.connection(id)?;
+        let position = connection.position(device, framework).ok_or(Reason::Inconsistent)?;
+        Ok(&mut connection.values[position])
     }
 
     fn add(&mut self, id: u64, values: Values) -> Result<(), Reason> {

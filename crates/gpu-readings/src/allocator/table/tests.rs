@@ -26,8 +26,10 @@ impl World {
         match message::parse(line.as_bytes()).unwrap() {
             Message::Report(report) => self.table.report(id, &report, self.now),
             Message::Measurement(measured) => self.table.measure(id, &measured),
-            Message::OutOfMemory(failed) => self.table.failure(id, &failed, self.now).map(drop),
+            Message::OutOfMemory(failed) => self.table.failure(id, &failed, true, self.now).map(drop),
             Message::Sites(looked) => self.table.look(id, &looked, self.now),
+            Message::Growth(growth) => self.table.grow(id, &growth),
+            Message::Modules(divided) => self.table.divide(id, &divided),
             other => panic!("{other:?}"),
         }
     }
@@ -218,9 +220,9 @@ fn devices_frameworks_and_names_are_limited() {
     let on = |world: &mut World, device: &str| {
         (0..limits::NAMES).filter(|name| world.measure(third, device, &name.to_string()).is_ok()).count()
     };
-    let granted: usize = ["GPU-2", "GPU-3", "GPU-4", "GPU-5", "GPU-6", "GPU-7"].iter().map(|d| on(&mut world, d)).sum();
+    let granted: usize = (2..22).map(|device| on(&mut world, &format!("GPU-{device}"))).sum();
     let keys = |world: &World| world.table.connections[&third].keys;
-    assert!(granted < 6 * limits::NAMES && keys(&world) <= limits::KEYS, "{granted}");
+    assert!(granted < 20 * limits::NAMES && keys(&world) <= limits::KEYS, "{granted}");
     assert_eq!(world.table.keys, world.table.users[&0].keys);
 }
 
@@ -325,14 +327,14 @@ fn a_look_replaces_the_one_before_and_is_not_shown_when_it_is_old() {
     assert_eq!((shown.other, shown.unrecorded, shown.total()), (Some(4), None, 12));
     let failed = r#"{"type":"out_of_memory","framework":"pytorch","device":"GPU-1","requested_bytes":1}"#;
     let Message::OutOfMemory(failed) = message::parse(failed.as_bytes()).unwrap() else { panic!("a failure") };
-    assert_eq!(world.table.failure(id, &failed, world.now).unwrap().sites, Some(shown));
+    assert_eq!(world.table.failure(id, &failed, true, world.now).unwrap().sites, Some(shown));
     world.send(id, &look("GPU-1", r#""unknown_bytes":8"#)).unwrap();
     let shown = world.reports(7)[0].sites.clone().unwrap();
     assert_eq!((shown.sites.len(), shown.unrecorded, shown.roles().count()), (0, Some(8), 0));
     world.now += Duration::from_secs(121);
     world.table.hear(id, world.now);
     assert_eq!(world.reports(7)[0].sites, None);
-    assert_eq!(world.table.failure(id, &failed, world.now).unwrap().sites, None);
+    assert_eq!(world.table.failure(id, &failed, true, world.now).unwrap().sites, None);
 }
 
 #[test]
@@ -346,6 +348,70 @@ fn a_look_cannot_claim_more_than_the_allocator_has_and_changes_nothing_then() {
         assert_eq!(world.send(id, &look("GPU-1", &more)), Err(Reason::Inconsistent));
     }
     assert_eq!(world.reports(7)[0].sites.as_ref().unwrap().other, Some(most));
+}
+
+#[test]
+fn growth_and_modules_belong_to_the_look_before_them() {
+    let mut world = World::new();
+    let id = world.connect(0, 7);
+    world.report(id, r#""allocated_bytes":50,"reserved_bytes":90"#).unwrap();
+    let of = |kind: &str, more: &str| format!(r#"{{"type":"{kind}","framework":"pytorch","device":"GPU-1",{more}}}"#);
+    let site = |line: u8, bytes: u64| format!(r#"{{"site":"a.py:{line} f","role":"activations","bytes":{bytes}}}"#);
+    let growth = of("growth", &format!(r#""seconds":12,"sites":[{},{}]"#, site(1, 5), site(2, 7)));
+    let modules = r#""modules":[{"module":"head","bytes":2},{"module":"blocks.0","bytes":9}],"other_bytes":3"#;
+    let modules = of("modules", modules);
+    for early in [&growth, &modules] {
+        assert_eq!(world.send(id, early), Err(Reason::Inconsistent), "there was no look: {early}");
+    }
+    world.send(id, &look("GPU-1", r#""other_bytes":20"#)).unwrap();
+    let keys = world.table.keys;
+    world.send(id, &growth).unwrap();
+    world.send(id, &modules).unwrap();
+    assert_eq!(world.table.keys, keys, "the look counts for them");
+    let shown = |world: &mut World| world.reports(7)[0].sites.clone().unwrap();
+    let seen = shown(&mut world);
+    let grew = seen.growth.as_ref().unwrap();
+    let sites: Vec<_> = grew.sites.iter().map(|site| (&*site.site, site.role, site.bytes)).collect();
+    let role = MemoryRole::Activations;
+    assert_eq!((grew.seconds, sites), (12, vec![("a.py:2 f", role, 7), ("a.py:1 f", role, 5)]), "the largest first");
+    let held: Vec<_> = seen.modules.iter().map(|module| (&*module.module, module.bytes)).collect();
+    assert_eq!((held, seen.other_modules), (vec![("blocks.0", 9), ("head", 2)], Some(3)));
+    // What is more than the allocator may have changes nothing.
+    let most = RESERVED_MARGIN + 90;
+    let too_much = [
+        of("growth", &format!(r#""seconds":1,"sites":[{},{}]"#, site(1, most), site(2, 1))),
+        of("modules", &format!(r#""modules":[{{"module":"m","bytes":{most}}}],"other_bytes":1"#)),
+    ];
+    for line in &too_much {
+        assert_eq!(world.send(id, line), Err(Reason::Inconsistent), "{line}");
+    }
+    assert_eq!(shown(&mut world), seen);
+    // Each replaces the one before, and a failure takes both along.
+    world.send(id, &of("growth", r#""seconds":3,"sites":[]"#)).unwrap();
+    world.send(id, &of("modules", &format!(r#""modules":[{{"module":"m","bytes":{most}}}]"#))).unwrap();
+    let seen = shown(&mut world);
+    assert_eq!((seen.growth.as_ref().unwrap().seconds, seen.modules.len(), seen.other_modules), (3, 1, None));
+    let failed = r#"{"type":"out_of_memory","framework":"pytorch","device":"GPU-1","requested_bytes":1}"#;
+    let Message::OutOfMemory(failed) = message::parse(failed.as_bytes()).unwrap() else { panic!("a failure") };
+    assert_eq!(world.table.failure(id, &failed, true, world.now).unwrap().sites, Some(seen));
+    // The next look begins anew.
+    world.send(id, &look("GPU-1", r#""other_bytes":20"#)).unwrap();
+    let seen = shown(&mut world);
+    assert_eq!((&seen.growth, &*seen.modules, seen.other_modules), (&None, &[][..], None));
+}
+
+#[test]
+fn the_line_that_asked_is_taken_only_with_call_sites() {
+    let mut world = World::new();
+    let id = world.connect(0, 7);
+    let line = r#"{"type":"out_of_memory","framework":"pytorch","device":"GPU-1","requested_bytes":9,"largest_free_block_bytes":4,
+        "site":"a.py:1 f","frames":["linear.py:2 g","a.py:1 f"]}"#;
+    let Message::OutOfMemory(failed) = message::parse(line.as_bytes()).unwrap() else { panic!("a failure") };
+    let mut told = |with_sites| world.table.failure(id, &failed, with_sites, world.now).unwrap();
+    let (with, without) = (told(true), told(false));
+    assert_eq!((with.asked_by.as_deref(), with.largest_free_block), (Some("a.py:1 f"), Some(4)));
+    assert_eq!(with.frames.iter().map(|frame| &**frame).collect::<Vec<_>>(), ["linear.py:2 g", "a.py:1 f"]);
+    assert_eq!((without.asked_by, without.frames.len(), without.largest_free_block), (None, 0, Some(4)));
 }
 
 #[test]
