@@ -26,6 +26,7 @@ pub(super) mod names;
 pub(super) mod peak;
 mod peak_log;
 pub(super) mod process_history;
+mod process_ref;
 pub(super) mod series;
 mod size;
 pub(super) mod state;
@@ -45,7 +46,7 @@ use self::ended_log::Gone;
 use self::ending::AtLimit;
 use self::event::Events;
 pub(super) use self::event::Recorded;
-pub use self::event::{Event, EventKind, Failure, ProcessRef};
+pub use self::event::{Event, EventKind, Failure};
 pub use self::exit_status::Exit;
 pub(super) use self::exit_status::ExitWatch;
 pub use self::failure_sites::{FailureSites, SiteUse};
@@ -55,6 +56,7 @@ pub use self::incident::{Between, Growth, Holder, Incident, IncidentGpu, Inciden
 use self::list_times::ListTimes;
 pub use self::peak::{PeakHolder, RecordedPeak};
 pub(super) use self::process_history::{Holding, ProcessHistory};
+pub use self::process_ref::ProcessRef;
 pub(super) use self::series::{COARSE, FINE};
 use crate::snapshot::{Gpu, GpuProcesses, MemorySample, MigDevice, NEARLY_FULL, ProcessId, RecordedCallPeak};
 

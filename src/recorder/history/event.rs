@@ -6,8 +6,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_with_macros::skip_serializing_none;
 
-use super::{Exit, FailureSites, HeapUse, Micros, Now, PeakHolder, SECOND, allocation};
-use crate::snapshot::{MigDevice, Owner, ProcessId};
+use super::{Exit, FailureSites, HeapUse, Micros, Now, PeakHolder, ProcessRef, SECOND, allocation};
+use crate::snapshot::{MigDevice, ProcessId};
 
 /// An event is added at most this long after it happened.
 const LATE: Micros = 10 * SECOND;
@@ -109,34 +109,6 @@ pub enum EventKind {
         /// The UUID of the MIG device; absent for a GPU.
         mig_uuid: Option<String>,
     },
-}
-
-/// What identifies a process.
-#[skip_serializing_none]
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct ProcessRef {
-    /// The pid in the exporter's pid namespace.
-    pub pid: u32,
-    /// The process's name; absent if `/proc` does not show it.
-    pub name: Option<String>,
-    /// The user's name, or the uid; absent if unknown.
-    pub user: Option<String>,
-    /// The workload; absent if unknown.
-    pub workload: Option<String>,
-    /// The UUID of the MIG device; absent on a GPU without MIG.
-    pub mig_uuid: Option<String>,
-}
-
-impl ProcessRef {
-    pub(crate) fn of(pid: u32, owner: &Owner, mig: Option<&MigDevice>) -> Self {
-        Self {
-            pid,
-            name: owner.name.clone(),
-            user: owner.user_or_uid(),
-            workload: owner.workload.as_ref().map(|workload| workload.name.clone()),
-            mig_uuid: mig.map(|device| device.uuid.clone()),
-        }
-    }
 }
 
 /// An allocation that failed, as the process itself reported it, or a request that the driver refused, as the probes on
@@ -309,13 +281,6 @@ impl EventKind {
                 | Self::NewPeak { .. }
                 | Self::Reached { .. }
         )
-    }
-}
-
-impl HeapUse for ProcessRef {
-    fn heap_use(&self) -> usize {
-        let Self { pid: _, name, user, workload, mig_uuid } = self;
-        [name, user, workload, mig_uuid].into_iter().map(HeapUse::heap_use).sum()
     }
 }
 

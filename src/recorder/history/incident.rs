@@ -4,8 +4,9 @@ use serde::{Deserialize, Serialize};
 use serde_with_macros::skip_serializing_none;
 
 use super::chart::{Chart, ChartPoint};
-use super::event::{Event, Failure, ProcessRef};
+use super::event::{Event, Failure};
 use super::exit_status::Exit;
+use super::process_ref::ProcessRef;
 pub use crate::snapshot::IncidentKind as Kind;
 
 /// The version of the format. It changes when a field changes its meaning or is removed.

@@ -7,10 +7,10 @@ use std::fmt::Write as _;
 
 use super::trigger::Trigger;
 use crate::format::bytes;
-use crate::recorder::history::event::{Failure, ProcessRef};
 use crate::recorder::history::incident::{Holder, Incident, IncidentGpu, Kind};
 use crate::recorder::history::names::{self, name};
 use crate::recorder::history::peak::SAME_MOMENT;
+use crate::recorder::history::{Failure, ProcessRef};
 use crate::snapshot::XidGroup;
 
 /// Growth below this number of bytes is not worth a sentence.
