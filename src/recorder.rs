@@ -27,8 +27,8 @@ pub use disk::store::StoreSettings;
 pub use handle::{History, PERIOD, Recorder, Settings};
 pub use history::{
     Between, Chart, ChartPoint, Event, EventKind, Exit, Failure, FailureSites, Growth, HistoryHead, HistoryQuery,
-    HistorySeries, Holder, Incident, IncidentGpu, IncidentMig, Kind, MigIdentity, Peak, PeakHolder, ProcessRef,
-    RecordedPeak, SeriesKind, SiteUse, VERSION, Visit, Visits,
+    HistorySeries, Holder, Incident, IncidentGpu, IncidentMig, Kind, MigIdentity, ModuleUse, Peak, PeakHolder,
+    ProcessRef, RecordedPeak, SeriesKind, SiteUse, SitesGrown, VERSION, Visit, Visits,
 };
 pub use incidents::text::text;
 pub use incidents::trace::write_chrome_trace;

@@ -49,7 +49,7 @@ pub(super) use self::event::Recorded;
 pub use self::event::{Event, EventKind, Failure};
 pub use self::exit_status::Exit;
 pub(super) use self::exit_status::ExitWatch;
-pub use self::failure_sites::{FailureSites, SiteUse};
+pub use self::failure_sites::{FailureSites, ModuleUse, SiteUse, SitesGrown};
 use self::failures::{Failures, Novelty, Resolved};
 pub(super) use self::heap_use::{HeapUse, allocation};
 pub use self::incident::{Between, Growth, Holder, Incident, IncidentGpu, IncidentMig, Kind, Peak, VERSION};
@@ -214,7 +214,12 @@ impl Histories {
     pub(super) fn resolve_failures(&mut self, now: Now) -> Vec<Resolved> {
         let resolved = self.failures.resolve(&self.devices, now.micros);
         for found in resolved.iter().filter(|found| found.novelty != Novelty::Account) {
-            self.note(found.at, found.index, Some(found.process), EventKind::OutOfMemory(found.failure.clone()));
+            self.note(
+                found.at,
+                found.index,
+                Some(found.process),
+                EventKind::OutOfMemory(Box::new(found.failure.brief())),
+            );
         }
         resolved
     }

@@ -6,6 +6,7 @@
 //! repeats: they raise its count. What is kept is bounded by number and bytes, and `retention` decides what is given
 //! up.
 
+mod facts;
 pub(super) mod freeze;
 mod subject;
 pub(super) mod text;

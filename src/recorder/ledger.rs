@@ -127,9 +127,7 @@ impl Ledger {
     /// share one incident, and so do the two accounts of one failure: the framework's report and the driver's refusal.
     fn resolve_failures(&mut self, now: Now) {
         for Resolved { at, gpu, device, holding, failure, novelty, .. } in self.histories.resolve_failures(now) {
-            if novelty != Novelty::Account {
-                self.jobs.fail(&gpu, &failure, at);
-            }
+            self.jobs.fail(&gpu, &failure, at, novelty);
             if novelty != Novelty::Further {
                 let moment = Trigger::of_device(Kind::OutOfMemory, at, device);
                 self.triggers.push(Trigger { process: Some(holding), failure: Some(failure), ..moment });

@@ -134,13 +134,28 @@ pub struct Failure {
     pub allocated_bytes: Option<u64>,
     /// Bytes that the framework's allocator held.
     pub reserved_bytes: Option<u64>,
+    /// Bytes of the largest block that the allocator could hand out without requesting memory from the driver.
+    pub largest_free_block_bytes: Option<u64>,
     /// A file that the framework wrote about the failure. It is never opened here.
     pub snapshot_path: Option<String>,
+    /// The line that asked, as a call site; absent without `allocator.sites`.
+    pub asked_by: Option<String>,
+    /// The stack that asked, innermost first, with the framework's own code; empty outside an incident and without
+    /// `allocator.sites`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub frames: Vec<String>,
     /// What the memory of the framework was; absent without `allocator.sites`, or if the process did not look.
     pub memory: Option<Box<FailureSites>>,
 }
 
 impl Failure {
+    /// The failure as an event and a report have it: without the stack, and of the memory only the three call sites with the
+    /// most. The incident has the rest.
+    pub(crate) fn brief(&self) -> Self {
+        let memory = self.memory.as_deref().map(|memory| Box::new(memory.brief()));
+        Self { frames: Vec::new(), memory, ..self.clone() }
+    }
+
     /// Adds another account of the same failure: the figures are the framework's, if it reported any.
     pub(crate) fn join(&mut self, other: &Self) {
         let refused_bytes = self.refused_bytes.or(other.refused_bytes);
@@ -289,9 +304,7 @@ impl HeapUse for EventKind {
         match self {
             Self::ProcessStarted(who) | Self::ProcessEnded { who, .. } => who.heap_use(),
             Self::NewPeak { holders, held_by, mig_uuid, .. } => {
-                let names: usize = holders.iter().map(HeapUse::heap_use).sum();
-                let texts = names + held_by.heap_use() + mig_uuid.heap_use();
-                allocation(holders.capacity() * size_of::<PeakHolder>()) + texts
+                holders.heap_use() + held_by.heap_use() + mig_uuid.heap_use()
             }
             Self::OutOfMemory(failure) => allocation(size_of::<Failure>()) + failure.heap_use(),
             Self::DriverOpened { version: text } | Self::DriverClosed { problem: text } => text.heap_use(),
@@ -305,7 +318,8 @@ impl HeapUse for EventKind {
 impl HeapUse for Failure {
     fn heap_use(&self) -> usize {
         let memory = self.memory.as_ref().map_or(0, |memory| allocation(size_of::<FailureSites>()) + memory.heap_use());
-        self.who.heap_use() + self.framework.heap_use() + self.snapshot_path.heap_use() + memory
+        let texts = [&self.framework, &self.snapshot_path, &self.asked_by].map(HeapUse::heap_use);
+        self.who.heap_use() + texts.iter().sum::<usize>() + self.frames.heap_use() + memory
     }
 }
 

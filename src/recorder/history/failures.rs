@@ -157,7 +157,10 @@ fn failure(failed: &FailedAllocation, at: Micros, device: &DeviceHistory, proces
         total_bytes: total,
         allocated_bytes: allocated,
         reserved_bytes: reserved,
+        largest_free_block_bytes: failed.largest_free_block,
         snapshot_path: failed.snapshot_path.as_deref().map(str::to_owned),
+        asked_by: failed.asked_by.as_deref().map(str::to_owned),
+        frames: failed.frames.iter().map(|frame| frame.to_string()).collect(),
         memory: failed.sites.as_deref().map(|look| Box::new(FailureSites::of(look, failed.at))),
     }
 }

@@ -32,6 +32,12 @@ impl<T: HeapUse> HeapUse for Option<T> {
     }
 }
 
+impl<T: HeapUse> HeapUse for Vec<T> {
+    fn heap_use(&self) -> usize {
+        allocation(self.capacity() * size_of::<T>()) + self.iter().map(T::heap_use).sum::<usize>()
+    }
+}
+
 impl HeapUse for Owner {
     /// The workload is counted in full, although processes can share it.
     fn heap_use(&self) -> usize {

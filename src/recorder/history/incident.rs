@@ -6,6 +6,7 @@ use serde_with_macros::skip_serializing_none;
 use super::chart::{Chart, ChartPoint};
 use super::event::{Event, Failure};
 use super::exit_status::Exit;
+use super::heap_use::HeapUse as _;
 use super::process_ref::ProcessRef;
 pub use crate::snapshot::IncidentKind as Kind;
 
@@ -53,6 +54,10 @@ pub struct Incident {
     pub gpu: IncidentGpu,
     /// What the process reported, for the kind `out_of_memory`.
     pub out_of_memory: Option<Failure>,
+    /// What the figures of the failed allocation prove, one sentence each. Names in them are shown as text that a terminal
+    /// can print.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub facts: Vec<String>,
     /// The GPU's highest memory use in the seconds before the moment.
     pub peak: Option<Peak>,
     /// The processes, starting with those that held the most at the peak.
@@ -91,8 +96,7 @@ impl Incident {
         const POINT: usize = size_of::<ChartPoint>();
         const NAMES: usize = 512;
         let holders = self.processes.iter().map(|holder| holder.memory.points.capacity() * POINT + NAMES);
-        let path = self.out_of_memory.as_ref().and_then(|failure| failure.snapshot_path.as_ref());
-        let texts = self.summary.capacity() + path.map_or(0, String::capacity);
+        let texts = self.summary.capacity() + self.facts.heap_use() + self.out_of_memory.heap_use();
         size_of::<Self>()
             + self.memory.points.capacity() * POINT
             + holders.sum::<usize>()

@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 
+use super::facts::facts;
 use super::trigger::Trigger;
 use super::words::{self, Roles};
 use crate::recorder::history::incident::{
@@ -86,6 +87,7 @@ pub(crate) fn freeze(
             allocatable_bytes: Some(gpu.allocatable).filter(|bytes| *bytes > 0),
         },
         out_of_memory: trigger.failure.as_deref().cloned(),
+        facts: trigger.failure.as_deref().map(facts).unwrap_or_default(),
         peak: peak.map(|(at, used_bytes)| Peak {
             at: now.unix(at),
             until: gpu.memory.last_at_least(used_bytes, peak_by).map(|until| now.unix(until)),

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::trace::sentence;
 use super::words;
 use crate::format;
-use crate::recorder::history::{FailureSites, Holder, Incident, names, time};
+use crate::recorder::history::{Failure, FailureSites, Holder, Incident, ModuleUse, SiteUse, names, time};
 use crate::text::printable;
 
 /// The text of an incident. It ends with a line break.
@@ -45,11 +45,8 @@ fn write_text(out: &mut String, incident: &Incident) -> std::fmt::Result {
             writeln!(out, "the processes listed at {} held {} of it", time(at), format::bytes(listed))?;
         }
     }
-    if let Some(path) = incident.out_of_memory.as_ref().and_then(|failure| failure.snapshot_path.as_deref()) {
-        writeln!(out, "the framework wrote {}", printable(path))?;
-    }
-    if let Some(memory) = incident.out_of_memory.as_ref().and_then(|failure| failure.memory.as_deref()) {
-        write_memory(out, memory)?;
+    if let Some(failed) = &incident.out_of_memory {
+        write_failure(out, failed, &incident.facts)?;
     }
     writeln!(out)?;
     writeln!(out, "{:>10}  {:>10}  {:>10}  {:>10}  process", "at peak", "own peak", "last 10 s", "last 60 s")?;
@@ -66,22 +63,58 @@ fn write_text(out: &mut String, incident: &Incident) -> std::fmt::Result {
     Ok(())
 }
 
-/// What the memory of the process was: by role, then by call site.
+/// What a failed allocation was: what its figures prove, the stack that asked, and what the memory was.
+fn write_failure(out: &mut String, failed: &Failure, facts: &[String]) -> std::fmt::Result {
+    if let Some(path) = failed.snapshot_path.as_deref() {
+        writeln!(out, "the framework wrote {}", printable(path))?;
+    }
+    if !facts.is_empty() {
+        writeln!(out)?;
+        facts.iter().try_for_each(|fact| writeln!(out, "{fact}"))?;
+    }
+    if !failed.frames.is_empty() {
+        writeln!(out, "\nthe stack that asked, innermost first")?;
+        failed.frames.iter().try_for_each(|frame| writeln!(out, "  {}", printable(frame)))?;
+    }
+    failed.memory.as_deref().map_or(Ok(()), |memory| write_memory(out, memory))
+}
+
+/// What the memory of the process was: by role, by call site, by growth and by module.
 fn write_memory(out: &mut String, memory: &FailureSites) -> std::fmt::Result {
     let roles: Vec<String> =
         memory.largest().into_iter().map(|(role, bytes)| format!("{role} {}", format::bytes(bytes))).collect();
-    writeln!(out)?;
     let (before, colon) = (format::seconds(memory.seconds_before), if roles.is_empty() { "" } else { ": " });
-    writeln!(out, "the live memory of the framework, {before} before{colon}{}", roles.join(", "))?;
-    for site in &memory.sites {
-        writeln!(out, "{:>10}  {:<15}  {}", format::bytes(site.bytes), site.role, printable(&site.site))?;
+    writeln!(out, "\nthe live memory of the framework, {before} before{colon}{}", roles.join(", "))?;
+    write_sites(out, &memory.sites)?;
+    write_rest(out, memory.other_bytes, "other call sites")?;
+    write_rest(out, memory.unrecorded_bytes, "not recorded")?;
+    if let Some(grew) = memory.grew.as_ref().filter(|grew| !grew.sites.is_empty()) {
+        writeln!(out, "\nthe call sites that grew most within the {} s before that", grew.seconds)?;
+        write_sites(out, &grew.sites)?;
     }
-    for (bytes, what) in [(memory.other_bytes, "other call sites"), (memory.unrecorded_bytes, "not recorded")] {
-        if let Some(bytes) = bytes.filter(|bytes| *bytes > 0) {
-            writeln!(out, "{:>10}  {what}", format::bytes(bytes))?;
+    if !memory.modules.is_empty() {
+        writeln!(out, "\nparameters, gradients, optimizer state and buffers by module")?;
+        for ModuleUse { module, bytes } in &memory.modules {
+            writeln!(out, "{:>10}  {}", format::bytes(*bytes), printable(module))?;
         }
+        write_rest(out, memory.other_modules_bytes, "other modules")?;
     }
     Ok(())
+}
+
+fn write_sites(out: &mut String, sites: &[SiteUse]) -> std::fmt::Result {
+    for SiteUse { site, role, bytes } in sites {
+        writeln!(out, "{:>10}  {role:<15}  {}", format::bytes(*bytes), printable(site))?;
+    }
+    Ok(())
+}
+
+/// What the lines before do not list, if there is any.
+fn write_rest(out: &mut String, bytes: Option<u64>, what: &str) -> std::fmt::Result {
+    match bytes {
+        Some(bytes) if bytes > 0 => writeln!(out, "{:>10}  {what}", format::bytes(bytes)),
+        _ => Ok(()),
+    }
 }
 
 fn write_holder(out: &mut String, holder: &Holder) -> std::fmt::Result {

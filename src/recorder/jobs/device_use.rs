@@ -290,6 +290,7 @@ impl DeviceUse {
             ended_at_limit: self.shortage.ended_at_limit,
             needs_more_than_bytes: self.peak().filter(|_| self.shortage.is_seen()),
             others_bytes: self.shortage.others,
+            last_failure: self.shortage.failure.clone(),
             incident: self.shortage.incident.clone(),
             allocated_peak_bytes: self.allocated_peak,
             needed_bytes: needed,
@@ -310,9 +311,8 @@ impl DeviceUse {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        let id = self.shortage.incident.as_ref().map_or(0, String::capacity);
         let processes = allocation(self.processes.capacity() * size_of::<Tracked>());
-        size_of::<Self>() + allocation(id) + processes + allocation(self.needs.heap_bytes())
+        size_of::<Self>() + self.shortage.heap_bytes() + processes + allocation(self.needs.heap_bytes())
     }
 }
 

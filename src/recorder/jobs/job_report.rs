@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 use serde_with_macros::skip_serializing_none;
 
-use crate::recorder::history::Exit;
+use crate::recorder::history::{Exit, Failure, HeapUse as _};
 use crate::sizing;
 use crate::snapshot::WorkloadKind;
 
@@ -132,6 +132,8 @@ pub struct DeviceReport {
     pub needs_more_than_bytes: Option<u64>,
     /// What everything else on the device held when a process last ended at the limit.
     pub others_bytes: Option<u64>,
+    /// The last failed allocation of its processes, in short. Its incident has the rest.
+    pub last_failure: Option<Box<Failure>>,
     /// The last incident of such an end, or of a failed allocation.
     pub incident: Option<String>,
     /// The highest memory that its allocators had allocated, as its processes reported: of all processes at one moment,
@@ -183,7 +185,9 @@ impl JobReport {
         const NAMES: usize = 512;
         let text = |text: &Option<String>| text.as_ref().map_or(0, String::capacity);
         let names = [&self.job, &self.namespace, &self.pod, &self.container, &self.user, &self.node].map(text);
-        let devices = self.gpus.capacity() * (size_of::<DeviceReport>() + NAMES);
+        let failures = self.gpus.iter().filter_map(|gpu| gpu.last_failure.as_deref());
+        let failures = failures.map(|failed| size_of::<Failure>() + failed.heap_use()).sum::<usize>();
+        let devices = self.gpus.capacity() * (size_of::<DeviceReport>() + NAMES) + failures;
         let exits = self.exits.capacity() * size_of::<ExitCount>();
         size_of::<Self>() + self.workload.capacity() + names.iter().sum::<usize>() + devices + exits + NAMES
     }

@@ -3,6 +3,7 @@
 use super::Jobs;
 use super::device_use::DeviceUse;
 use super::meter;
+use crate::recorder::history::failures::Novelty;
 use crate::recorder::history::{Failure, Micros, Now, ProcessRef};
 use crate::snapshot::{Gpu, WorkloadShortage};
 
@@ -10,11 +11,15 @@ use crate::snapshot::{Gpu, WorkloadShortage};
 const MAX_SHORTAGES: usize = 256;
 
 impl Jobs {
-    /// Adds a failed allocation, which a process on the GPU reported.
-    pub(crate) fn fail(&mut self, gpu: &Gpu, failure: &Failure, at: Micros) {
+    /// Adds a failed allocation, which a process on the GPU reported. Another account of the same failure is not counted;
+    /// the framework's tells more than the driver's.
+    pub(crate) fn fail(&mut self, gpu: &Gpu, failure: &Failure, at: Micros, novelty: Novelty) {
         if let Some(device) = self.device_of(gpu, failure.who.mig_uuid.as_deref(), failure.who.workload.as_deref()) {
-            device.shortage.out_of_memory += 1;
+            device.shortage.out_of_memory += u64::from(novelty != Novelty::Account);
             device.shortage.last = Some(at);
+            if novelty == Novelty::New || failure.framework.is_some() {
+                device.shortage.failure = Some(Box::new(failure.brief()));
+            }
         }
     }
 

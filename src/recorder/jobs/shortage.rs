@@ -1,6 +1,6 @@
 //! Signs that a workload needed more memory on a device than it could get.
 
-use crate::recorder::history::Micros;
+use crate::recorder::history::{Failure, HeapUse as _, Micros, allocation};
 
 /// What told that it needed more.
 #[derive(Debug, Default)]
@@ -13,6 +13,8 @@ pub(super) struct Shortage {
     pub(super) others: Option<u64>,
     /// When a process last ended so, or reported a failed allocation.
     pub(super) last: Option<Micros>,
+    /// The last failed allocation, in short.
+    pub(super) failure: Option<Box<Failure>>,
     /// The last incident of such an end, or of a failed allocation.
     pub(super) incident: Option<String>,
 }
@@ -23,12 +25,19 @@ impl Shortage {
         self.out_of_memory + self.ended_at_limit > 0
     }
 
+    /// Bytes on the heap.
+    pub(super) fn heap_bytes(&self) -> usize {
+        let failure = self.failure.as_deref();
+        self.incident.heap_use() + failure.map_or(0, |failed| allocation(size_of::<Failure>()) + failed.heap_use())
+    }
+
     /// Adds the signs of a part of the workload that had another name.
     pub(super) fn absorb(&mut self, other: Self) {
         self.out_of_memory += other.out_of_memory;
         self.ended_at_limit += other.ended_at_limit;
         self.others = self.others.or(other.others);
         self.last = self.last.max(other.last);
+        self.failure = self.failure.take().or(other.failure);
         self.incident = self.incident.take().or(other.incident);
     }
 }

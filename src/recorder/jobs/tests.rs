@@ -2,7 +2,8 @@ use std::time::{Instant, SystemTime};
 
 use super::kept::MAX_KEPT;
 use super::*;
-use crate::recorder::history::{Failure, ProcessRef};
+use crate::recorder::history::failures::Novelty;
+use crate::recorder::history::{Failure, FailureSites, ProcessRef, SiteUse};
 use crate::snapshot::{
     AllocatorFigures, AllocatorPart, AllocatorReport, CgroupLocation, Gpu, LastMessage, MigDevice, Other, Owner,
     PodContainer, ReportingProcess, WorkloadKind, WorkloadUse,
@@ -416,16 +417,40 @@ fn failures_raise_the_margin_and_allocators_cannot_claim_more_than_the_driver_re
         requested_bytes: GIB,
         ..Failure::default()
     };
-    scene.jobs.fail(&scene.gpus[0], &failure("slurm:4", None), 1);
-    scene.jobs.fail(&scene.gpus[0], &failure("slurm:3", Some("MIG-1")), 1);
+    scene.jobs.fail(&scene.gpus[0], &failure("slurm:4", None), 1, Novelty::New);
+    scene.jobs.fail(&scene.gpus[0], &failure("slurm:3", Some("MIG-1")), 1, Novelty::New);
     assert_eq!(scene.only().gpus[0].out_of_memory, 0);
-    scene.jobs.fail(&scene.gpus[0], &failure("slurm:3", None), 1);
+    scene.jobs.fail(&scene.gpus[0], &failure("slurm:3", None), 1, Novelty::New);
     let gpu = scene.only().gpus[0].clone();
     assert_eq!((gpu.out_of_memory, gpu.advice_bytes, gpu.advice_margin), (1, None, None));
     assert_eq!(gpu.needs_more_than_bytes, gpu.peak_bytes);
     let [short] = &scene.jobs.shortages(scene.now())[..] else { panic!("one workload on one GPU") };
     assert_eq!((&*short.workload.name, short.gpu.index, short.mig.is_some()), ("slurm:3", 0, false));
     assert!((short.last - scene.now().unix(1)).abs() < 1e-6, "{short:?}");
+    // The framework's account of the same failure tells more, the driver's tells nothing new.
+    let site = |line: u64| SiteUse { site: format!("\u{1b}a.py:{line} f"), role: "other".into(), bytes: line << 30 };
+    let memory = FailureSites { sites: (1..=5).rev().map(site).collect(), ..FailureSites::default() };
+    let (asked_by, memory) = (Some("a.py:9 step".to_owned()), Some(Box::new(memory)));
+    let told = Failure { asked_by, memory, requested_bytes: 2 * GIB, ..failure("slurm:3", None) };
+    let refused = Failure { framework: None, requested_bytes: 7, ..failure("slurm:3", None) };
+    for account in [&told, &refused] {
+        scene.jobs.fail(&scene.gpus[0], account, 2, Novelty::Account);
+    }
+    let gpu = scene.only().gpus[0].clone();
+    let last = gpu.last_failure.clone().unwrap();
+    assert_eq!((gpu.out_of_memory, last.requested_bytes, last.asked_by.as_deref()), (1, 2 * GIB, Some("a.py:9 step")));
+    assert_eq!(last.memory.unwrap().sites, [5, 4, 3].map(site), "the three largest");
+    let text = super::text(&scene.only());
+    let lines = [
+        "    the last one requested 2.00 GiB",
+        "      asked by a.py:9 step",
+        "      live before: 5.00 GiB other of \\u{1b}a.py:5 f",
+    ];
+    assert!(lines.iter().all(|line| text.lines().any(|shown| shown == *line)), "{text}");
+    // An earlier version wrote no last failure.
+    let mut written = serde_json::to_value(&*scene.only()).unwrap();
+    assert!(written["gpus"][0].as_object_mut().unwrap().remove("last_failure").is_some());
+    assert_eq!(serde_json::from_value::<JobReport>(written).unwrap().gpus[0].last_failure, None);
 }
 
 #[test]

@@ -7,6 +7,7 @@ use super::job_report::{DeviceReport, JobReport, State};
 use crate::format::{bytes, seconds};
 use crate::recorder::history::names::name;
 use crate::recorder::history::time;
+use crate::text::printable;
 
 /// The text of a report. It ends with a line break.
 pub fn text(report: &JobReport) -> String {
@@ -74,6 +75,15 @@ fn write_device(out: &mut String, gpu: &DeviceReport) -> std::fmt::Result {
     }
     if gpu.out_of_memory > 0 {
         writeln!(out, "    out of memory: {} failed allocations reported", gpu.out_of_memory)?;
+    }
+    if let Some(failed) = &gpu.last_failure {
+        writeln!(out, "    the last one requested {}", bytes(failed.requested_bytes))?;
+        if let Some(by) = &failed.asked_by {
+            writeln!(out, "      asked by {}", printable(by))?;
+        }
+        for site in failed.memory.iter().flat_map(|memory| &memory.sites) {
+            writeln!(out, "      live before: {} {} of {}", bytes(site.bytes), site.role, printable(&site.site))?;
+        }
     }
     if let Some(needs) = gpu.needs_more_than_bytes {
         let times = match gpu.ended_at_limit {

@@ -4,7 +4,10 @@ use std::time::Duration;
 use super::*;
 use crate::recorder::history::{DeviceHistory, DeviceKey, Event, EventKind, Exit, IncidentGpu, ProcessHistory};
 use crate::recorder::incidents::freeze::freeze;
-use crate::snapshot::{Gpu, MigDevice, Other, Owner, Process, ProcessId, Workload, WorkloadKind, WorkloadUse};
+use crate::snapshot::{
+    AllocatorSites, Gpu, MemoryRole, MigDevice, Module, Other, Owner, Process, ProcessId, Site, SiteGrowth, Workload,
+    WorkloadKind, WorkloadUse,
+};
 
 const GIB: u64 = 1 << 30;
 const ALLOCATABLE: u64 = 140 * GIB;
@@ -595,6 +598,81 @@ fn a_failed_allocation_is_an_incident_with_the_words_of_the_process() {
     let json = serde_json::to_string(&*incident).unwrap();
     assert_eq!(serde_json::from_str::<Incident>(&json).unwrap(), *incident);
     assert!(json.contains(r#""kind":"out_of_memory","pid":1"#), "the event is one flat object: {json}");
+}
+
+#[test]
+fn a_failure_tells_its_memory_and_what_that_proves() {
+    let mut scene = Scene::new();
+    scene.hold(1, 78.5).pass(5000);
+    let site = |name: &str, bytes| Site { site: name.into(), role: MemoryRole::Activations, bytes };
+    let look = AllocatorSites {
+        at: scene.at(scene.millis - 1000),
+        roles: [Some(13 * GIB), None, None, Some(31 * GIB), None, None, Some(0)],
+        sites: vec![site("a.py:1 f", GIB), site("train.py:12 step", 30 * GIB)],
+        other: Some(0),
+        unrecorded: None,
+        growth: Some(SiteGrowth { seconds: 12, sites: vec![site("train.py:12 step", 5 * GIB)] }),
+        modules: vec![Module { module: "blocks.3\u{1b}".into(), bytes: 3 * GIB }],
+        other_modules: Some(GIB),
+    };
+    let failed = FailedAllocation {
+        requested: 2 * GIB,
+        allocated: Some(44 * GIB),
+        reserved: Some(47 * GIB),
+        largest_free_block: Some(GIB),
+        asked_by: Some("train.py:12 step".into()),
+        frames: vec!["linear.py:9 \u{1b}g".into(), "train.py:12 step".into()],
+        sites: Some(Arc::new(look)),
+        ..failed_by(&scene, 1)
+    };
+    scene.ledger.fail(failed);
+    scene.pass(300);
+    let incident = scene.incident(Kind::OutOfMemory);
+    let failure = incident.out_of_memory.clone().unwrap();
+    assert_eq!((failure.largest_free_block_bytes, failure.frames.len()), (Some(GIB), 2));
+    let memory = failure.memory.as_deref().unwrap();
+    let grew = memory.grew.as_ref().unwrap();
+    assert_eq!((grew.seconds, &*grew.sites[0].site, grew.sites[0].bytes), (12, "train.py:12 step", 5 * GIB));
+    assert_eq!((memory.modules[0].bytes, memory.other_modules_bytes), (3 * GIB, Some(GIB)));
+    assert_eq!(memory.sites[0].bytes, 30 * GIB, "the largest first");
+    assert_eq!(incident.facts.len(), 5, "{:?}", incident.facts);
+    let text = super::super::text(&incident);
+    let lines = [
+        &*incident.facts[0],
+        "the stack that asked, innermost first",
+        "  linear.py:9 \\u{1b}g",
+        "the live memory of the framework, 1.0 s before: activations 31.00 GiB, parameters 13.00 GiB",
+        " 30.00 GiB  activations      train.py:12 step",
+        "the call sites that grew most within the 12 s before that",
+        "  5.00 GiB  activations      train.py:12 step",
+        "  3.00 GiB  blocks.3\\u{1b}",
+        "  1.00 GiB  other modules",
+    ];
+    for line in lines {
+        assert!(text.lines().any(|shown| shown == line), "{line}: {text}");
+    }
+    assert!(!text.contains('\u{1b}'), "{text}");
+    // There are many events, so they leave out what is large.
+    let event = incident.events.iter().find_map(|event| match &event.what {
+        EventKind::OutOfMemory(failed) => Some(failed),
+        _ => None,
+    });
+    let brief = event.map(|event| (event.frames.len(), event.memory.as_deref().unwrap()));
+    let (frames, seen) = brief.unwrap();
+    assert_eq!((frames, seen.sites.len(), seen.roles.len(), seen.modules.len()), (0, 2, 0, 0));
+    // The form of files: what is not there in those of an earlier version is not known.
+    let mut json = serde_json::to_value(&*incident).unwrap();
+    assert_eq!(serde_json::from_value::<Incident>(json.clone()).unwrap(), *incident);
+    json.as_object_mut().unwrap().remove("facts");
+    for key in ["largest_free_block_bytes", "asked_by", "frames"] {
+        assert!(json["out_of_memory"].as_object_mut().unwrap().remove(key).is_some(), "{key}");
+    }
+    for key in ["grew", "modules", "other_modules_bytes"] {
+        assert!(json["out_of_memory"]["memory"].as_object_mut().unwrap().remove(key).is_some(), "{key}");
+    }
+    let old: Incident = serde_json::from_value(json).unwrap();
+    assert!(old.facts.is_empty() && old.bytes() < incident.bytes());
+    assert_eq!(old.out_of_memory.unwrap().memory.unwrap().grew, None);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What the API shows of reports: the breakdown of used memory (`docs/allocators.md`), and the event and the incident of a
 //! failed allocation.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::*;
 
@@ -80,10 +80,22 @@ fn what_the_memory_was_is_shown_only_if_it_is_asked_for_and_is_in_the_incident()
             r#"{{"type":"sites","framework":"pytorch","device":"{uuid}","roles":{roles},"sites":{sites},"unknown_bytes":{MIB}}}"#
         )
     };
+    let of = |kind: &str, uuid: &str, more: &str| {
+        format!(r#"{{"type":"{kind}","framework":"pytorch","device":"{uuid}",{more}}}"#)
+    };
+    let grown = format!(r#"[{{"site":"train.py:9 grow","role":"activations","bytes":{}}}]"#, GIB / 2);
+    let growth = |uuid: &str| of("growth", uuid, &format!(r#""seconds":12,"sites":{grown}"#));
+    let modules = |uuid: &str| {
+        let modules = format!(r#"[{{"module":"train.blocks.3\u202e","bytes":{GIB}}}]"#);
+        of("modules", uuid, &format!(r#""modules":{modules},"other_bytes":{GIB}"#))
+    };
     let site = Site::new();
     site.list(&[(std::process::id(), 4 * GIB)]);
     let failed = |uuid: &str| {
-        format!(r#"{{"type":"out_of_memory","framework":"pytorch","device":"{uuid}","requested_bytes":{}}}"#, 300 * GIB)
+        let figures =
+            format!(r#""requested_bytes":{},"allocated_bytes":{},"reserved_bytes":{}"#, 300 * GIB, 2 * GIB, 3 * GIB);
+        let asked = r#""site":"train.py:12 ask","frames":["linear.py:5 train.py\u202e","train.py:12 ask"]"#;
+        of("out_of_memory", uuid, &format!(r#"{figures},"largest_free_block_bytes":{MIB},{asked}"#))
     };
     for is_shown in [false, true] {
         let exporter = Exporter::start(site.command(&[&format!("--allocator.sites={is_shown}")]));
@@ -101,6 +113,8 @@ fn what_the_memory_was_is_shown_only_if_it_is_asked_for_and_is_in_the_incident()
             .all("gpu_process_allocator_site_bytes")
             .map(|s| (s.label("site").unwrap(), s.label("role").unwrap(), s.value))
             .collect();
+        client.send(&growth(&uuid));
+        client.send(&modules(&uuid));
         client.send(&failed(&uuid));
         let incident = eventually("the incident", || {
             let all = exporter.json("/api/v1/incidents");
@@ -111,8 +125,10 @@ fn what_the_memory_was_is_shown_only_if_it_is_asked_for_and_is_in_the_incident()
         let memory = &incident["out_of_memory"]["memory"];
         if !is_shown {
             // The look came before the failure, so it has been read.
-            assert!(!exporter.scrape().text.contains("train.py"));
+            assert!(!exporter.scrape().text.contains("train.py") && !incident.to_string().contains("train."));
             assert!(roles.is_empty() && sites.is_empty() && memory.is_null(), "{}{incident}", scrape.text);
+            assert_eq!(incident["out_of_memory"]["largest_free_block_bytes"], MIB, "it names no line");
+            assert_eq!(incident["facts"].as_array().map(Vec::len), Some(1), "{incident}");
             continue;
         }
         let (gib, mib) = (GIB as f64, MIB as f64);
@@ -134,6 +150,47 @@ fn what_the_memory_was_is_shown_only_if_it_is_asked_for_and_is_in_the_incident()
             text.contains("1.00 GiB  activations      train.py:7 \\u{202e}step") && !text.contains('\u{202e}'),
             "{text}"
         );
+        let failure = &incident["out_of_memory"];
+        assert_eq!(
+            (&failure["asked_by"], &failure["frames"][1]),
+            (&"train.py:12 ask".into(), &"train.py:12 ask".into())
+        );
+        assert_eq!(failure["frames"][0], "linear.py:5 train.py\u{202e}");
+        let grew =
+            json!({"seconds": 12, "sites": [{"site": "train.py:9 grow", "role": "activations", "bytes": GIB / 2}]});
+        assert_eq!((&memory["grew"], &memory["other_modules_bytes"]), (&grew, &GIB.into()), "{incident}");
+        assert_eq!(memory["modules"], json!([{"module": "train.blocks.3\u{202e}", "bytes": GIB}]));
+        let facts: Vec<_> = incident["facts"].as_array().unwrap().iter().map(|fact| fact.as_str().unwrap()).collect();
+        let beginnings = [
+            "train.py:12 ask asked for 300.0 GiB.",
+            "The request was 300.0 GiB: 1.00 GiB of the 3.00 GiB reserved were not allocated (slack), and the largest free block had 1 MiB.",
+            "1.00 GiB of the 1.00 GiB counted by role were activations",
+            "train.py:9 grow (activations) grew by 512 MiB within the 12 s before the process last looked",
+            "1.00 GiB of the 2.00 GiB counted by module belonged to train.blocks.3\\u{202e}",
+        ];
+        assert_eq!(facts.len(), beginnings.len(), "{facts:?}");
+        for (fact, beginning) in facts.iter().zip(beginnings) {
+            assert!(fact.starts_with(beginning), "{fact}");
+            assert!(text.lines().any(|line| line == *fact), "{fact}: {text}");
+        }
+        for line in [
+            "  linear.py:5 train.py\\u{202e}",
+            "   512 MiB  activations      train.py:9 grow",
+            "  1.00 GiB  other modules",
+        ] {
+            assert!(text.lines().any(|shown| shown == line), "{line}: {text}");
+        }
+        let events = exporter.json("/api/v1/events");
+        let event = events["events"].as_array().unwrap().iter().find(|event| event["kind"] == "out_of_memory").unwrap();
+        assert!(event["frames"].is_null() && event["memory"]["grew"].is_null(), "{event}");
+        let report = exporter.json("/api/v1/reports");
+        let last = &report["reports"][0]["gpus"][0]["last_failure"];
+        assert_eq!((&last["requested_bytes"], &last["asked_by"]), (&(300 * GIB).into(), &"train.py:12 ask".into()));
+        assert_eq!(last["memory"]["sites"][0]["site"], "train.py:7 \u{202e}step", "{report}");
+        let text = exporter.get("/api/v1/reports?format=text").unwrap().body;
+        for line in ["    the last one requested 300.0 GiB", "      asked by train.py:12 ask"] {
+            assert!(text.lines().any(|shown| shown == line), "{line}: {text}");
+        }
     }
 }
 

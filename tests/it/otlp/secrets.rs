@@ -9,7 +9,7 @@ use std::process::Command;
 
 use super::receiver::{Receiver, Reply};
 use super::{GPU, export, flags};
-use crate::harness::{Exporter, Machine, assert_refused, bare, ended};
+use crate::harness::{Exporter, Machine, assert_refused, bare, ended, eventually};
 
 const SECRET: &str = "s3cr3t-t0ken";
 
@@ -51,17 +51,34 @@ fn the_call_sites_of_a_job_are_not_pushed() {
     let of = format!(r#""framework":"pytorch","device":"{uuid}""#);
     let look =
         format!(r#""roles":{{"gradients":5}},"sites":[{{"site":"{SECRET}.py:1 f","role":"gradients","bytes":5}}]"#);
+    let growth = format!(r#""seconds":1,"sites":[{{"site":"{SECRET}.py:2 g","role":"gradients","bytes":5}}]"#);
+    let modules = format!(r#""modules":[{{"module":"{SECRET}.3","bytes":5}}]"#);
+    let failed = format!(r#""requested_bytes":5,"site":"{SECRET}.py:3 h","frames":["{SECRET}.py:3 h"]"#);
     writeln!(client, r#"{{"type":"report",{of},"allocated_bytes":5}}"#).unwrap();
     // Said again, because values that are not confirmed for some seconds are not shown.
     let stop = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !stop.load(std::sync::atomic::Ordering::Relaxed) {
-                writeln!(client, r#"{{"type":"sites",{of},{look}}}"#).unwrap();
+                for (kind, more) in
+                    [("sites", &look), ("growth", &growth), ("modules", &modules), ("out_of_memory", &failed)]
+                {
+                    writeln!(client, r#"{{"type":"{kind}",{of},{more}}}"#).unwrap();
+                }
                 std::thread::sleep(std::time::Duration::from_millis(100));
             }
         });
         exporter.scrape_until("the call site", |scrape| scrape.text.contains(SECRET));
+        let incident = eventually("the incident", || {
+            let all = exporter.json("/api/v1/incidents");
+            let id = all["incidents"][0]["id"].as_str()?.to_owned();
+            Some(exporter.json(&format!("/api/v1/incidents/{id}")))
+        });
+        let memory = &incident["out_of_memory"]["memory"];
+        assert!(
+            memory["grew"]["sites"][0]["site"].is_string() && memory["modules"][0]["module"].is_string(),
+            "{incident}"
+        );
         let push = receiver.until("the role", |push| push.all("gpu_process_allocator_role_bytes", &[]).count() == 1);
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
         assert_eq!(push.all("gpu_process_allocator_site_bytes", &[]).count(), 0);

@@ -28,12 +28,12 @@ SPEC = yaml.safe_load((ROOT / "docs/openapi.yaml").read_text())
 # How long any wait may take before the check gives up. The limit is generous, because the machine may be busy.
 PATIENCE = 120
 # Properties that these machines do not have. For example, the recorder does not run long enough to determine the growth in 10 s, and no
-# simulated process has an exit status or calls a driver (tests/it/calls.rs has what probes see, tests/it/allocator what the memory was).
+# simulated process has an exit status or calls a driver (tests/it/calls.rs has what probes see).
 ELSEWHERE = {
-    "10s", "60s", "activations", "bytes", "exit_status", "gradients", "kv_cache", "mig_index", "no_advice", "optimizer_state", "other",
-    "other_bytes", "parameters", "peaks_from_calls", "problem", "processes_invisible", "processes_left_out", "refused_bytes", "role",
-    "roles", "seconds_before", "signal", "site", "sites", "unknown", "unrecorded_bytes",
+    "10s", "60s", "exit_status", "mig_index", "no_advice", "peaks_from_calls", "problem", "processes_invisible", "processes_left_out",
+    "refused_bytes", "signal",
 }
+ROLES = ("parameters", "gradients", "optimizer_state", "activations", "kv_cache", "other", "unknown")
 
 
 class Exporter(harness.exporter.Exporter):
@@ -204,17 +204,22 @@ def judge_reports(judge, program, folder):
     Path(scenario).write_text(f'[[gpu]]\nmodel = "H200"\n[[process]]\npid = {os.getpid()}\nmemory = "4GiB"\n')
     library = Path(program).resolve().parent / "deps/libnvml_sim.so"
     path = os.path.join(folder, "allocator.sock")
-    machine = [f"--nvml.library={library}", "--path.procfs=/proc", f"--allocator.socket={path}"]
+    machine = [f"--nvml.library={library}", "--path.procfs=/proc", f"--allocator.socket={path}", "--allocator.sites=true"]
     simulated = {"NVML_SIM_SCENARIO": scenario, "NVML_SIM_PROCFS": os.path.join(folder, "proc")}
     with Exporter(program, scenario, folder, *machine, **simulated) as exporter, socket.socket(socket.AF_UNIX) as client:
         uuid = json.loads(exporter.ask("GET", "/api/v1/gpus")[2])["gpus"][0]["uuid"]
         client.connect(path)
         device = {"framework": "pytorch", "device": uuid}
+        site = {"site": "train.py:12 step", "role": "activations", "bytes": 1 << 20}
         messages = [
             {"type": "hello", "version": 1},
             {"type": "report", **device, "allocated_bytes": 1 << 30, "reserved_bytes": 3 << 30},
+            {"type": "sites", **device, "roles": dict.fromkeys(ROLES, 1 << 20), "sites": [site], "other_bytes": 1, "unknown_bytes": 1},
+            {"type": "growth", **device, "seconds": 12, "sites": [site]},
+            {"type": "modules", **device, "modules": [{"module": "blocks.3", "bytes": 1}], "other_bytes": 1},
             {"type": "out_of_memory", **device, "requested_bytes": 1 << 40, "free_bytes": 1, "total_bytes": 2,
-             "allocated_bytes": 1 << 30, "reserved_bytes": 3 << 30, "snapshot_path": "/tmp/snapshot.pickle"},
+             "allocated_bytes": 1 << 30, "reserved_bytes": 3 << 30, "largest_free_block_bytes": 1, "snapshot_path": "/tmp/snapshot.pickle",
+             "site": site["site"], "frames": [site["site"]]},
         ]
         client.sendall(b"".join(json.dumps(message).encode() + b"\n" for message in messages))
         exporter.until("a reported value", lambda: b"needed_bytes" in exporter.ask("GET", "/api/v1/gpus")[2])
