@@ -25,12 +25,13 @@ pub(super) struct Asset {
     body: &'static str,
 }
 
-pub(super) static ALL: [Asset; 14] = [
+pub(super) static ALL: [Asset; 15] = [
     script(SCRIPT, include_str!("page.js")),
     script("/page-address.js", include_str!("page-address.js")),
     script("/page-card.js", include_str!("page-card.js")),
     script("/page-charts.js", include_str!("page-charts.js")),
     script("/page-elements.js", include_str!("page-elements.js")),
+    script("/page-failure.js", include_str!("page-failure.js")),
     script("/page-incidents.js", include_str!("page-incidents.js")),
     script("/page-mig.js", include_str!("page-mig.js")),
     script("/page-owners.js", include_str!("page-owners.js")),

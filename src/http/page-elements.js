@@ -60,6 +60,13 @@ export function fill(row, texts) {
   texts.forEach((text, index) => setText(row.children[index], text));
 }
 
+/// A row with these texts in its cells.
+export function filled(texts) {
+  const row = cells(texts.length);
+  fill(row, texts);
+  return row;
+}
+
 export function spaced(pieces) {
   return pieces.filter((piece) => piece !== "").flatMap((piece, index) => (index > 0 ? [" ", piece] : [piece]));
 }

@@ -3,7 +3,8 @@
 // Invariant: an incident that is open stays open while the list around it changes.
 import { momentLink, writeAddress } from "./page-address.js";
 import { bytes, clock, dateAndClock, drawMemory, duration, Series } from "./page-charts.js";
-import { cells, el, fill, headings, keyed, setText, spaced } from "./page-elements.js";
+import { el, filled, headings, keyed, setText, spaced } from "./page-elements.js";
+import { failureParts } from "./page-failure.js";
 import { exitText } from "./page-processes.js";
 import { get } from "./page-requests.js";
 import { deviceName, parts, state } from "./page-state.js";
@@ -98,7 +99,9 @@ async function openIncident(details, id, body) {
   try {
     const incident = await get(path);
     details.loaded = incident.complete;
+    const isOpen = body.querySelector("details")?.open;
     body.replaceChildren(...incidentParts(incident, path));
+    if (isOpen) body.querySelector("details").open = true;
   } catch (error) {
     setText(body, `It cannot be shown: ${error.message}`);
   }
@@ -123,34 +126,12 @@ function incidentParts(incident, path) {
   return [
     el("p", {}, highest ?? "Its memory is not known."),
     canvas,
-    ...memoryParts(incident.out_of_memory?.memory),
+    ...failureParts(incident),
     el("div", { class: "scroll" }, el("table", { class: "small" },
       headings(["process", "at the peak", "own peak", "grew in 10 s", "in 60 s", "ended"]), el("tbody", {}, ...rows))),
     el("p", { class: "actions" }, momentLink(incident.at, gpu.mig_uuid ?? gpu.uuid, "The GPU at that moment"), ...reportLink(incident), ...links,
       el("button", { type: "button", click: (event) => copyText(event.target, `${path}?format=text`) }, "Copy as text")),
   ];
-}
-
-/// What the memory of the process was when an allocation failed: by role, and by call site.
-function memoryParts(memory) {
-  if (!memory) return [];
-  const roles = Object.entries(memory.roles).filter(([, held]) => held > 0).sort((a, b) => b[1] - a[1]);
-  const found = `${duration(memory.seconds_before)} before the failure`;
-  const rest = [["other call sites", memory.other_bytes], ["not recorded", memory.unrecorded_bytes]].filter(([, held]) => held > 0);
-  const rows = [...memory.sites.map((site) => [bytes(site.bytes), site.role, site.site]), ...rest.map(([name, held]) => [bytes(held), "", name])];
-  const list = roles.map(([role, held]) => `${role.replace("_", " ")} ${bytes(held)}`).join(", ");
-  return [
-    el("p", {}, `Live memory of the framework, ${found}${list && ": "}${list}.`),
-    el("div", { class: "scroll" }, el("table", { class: "small" }, headings(["memory", "role", "call site"]),
-      el("tbody", {}, ...rows.map(filled)))),
-  ];
-}
-
-/// A row with these texts in its cells.
-function filled(texts) {
-  const row = cells(texts.length);
-  fill(row, texts);
-  return row;
 }
 
 /// A link to the reports about the workload, which say what it held in all and what to request.

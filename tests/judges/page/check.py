@@ -8,7 +8,9 @@ VRAM_EXPORTER_TEST_REQUIRE_ALL is set.
 """
 import json
 import math
+import os
 import re
+import socket
 import sys
 import tempfile
 import time
@@ -555,9 +557,82 @@ def tells_the_demo(exporter, browser):
         innocent(tab, machine.page)
 
 
+class Client:
+    """A process on the simulated GPU, this one, that reports about its allocator."""
+
+    def __init__(self, path, uuid):
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.connect(path)
+        self.of = {"framework": "pytorch", "device": uuid}
+        self.socket.sendall(b'{"type":"hello","version":1}\n')
+
+    def send(self, kind, **keys):
+        self.socket.sendall(json.dumps({"type": kind, **self.of, **keys}).encode() + b"\n")
+
+
+def explains_a_failure(exporter, browser):
+    """A failed allocation of a client in this process: the same facts on the page, in the text and in the JSON."""
+    gib = 1 << 30
+    site = lambda name, role, held: {"site": name, "role": role, "bytes": held * gib}  # noqa: E731
+    with tempfile.TemporaryDirectory(prefix="page-check-") as folder:
+        process = f'[[gpu]]\nmodel = "H200"\n[[process]]\npid = {os.getpid()}\ncommand = ["train.py"]\nmemory = "50GiB"\n'
+        machine, path = harness.exporter.Machine(folder, exporter.options.simulator, process), f"{folder}/allocator.sock"
+        flags = [flag for flag in machine.flags if not flag.startswith("--path.procfs")]
+        flags += ["--path.procfs=/proc", f"--allocator.socket={path}", "--allocator.sites=true"]
+        started = harness.exporter.Exporter(exporter.options.exporter, *flags, environment=machine.environment, ready="/healthz")
+        with started as own, browser.tab() as tab:
+            answer = lambda name: json.loads(own.get(f"/api/v1/{name}"))  # noqa: E731
+            until("the process is listed", lambda: answer("processes")["processes"])
+            client = Client(path, answer("gpus")["gpus"][0]["uuid"])
+            client.send("report", allocated_bytes=44 * gib, reserved_bytes=47 * gib)
+            client.send("sites", roles={"parameters": 13 * gib, "activations": 30 * gib, "gradients": gib}, other_bytes=3 * gib,
+                        sites=[site("train.py:12 step", "activations", 30), site("<b>load.py:3</b> \u202e", "parameters", 10),
+                               site("train.py:12 step", "gradients", 1)])
+            client.send("growth", seconds=12, sites=[site("train.py:12 step", "activations", 5)])
+            client.send("modules", modules=[{"module": "blocks.3.mlp", "bytes": 3 * gib}], other_bytes=gib)
+            client.send("out_of_memory", requested_bytes=2 * gib, allocated_bytes=44 * gib, reserved_bytes=47 * gib,
+                        largest_free_block_bytes=gib, site="train.py:12 step", frames=["functional.py:7 linear", "train.py:12 step"])
+            listed = until("the incident", lambda: answer("incidents")["incidents"])[0]
+            incident = answer(f"incidents/{listed['id']}")
+            live(tab, f"{own.url}/?incident={listed['id']}")
+            box = "document.querySelector('.incident')"
+            tab.until("the facts are shown", f"{box}?.querySelectorAll('.facts li').length === 5")
+            shown = tab.run(f"[...{box}.querySelectorAll('.facts li')].map((fact) => fact.innerText)")
+            text = own.get(f"/api/v1/incidents/{listed['id']}?format=text")
+            assert shown == incident["facts"] and all(f"\n{fact}\n" in text for fact in shown), (shown, incident["facts"], text)
+            read = "[...table.tBodies[0].rows].map((row) => [...row.cells].map((cell) => cell.innerText))"
+            rows = tab.run(f"[...{box}.querySelectorAll('table')].map((table) => {read})")
+            wanted = [
+                [["31.0 GiB", "activations 30.0 GiB, gradients 1.0 GiB", "train.py:12 step"], ["10.0 GiB", "parameters", "<b>load.py:3</b>"],
+                 ["3.0 GiB", "", "other call sites"]],
+                [["+5.0 GiB", "activations", "train.py:12 step"]],
+                [["3.0 GiB", "blocks.3.mlp"], ["1.0 GiB", "other modules"]],
+            ]
+            seen = [[[re.sub(r"[^ -~]", "", cell).strip() for cell in row] for row in table] for table in rows[:3]]
+            assert seen == wanted, seen
+            # The bars have the scale of the largest call site, and a role has the colour of its name in the legend.
+            painted = "(node) => getComputedStyle(node).backgroundColor"
+            share = "piece.getBoundingClientRect().width / piece.parentNode.getBoundingClientRect().width"
+            pieces = tab.run(f"[...{box}.querySelectorAll('.stacked span')].map((piece) => [{share}, ({painted})(piece)])")
+            assert [round(width * 31) for width, _ in pieces] == [30, 1, 10, 3], pieces
+            legend = dict(tab.run(f"[...{box}.querySelectorAll('.legend li')].map((item) => [item.innerText, ({painted})(item.firstChild)])"))
+            names = ("activations 30.0 GiB", "gradients 1.0 GiB", "parameters 13.0 GiB")
+            assert [legend.get(name) for name in names] == [colour for _, colour in pieces[:3]], (legend, pieces)
+            assert len({colour for _, colour in pieces}) == 4, pieces
+            tab.run(f"{box}.querySelector('details').open = true")
+            stack = f"[...{box}.querySelectorAll('ol li')].map((frame) => frame.innerText)"
+            assert tab.run(stack) == ["functional.py:7 linear", "train.py:12 step"]
+            until("it is complete", lambda: answer(f"incidents/{listed['id']}")["complete"], limit=30)
+            complete = f"{box}.parentNode.loaded && {box}.querySelector('details').open"
+            until("the page has it complete, and the stack stays open", lambda: tab.run(complete), limit=30)
+            assert tab.run("document.querySelectorAll('.incident b').length") == 0, "a name became markup"
+            assert tab.run("document.documentElement.scrollWidth <= window.innerWidth"), "wider than the window"
+            innocent(tab, own.url + "/")
+
+
 CHECKS = (
     updates_itself, reads_by_pointer_and_keyboard, hostile_names_are_text, policy_is_enforced, follows_the_driver, pauses,
-    sorts_and_filters, fits_every_width, has_both_schemes, works_without_script, tells_the_demo, has_one_address, shows_a_moment,
+    sorts_and_filters, fits_every_width, has_both_schemes, works_without_script, tells_the_demo, explains_a_failure, has_one_address, shows_a_moment,
     shows_mig_devices, holders_add_up,
 )
 
