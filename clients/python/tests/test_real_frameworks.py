@@ -196,7 +196,8 @@ class RealJax(RealFramework):
             assert sites.tick(1) == [], "a look without a UUID"
             _uuid.of_ordinal = lambda ordinal: "GPU-1"
             sites._look_at = 0.0
-            (message,) = sites.tick(1)
+            (look,) = sites.tick(1)
+            (message,) = [message for message in look.messages if message["type"] == "sites"]
             del xla_bridge._backends["cuda"]
             found = {site["site"].split()[1]: site["bytes"] for site in message["sites"]}
             assert found == {"weights": 12000, "<module>": 4000}, message
