@@ -99,19 +99,24 @@ class Searches(unittest.TestCase):
 
 class RememberedObjects(unittest.TestCase):
     def setUp(self):
-        self.remembered, self.searches = _objects.Remembered(), 0
-        search = _objects.listed
+        self.remembered, self.searches, self.referred = _objects.Remembered(), 0, []
+        listed, referring = _objects.listed, _objects.referring
 
         def counted(types):
             self.searches += 1
-            return search(types)
+            return listed(types)
 
-        patched = mock.patch.object(_objects, "listed", counted)
-        patched.start()
-        self.addCleanup(patched.stop)
+        def noted(types):
+            self.referred.append(types)
+            return referring(types)
+
+        for name, function in (("listed", counted), ("referring", noted)):
+            patched = mock.patch.object(_objects, name, function)
+            patched.start()
+            self.addCleanup(patched.stop)
 
     def find(self, *types):
-        return sorted(map(id, self.remembered.find(types or (Base, Sub))))
+        return sorted(map(id, self.remembered.find(types or (Base, Sub), [])[0]))
 
     def test_they_are_searched_again_when_there_are_others(self):
         kept = [Base(), Sub()]
@@ -141,6 +146,17 @@ class RememberedObjects(unittest.TestCase):
         self.assertEqual(self.find(Holder), [id(kept[0])])
         self.assertEqual(self.find(Holder), [id(kept[0])])
         self.assertEqual(self.searches, 2)
+
+    def test_types_without_instances_are_left_out_until_they_have_one(self):
+        lasting, short = [Base], [Sub, Slots]
+        kept = [Base(), Sub()]
+        for _ in range(2):
+            found = self.remembered.find(lasting, short)
+            self.assertEqual([list(map(id, objects)) for objects in found], [[id(kept[0])], [id(kept[1])]])
+            del found
+        kept.append(Slots())
+        self.assertCountEqual(map(id, self.remembered.find(lasting, short)[1]), map(id, kept[1:]))
+        self.assertEqual((self.searches, self.referred), (1, [[Sub], [Sub, Slots]]))
 
 
 class Holder:

@@ -86,7 +86,8 @@ class _Pass:
         self._has_cache = any(kind == _KV for _, kind in self._types)
 
     def run(self, remembered: _objects.Remembered) -> Held:
-        others = remembered.find([found for found, kind in self._types if kind not in _TENSORS])
+        lasting = [found for found, kind in self._types if kind not in _TENSORS]
+        others, listed = remembered.find(lasting, [found for found, kind in self._types if kind in _TENSORS] if self._all else [])
         # With this option, the C++ code of DistributedDataParallel replaces gradients without the GIL, so reading one is not safe.
         wrappers = [_attributes(value) for value in others if self._kind(value) == _DDP]
         self._gradients = not self._missed and all(wrapper.get("gradient_as_bucket_view") is False for wrapper in wrappers)
@@ -97,9 +98,10 @@ class _Pass:
             elif self._kind(value) == _KV:
                 self._cache(_attributes(value))
         if self._all:
-            tensors = _objects.referring([found for found, kind in self._types if kind in _TENSORS])
+            tensors = listed
         # The youngest come first, and are dropped one after another: they are the ones that the program frees first.
         tensors.reverse()
+        del listed
         while tensors:
             tensor = tensors.pop()
             self._visit(tensor, self._kind(tensor) == _PARAMETER_TENSOR)
