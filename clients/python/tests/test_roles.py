@@ -19,7 +19,7 @@ class Roles(unittest.TestCase):
         return _roles.gather(seconds)
 
     def role(self, tensor, held=None):
-        rank = (held or self.gather()).ranks.get(tensor.untyped_storage().data_ptr())
+        rank = (held or self.gather()).ranks.get(tensor.data_ptr())
         return None if rank is None else _roles.ROLES[rank]
 
     def test_a_training_program(self):
@@ -94,7 +94,7 @@ class Roles(unittest.TestCase):
                 return True
 
         class Hostile(self.torch.Tensor):
-            untyped_storage = property(lambda self: ran.append("storage"))
+            data_ptr = property(lambda self: ran.append("data_ptr"))
             is_cuda = property(lambda self: ran.append("is_cuda"))
             grad = property(lambda self: ran.append("grad"))
 

@@ -4,6 +4,7 @@ import os
 import pickle
 import re
 import sys
+import threading
 import unittest
 from unittest import mock
 
@@ -43,9 +44,12 @@ class Windows(unittest.TestCase):
         while self.now < end:
             for look in self.sites.tick(allocated(self.now) if callable(allocated) else allocated):
                 messages += of_kind(look, kind)
-            self.spent.append(self.core.history is not None)
+            self.spent.append(self.recording())
             self.now += TICK
         return messages
+
+    def recording(self):
+        return self.core.history is not None and self.core.history["context"] is not None
 
     def failure(self, ordinal):
         """The look because of a failed allocation, or `None`; and the further keys of its report."""
@@ -69,7 +73,7 @@ class Windows(unittest.TestCase):
         """After the first phase, and with a full budget."""
         self.begin()
         self.run_for(3000)
-        while self.core.history is not None:
+        while self.recording():
             self.run_for(TICK)
 
     def test_nothing_is_asked_before_cuda_is_initialised(self):
@@ -113,6 +117,8 @@ class Windows(unittest.TestCase):
         kept = self.torch.empty(10)
         self.assertEqual(len(self.run_for(29)), 5, "a look every five seconds")
         self.assertEqual(len(self.run_for(2)), 2)
+        self.assertFalse(self.recording())
+        self.run_for(1)
         self.assertIsNone(self.core.history)
         del kept
 
@@ -148,8 +154,8 @@ class Windows(unittest.TestCase):
         before = len(self.core.history_calls)
         messages = self.run_for(120)
         calls = self.core.history_calls[before:]
-        self.assertEqual(calls, ["state", None] * (len(calls) // 2))
-        self.assertEqual(len(messages), len(calls) // 2)
+        self.assertEqual(calls, ["state", "paused", None] * (len(calls) // 3))
+        self.assertEqual(len(messages), len(calls) // 3)
         self.assertGreaterEqual(len(messages), 2)
         lengths = "".join("x" if on else " " for on in self.spent[-600:]).split()
         self.assertEqual({round(len(length) * TICK) for length in lengths}, {5})
@@ -180,7 +186,7 @@ class Windows(unittest.TestCase):
         later = self.run_for(3000)
         self.assertEqual({message["roles"].get("activations") for message in later}, {0})
         self.assertEqual(later[-1]["sites"][0]["bytes"], 1000, "it still has its site")
-        while self.core.history is None:
+        while not self.recording():
             self.run_for(TICK)
         forward()
         self.assertEqual(self.run_for(6)[-1]["roles"]["activations"], 1000)
@@ -223,7 +229,7 @@ class Windows(unittest.TestCase):
         self.run_for(100)
         self.torch.cuda.memory._record_memory_history(enabled=None)
         self.run_for(300)
-        self.assertEqual(self.core.history_calls[:4], ["all", None, "state", None])
+        self.assertEqual(self.core.history_calls[:4], ["all", None, "state", "paused"])
 
     def test_a_program_that_ends_the_clients_history(self):
         self.begin()
@@ -279,15 +285,58 @@ class Windows(unittest.TestCase):
             self.sites.end()
         self.assertEqual(self.core.calls, calls)
 
+    def test_a_history_that_the_program_begins_in_a_pause_is_not_ended(self):
+        self.settled()
+        for wanted in (True, False):
+            while self.recording() != wanted:
+                self.run_for(TICK)
+        self.assertEqual(self.core.history["context"], None)
+        self.torch.cuda.memory._record_memory_history()
+        kept = [self.torch.empty(10) for _ in range(3)]
+        self.run_for(100)
+        self.assertEqual(self.core.history["enabled"], "all")
+        del kept
+
+    def test_a_look_waits_for_the_end_of_a_backward_pass(self):
+        self.begin()
+        weight = self.torch.nn.Parameter(10)
+        weight.grad = self.torch.Tensor(10)
+        ended, looked, found = threading.Event(), threading.Event(), []
+        run = self.torch.autograd.graph._engine_run_backward
+
+        def backward():
+            run(lambda: looked.set() or ended.wait(60))
+
+        thread = threading.Thread(target=backward)
+        thread.start()
+        looked.wait(60)
+        with mock.patch.object(_sites, "PATIENCE", 0.01):
+            found += self.run_for(6)
+        with mock.patch.object(_sites, "PATIENCE", 60), mock.patch.object(_sites, "sleep", lambda _: (ended.set(), thread.join())):
+            found += self.run_for(6)
+        self.assertNotIn("gradients", found[0]["roles"])
+        self.assertEqual((found[0]["roles"]["unknown"], found[1]["roles"]["gradients"]), (10, 10))
+
+    def test_gradients_are_read_at_a_failure_in_a_backward_pass(self):
+        for devices, known in (("1", True), ("2", False)):
+            self.begin(STANDIN_DEVICES=devices)
+            weight = self.torch.nn.Parameter(10)
+            weight.grad = self.torch.Tensor(10)
+            other = self.torch.Tensor(10, device=int(devices) - 1)
+            self.run_for(TICK)
+            found = self.torch.autograd.graph._engine_run_backward(lambda: self.failed(0))
+            self.assertEqual("gradients" in found["roles"], known)
+            del other
+
     def test_an_exception_ends_it(self):
         for error in (RuntimeError("hostile"), KeyError("blocks"), MemoryError()):
             self.begin()
             self.run_for(1)
             with mock.patch.object(sys.modules["torch.cuda.memory"], "_snapshot", side_effect=error):
                 self.assertEqual(self.run_for(10), [])
-            self.assertEqual(self.core.history_calls, ["state", None])
+            self.assertEqual(self.core.history_calls, ["state", "paused"])
             self.assertEqual(self.run_for(1000), [])
-            self.assertEqual(self.core.history_calls, ["state", None])
+            self.assertEqual(self.core.history_calls, ["state", "paused"])
 
     def test_an_exception_of_the_search_makes_the_roles_unknown(self):
         self.begin()
@@ -302,7 +351,7 @@ class Windows(unittest.TestCase):
         kept = self.torch.empty(10)
         self.cost = 2.5
         self.assertEqual(len(self.run_for(1000)), 1)
-        self.assertEqual(self.core.history_calls, ["state", None])
+        self.assertEqual(self.core.history_calls, ["state", "paused"])
         del kept
 
     def test_after_the_end_nothing_is_done(self):
@@ -311,7 +360,7 @@ class Windows(unittest.TestCase):
         self.sites.end()
         self.sites.initialised()
         self.assertEqual((self.run_for(100), self.failed(0)), ([], None))
-        self.assertEqual(self.core.history_calls, ["state", None])
+        self.assertEqual(self.core.history_calls, ["state", "paused"])
 
     def test_without_a_certain_uuid_nothing_is_sent(self):
         self.begin()
@@ -403,10 +452,10 @@ class Windows(unittest.TestCase):
     def test_a_failed_allocation_long_after_a_window_has_no_activations(self):
         self.settled()
         forward, loss = self.model()
-        while self.core.history is None:
+        while not self.recording():
             self.run_for(TICK)
         forward()
-        while self.core.history is not None:
+        while self.recording():
             self.run_for(TICK)
         self.now += 2
         self.assertEqual(self.failed(0)["roles"]["activations"], 1000)
@@ -471,7 +520,7 @@ class Programs(support.Case):
         job = self.job(training(then="torch._C.backward(); vram_exporter.stop(); print(torch._C.history)"))
         self.shows_its_sites(server)
         self.go_on(job)
-        self.assertEqual(self.finish(job), "None\n", "the history ends with the client")
+        self.assertIn("'context': None", self.finish(job), "nothing is recorded after the end of the client")
         self.assertEqual(server.connections[0].invalid, [])
 
     def test_a_client_that_is_running_already(self):

@@ -114,6 +114,7 @@ def describe(before: Dict[int, Block], after: Dict[int, Block], held: Optional[H
     `old` has the addresses and sizes of blocks whose frames are too old for an activation; `None` means all blocks.
     """
     ranks = _first_of(after, {} if held is None else held.ranks)
+    results = _first_of(after, {} if held is None else dict.fromkeys(held.results, 0))
     nodes = _first_of(after, {} if held is None or held.modules is None else held.modules.pointers)
     activations = held is not None and old is not None and held.complete and held.graph
     frames = Frames()
@@ -124,9 +125,9 @@ def describe(before: Dict[int, Block], after: Dict[int, Block], held: Optional[H
         summary = summaries.setdefault(block.device, Summary())
         if held is not None and block.same(before.get(address)):
             rank = ranks.get(address)
-            if rank is not None:
+            if rank is not None and (rank != OTHER or held.gradients):
                 role = ROLES[rank]
-            may_be_held = rank is None or (rank == OTHER and address in held.results)
+            may_be_held = rank is None or (rank == OTHER and address in results)
             if may_be_held and activations and origin is not None and origin.forward and old is not None and old.get(address) != block.size:
                 role = ACTIVATIONS
             node = nodes.get(address)

@@ -15,7 +15,7 @@ import sys
 import time
 from typing import AbstractSet, Any, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
-from . import _modules, _objects
+from . import _gradients, _modules, _objects
 
 # In order of precedence.
 ROLES = ("parameters", "gradients", "optimizer_state", "kv_cache", "other")
@@ -37,7 +37,7 @@ class Held(NamedTuple):
     """What Python code holds."""
 
     ranks: Dict[int, int]
-    """The pointers of storages, each with the index of its role in `ROLES`."""
+    """The pointers of tensors, each with the index of its role in `ROLES`."""
     looked_for: Tuple[str, ...]
     """The roles that could be determined, even if nothing has them."""
     complete: bool
@@ -45,21 +45,24 @@ class Held(NamedTuple):
     graph: bool
     """Whether a tensor is the result of operations that autograd recorded: only then can autograd hold memory."""
     results: AbstractSet[int] = frozenset()
-    """The pointers of storages of such results. PyTorch keeps the Python object of a tensor that autograd holds, so the collector lists it,
+    """The pointers of such results. PyTorch keeps the Python object of a tensor that autograd holds, so the collector lists it,
     whether the program holds it or not."""
+    gradients: bool = True
+    """Whether gradients were looked for. Otherwise a tensor that seems to be another one can be a gradient."""
     modules: Optional[_modules.Tree] = None
     """The modules to which parameters, gradients, optimiser state and buffers belong; `None` if a part of them may have been missed."""
 
 
-def gather(seconds: float, remembered: Optional[_objects.Remembered] = None) -> Optional[Held]:
-    """One pass, which stops looking after `seconds` of this thread's processor time. `remembered` makes the next pass shorter. `None` if this
-    PyTorch, or a CPython without the GIL, cannot be asked. May raise whatever PyTorch raises."""
+def gather(seconds: float, remembered: Optional[_objects.Remembered] = None, alone: bool = False) -> Optional[Held]:
+    """One pass, which stops looking after `seconds` of this thread's processor time. `remembered` makes the next pass shorter. `alone` says that no
+    other thread can be changing a gradient. `None` if this PyTorch, or a CPython without the GIL, cannot be asked. May raise whatever PyTorch
+    raises."""
     torch = sys.modules.get("torch")
     unmodified = getattr(sys.modules.get("torch._C"), "DisableTorchFunctionSubclass", None)
     if torch is None or unmodified is None or not getattr(sys, "_is_gil_enabled", lambda: True)():
         return None
     with unmodified():
-        return _Pass(torch, time.thread_time() + seconds).run(remembered or _objects.Remembered())
+        return _Pass(torch, time.thread_time() + seconds).run(remembered or _objects.Remembered(), alone)
 
 
 class _Pass:
@@ -69,7 +72,8 @@ class _Pass:
         # The base class's functions: a subclass may have replaced them with code of its own.
         self._is_cuda, self._is_leaf = base.is_cuda.__get__, base.is_leaf.__get__
         self._requires_grad, self._grad = base.requires_grad.__get__, base.grad.__get__
-        self._storage = base.untyped_storage
+        # The storage would get a Python object, for which a thread that frees it later needs the GIL.
+        self._pointer = base.data_ptr
         self._ranks: Dict[int, int] = {}
         self._results: Set[int] = set()
         self._gradients = True
@@ -85,9 +89,9 @@ class _Pass:
         self._owners: Dict[int, int] = {}
         self._has_cache = any(kind == _KV for _, kind in self._types)
 
-    def run(self, remembered: _objects.Remembered) -> Held:
+    def run(self, remembered: _objects.Remembered, alone: bool) -> Held:
         lasting = [found for found, kind in self._types if kind not in _TENSORS]
-        others, listed = remembered.find(lasting, [found for found, kind in self._types if kind in _TENSORS] if self._all else [])
+        others, types = remembered.find(lasting, [found for found, kind in self._types if kind in _TENSORS])
         # With this option, the C++ code of DistributedDataParallel replaces gradients without the GIL, so reading one is not safe.
         wrappers = [_attributes(value) for value in others if self._kind(value) == _DDP]
         self._gradients = not self._missed and all(wrapper.get("gradient_as_bucket_view") is False for wrapper in wrappers)
@@ -98,10 +102,10 @@ class _Pass:
             elif self._kind(value) == _KV:
                 self._cache(_attributes(value))
         if self._all:
-            tensors = listed
+            tensors.clear()
+        self._read(tensors, _objects.referring(types) if self._all else iter(()), alone)
         # The youngest come first, and are dropped one after another: they are the ones that the program frees first.
         tensors.reverse()
-        del listed
         while tensors:
             tensor = tensors.pop()
             self._visit(tensor, self._kind(tensor) == _PARAMETER_TENSOR)
@@ -110,7 +114,22 @@ class _Pass:
                 self._missed = True
                 break
         complete = self._all and not self._missed
-        return Held(self._ranks, tuple(self._looked_for(complete)), complete, self._graph, self._results, None if self._missed else self._tree)
+        return Held(self._ranks, tuple(self._looked_for(complete)), complete, self._graph, self._results, self._gradients, None if self._missed else self._tree)
+
+    def _read(self, tensors: List[Any], found: Iterator[Any], alone: bool) -> None:
+        """Adds what is found to the tensors, and notes their gradients, if no backward pass is running."""
+        leaves: List[Any] = []
+        gradients: List[Any] = []
+        chosen = filter(self._is_leaf, filter(self._requires_grad, filter(self._is_cuda, tensors)))
+        if not self._gradients or not (alone or (_gradients.known() and not _gradients.running())):
+            self._gradients = False
+            _objects.together((tensors, found))
+            return
+        _objects.together((tensors, found), (leaves, chosen), (gradients, map(self._grad, leaves) if alone else _gradients.of(leaves, self._grad)))
+        self._gradients = len(gradients) == len(leaves)
+        for leaf, gradient in zip(leaves, gradients):
+            if gradient is not None:
+                self._add(gradient, _GRADIENT, owner=self._owners.get(id(leaf)))
 
     def _kind(self, value: Any) -> Optional[int]:
         return self._kinds.get(id(type(value)))
@@ -118,9 +137,9 @@ class _Pass:
     def _looked_for(self, complete: bool) -> Iterator[str]:
         if not complete:
             return
-        yield from (ROLES[_PARAMETER], ROLES[_STATE], ROLES[OTHER])
+        yield from (ROLES[_PARAMETER], ROLES[_STATE])
         if self._gradients:
-            yield ROLES[_GRADIENT]
+            yield from (ROLES[_GRADIENT], ROLES[OTHER])
         if self._has_cache:
             yield ROLES[_CACHE]
 
@@ -146,13 +165,8 @@ class _Pass:
         try:
             if not self._is_cuda(tensor):
                 return
-            if self._requires_grad(tensor):
-                if not self._is_leaf(tensor):
-                    self._graph = result = True
-                elif self._gradients:
-                    gradient = self._grad(tensor)
-                    if gradient is not None:
-                        self._add(gradient, _GRADIENT, owner=owner)
+            if self._requires_grad(tensor) and not self._is_leaf(tensor):
+                self._graph = result = True
         except Exception:
             self._missed = True
             return
@@ -166,8 +180,8 @@ class _Pass:
         try:
             if not self._is_cuda(tensor):
                 return
-            pointer = self._storage(tensor).data_ptr()
-        except Exception:  # A sparse tensor, for example, has no storage of its own.
+            pointer = self._pointer(tensor)
+        except Exception:  # A sparse tensor, for example, has no memory of its own.
             self._missed = True
             return
         if pointer:

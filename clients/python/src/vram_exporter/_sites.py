@@ -15,10 +15,11 @@ import time
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple
 
-from . import _history, _look, _objects, _roles, _torch
+from . import _gradients, _history, _look, _objects, _roles, _torch
 from ._frames import asking
 from ._growth import Growth
 from ._look import Look
+from ._thread import sleep
 
 if TYPE_CHECKING:
     from ._memory_viz import Files
@@ -30,6 +31,11 @@ RECORDING = 0.12
 # The length of a window, and the shortest time between two looks, in seconds.
 WINDOW = 5.0
 EVERY = 5.0
+# How long recording is paused before the history is ended, in seconds: see `_history.end`.
+PAUSE = 1.0
+# The longest time that a look waits for a moment in which no backward pass runs, in seconds, and the time between two attempts.
+PATIENCE = 0.3
+ATTEMPT = 0.002
 # The shortest time between two looks because of failed allocations, in seconds.
 FAILURES = 1.0
 # The first phase lasts this long from the first allocation, in seconds; longer as long as the memory grows, up to a limit.
@@ -78,6 +84,8 @@ class Sites:
         # Whether the history is on because of this object, and whether the latest snapshot shows that the program has replaced it.
         self._recording = False
         self._replaced = False
+        # When a paused history is to be ended.
+        self._end_at: Optional[float] = None
         # The first phase: whether it lasts, when the first memory was allocated, the most memory so far and when it was reached.
         self._first = False
         self._allocated_at: Optional[float] = None
@@ -131,7 +139,7 @@ class Sites:
         return details
 
     def end(self) -> None:
-        """Ends the recording, unless it is the program's."""
+        """Ends the recording, unless it is the program's. The history stays on without frames."""
         if self._mine():
             self._over = True
             self._guarded(self._off)
@@ -170,6 +178,8 @@ class Sites:
             self._begin()
             return []
         self._budget.advance(now, self._recording and allocated > 0)
+        if self._end_at is not None:
+            return self._end_history(now, self._end_at)
         if not _history.recorded():
             self._recording = False  # The program may have ended it.
         elif not self._recording or self._replaced:
@@ -180,6 +190,18 @@ class Sites:
             return self._close(now) if now >= self._window_end else []
         if now >= self._look_at and self._budget.left >= self._budget.window():
             self._open(now)
+        return []
+
+    def _end_history(self, now: float, at: float) -> List[Look]:
+        """Ends the paused history when it is time, unless the program has replaced it."""
+        if now >= at:
+            self._end_at = None
+            start = self._timer()
+            if _history.recorded():
+                self._snapshot()
+                if not self._replaced:
+                    _history.end()
+            self._budget.left -= self._timer() - start
         return []
 
     def _follow(self, now: float) -> List[Look]:
@@ -224,10 +246,12 @@ class Sites:
         return self._examine(now)[0]
 
     def _examine(self, now: float, ordinal: Optional[int] = None) -> Tuple[List[Look], Dict[str, Any]]:
-        """A look at all devices, or at one, and the snapshot that it describes."""
+        """A look at all devices, or at one on which an allocation has just failed, and the snapshot that it describes."""
         start = self._timer()
+        if ordinal is None:
+            self._await_pause()
         before = _look.allocated(self._snapshot())
-        held = self._search()
+        held = self._search(ordinal is not None and len({block.device for block in before.values()}) <= 1)
         snapshot = self._snapshot()
         after = _look.allocated(snapshot)
         # Long after a window, what it recorded and is still allocated is no activation.
@@ -249,9 +273,16 @@ class Sites:
             self._off()
         return looks, snapshot
 
-    def _search(self) -> Optional[_roles.Held]:
+    def _await_pause(self) -> None:
+        """Waits until no backward pass runs, because gradients cannot be read during one."""
+        end = time.monotonic() + PATIENCE
+        while _gradients.running() and time.monotonic() < end:
+            sleep(ATTEMPT)
+
+    def _search(self, alone: bool) -> Optional[_roles.Held]:
+        """`alone`: an allocation has failed in this thread, and the process uses one device only: a backward pass, if there is one, waits."""
         try:
-            return _roles.gather(SEARCH, self._remembered)
+            return _roles.gather(SEARCH, self._remembered, alone)
         except Exception:
             return None  # The roles are unknown.
 
@@ -271,4 +302,5 @@ class Sites:
     def _off(self) -> None:
         recording, self._recording = self._recording, False
         if recording and not self._replaced and _torch.initialised() and _history.recorded():
-            _history.end()
+            _history.pause()
+            self._end_at = self._clock() + PAUSE

@@ -35,6 +35,11 @@ def ident() -> int:
     return int(_original("_thread", "get_ident")())
 
 
+def sleep(seconds: float) -> None:
+    """Blocks the calling thread."""
+    _original("time", "sleep")(seconds)
+
+
 class Event:
     """Like `threading.Event`. Only the thread that waits may clear it."""
 
@@ -89,7 +94,7 @@ class Thread:
             return
         # The kernel lists the thread until it has really ended, which is a little later than the end of its Python code.
         while os.path.exists("/proc/self/task/%d" % self._native) and time.monotonic() < limit:
-            _original("time", "sleep")(0.00005)
+            sleep(0.00005)
 
     def _main(self, function: Callable[[Event], None]) -> None:
         self._native, self._ident = _thread.get_native_id(), ident()

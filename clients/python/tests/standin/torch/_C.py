@@ -61,7 +61,7 @@ class Allocator:
     def _place(self, device, size, rounded):
         """A block that is just allocated, in the form of a snapshot. An address is not used again."""
         address, self._next[device] = self._next[device], self._next[device] + rounded
-        frames = call_frames() if history is not None else []
+        frames = call_frames() if history is not None and history["context"] is not None else []
         self.blocks[address] = {"address": address, "size": rounded, "requested_size": size, "state": "active_allocated", "frames": frames}
         if history is not None:
             self.traces[device].append({"action": "alloc", "addr": address, "size": rounded, "frames": []})
@@ -223,7 +223,7 @@ def _cuda_isHistoryEnabled():
 def _cuda_record_memory_history(enabled, context, stacks, max_entries):
     global history
     _check("_cuda_record_memory_history")
-    history_calls.append(enabled)
+    history_calls.append("paused" if enabled is not None and context is None else enabled)
     history = None if enabled is None else {"enabled": enabled, "context": context, "stacks": stacks}
     if enabled is None:
         for trace in allocator.traces:

@@ -25,8 +25,8 @@ class Tensor:
             self._block = _C.allocator.allocate(device, size)
             self.is_cuda = True  # PyTorch makes no tensor for memory that it does not get.
 
-    def untyped_storage(self):
-        return Storage(self._block[4])
+    def data_ptr(self):
+        return self._block[4]
 
     def numel(self):
         return self._block[1]
@@ -34,16 +34,6 @@ class Tensor:
     def __del__(self):
         if self._block is not None:
             _C.allocator.free(self._block)
-
-
-class Storage:
-    """The memory of a tensor."""
-
-    def __init__(self, address):
-        self._address = address
-
-    def data_ptr(self):
-        return self._address
 
 
 uint8 = "uint8"
@@ -65,6 +55,6 @@ def _wait_for_client():
 if os.environ.get("STANDIN_WAIT_FOR_CLIENT") == "1" and os.environ.get("VRAM_EXPORTER_ARM") == "1":
     _wait_for_client()
 
-from . import nn, optim  # noqa: E402
+from . import autograd, nn, optim  # noqa: E402
 
-__all__ = ["OutOfMemoryError", "Storage", "Tensor", "_C", "cuda", "empty", "nn", "optim", "uint8", "version"]
+__all__ = ["OutOfMemoryError", "Tensor", "_C", "autograd", "cuda", "empty", "nn", "optim", "uint8", "version"]

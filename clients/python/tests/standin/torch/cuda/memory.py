@@ -10,7 +10,7 @@ def _record_memory_history(enabled="all", *args, **kwargs):
     _implementation(enabled, *args, **kwargs)
 
 
-def _implementation(enabled="all", context="all", stacks="all", max_entries=1 << 62, device=None):
+def _implementation(enabled="all", context="all", stacks="all", max_entries=1 << 62, device=None, global_record_annotations=False):
     _C._cuda_record_memory_history(enabled, context, stacks, max_entries)
 
 
