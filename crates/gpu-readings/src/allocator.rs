@@ -4,7 +4,8 @@
 //! ```text
 //!  process ── lines ──> connection ── messages ──> table ── at most ten times a second ──> snapshot
 //!                               │                    └── compares with the driver's processes
-//!                               └── outcomes of connections that end, for `run`
+//!                               ├── outcomes of connections that end, for `run`
+//!                               └── a question of `vram leaks`, and the answer
 //! ```
 //!
 //! Invariants: the kernel identifies the process of each connection, so a process can report only about itself; a
@@ -16,6 +17,7 @@ mod credentials;
 mod limits;
 pub mod message;
 mod outcome;
+mod question;
 mod server;
 mod table;
 mod values;

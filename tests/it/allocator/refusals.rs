@@ -9,7 +9,7 @@ fn a_client_of_another_version_is_told_and_disconnected() {
     client.send(r#"{"type":"hello","version":7}"#);
     let answer = client.answer();
     assert_eq!((&answer["type"], &answer["reason"]), (&"error".into(), &"unsupported_version".into()), "{answer}");
-    assert_eq!(answer["message"], "version 7 is not supported; this exporter supports version 1");
+    assert_eq!(answer["message"], "version 7 is not supported; this exporter supports versions 1 and 2");
     let mut client = Client::open(&site.socket);
     client.send(ALIVE);
     assert_eq!(client.refusal(), "unsupported_version", "no hello first");

@@ -95,9 +95,50 @@ pub fn allocator(data: &[u8]) -> bool {
             number("other_bytes", divided.other_bytes);
             same_bytes(&value["modules"], divided.modules.iter().map(|known| (&*known.site, known.bytes)));
         }
+        Message::Question(asked) => {
+            number("version", Some(asked.version));
+            number("pid", Some(asked.pid.into()));
+            number("seconds", Some(asked.seconds));
+            number("looks", Some(asked.looks));
+            assert!((1..=600).contains(&asked.seconds) && (3..=20).contains(&asked.looks), "{text}");
+        }
+        Message::LeakSites(part) => {
+            named(&part.framework, &part.device);
+            number("id", Some(part.id));
+            number("seconds", Some(part.seconds));
+            number("looks", Some(part.looks));
+            number("steps", part.steps);
+            number("more_sites", part.more_sites);
+            number("unrecorded_bytes", part.unrecorded_bytes);
+            let sites = value["sites"].as_array().map_or(&[][..], Vec::as_slice);
+            assert!(part.sites.len() == sites.len() && sites.len() <= 10, "{text}");
+            for (read, site) in part.sites.iter().zip(sites) {
+                let bytes = |key: &str| site[key].as_u64();
+                assert_eq!((Some(&*read.site), Some(read.bytes)), (site["site"].as_str(), bytes("bytes")), "{text}");
+                assert_eq!(Some(read.live_bytes), bytes("live_bytes"), "{text}");
+                assert!((1..=128).contains(&read.site.chars().count()) && !read.site.contains(char::is_control));
+            }
+        }
+        Message::Answered(answered) => {
+            number("id", Some(answered.id));
+            assert_eq!(answered.reason.as_deref(), value["reason"].as_str(), "{text}");
+            assert!(answered.reason.is_none_or(|reason| (1..=32).contains(&reason.len()) && reason.is_ascii()));
+        }
         Message::Alive => assert_eq!(string("type"), "alive", "{text}"),
         Message::Unknown => {
-            let known = ["hello", "report", "alive", "out_of_memory", "measurement", "sites", "growth", "modules"];
+            let known = [
+                "hello",
+                "report",
+                "alive",
+                "out_of_memory",
+                "measurement",
+                "sites",
+                "growth",
+                "modules",
+                "leaks",
+                "leak_sites",
+                "answered",
+            ];
             assert!(!known.contains(&string("type")), "{text}");
         }
     }
@@ -146,6 +187,9 @@ fn arbitrary(u: &mut Unstructured<'_>) -> Vec<u8> {
         "modules",
         "hello",
         "alive",
+        "leaks",
+        "leak_sites",
+        "answered",
         "other",
         "REPORT",
     ]);
@@ -158,12 +202,27 @@ fn arbitrary(u: &mut Unstructured<'_>) -> Vec<u8> {
     while !u.is_empty() && keys.len() < 40 {
         let key = match u.below(4) {
             0 => u.pick(&["requested_bytes", "free_bytes", "total_bytes", "version", "other_bytes", "unknown_bytes"]),
-            1 => u.pick(&["name", "snapshot_path", "future", "exact", "seconds"]),
+            1 => u.pick(&[
+                "name",
+                "snapshot_path",
+                "future",
+                "exact",
+                "seconds",
+                "pid",
+                "id",
+                "looks",
+                "steps",
+                "reason",
+            ]),
             _ => u.pick(&NUMBERS),
         };
         if u.once_in(16) {
             let site = u.pick(&["a.py:1 f", "", "a\\n", "\\u202e"]);
-            let sites = vec![format!("{{\"site\":\"{site}\",\"role\":\"x\",\"bytes\":{}}}", u.number()); u.below(12)];
+            let sites =
+                vec![
+                    format!("{{\"site\":\"{site}\",\"role\":\"x\",\"bytes\":{0},\"live_bytes\":{0}}}", u.number());
+                    u.below(12)
+                ];
             keys.push(format!("\"sites\":[{}]", sites.join(",")));
             let modules = vec![format!("{{\"module\":\"{site}\",\"bytes\":{}}}", u.number()); u.below(12)];
             keys.push(format!("\"modules\":[{}]", modules.join(",")));

@@ -5,18 +5,20 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{Notify, Semaphore};
 
 use super::credentials::{Peer, Start, StartTicks, start_ticks};
 use super::limits;
-use super::message::{self, LONGEST_LINE, Message, VERSION};
+use super::message::{self, LONGEST_LINE, Message, Question, VERSION, VERSION_WITH_QUESTIONS};
 use super::outcome::Outcomes;
+use super::question::{self, Questions, Refusal};
 use super::table::{Table, Turn};
 use crate::faults::{Faults, Reason, Source};
 use crate::snapshot::{ProcessId, Snapshot};
@@ -25,6 +27,8 @@ use crate::snapshot::{ProcessId, Snapshot};
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) table: Mutex<Table>,
+    /// Is never locked together with the table.
+    pub(super) questions: Mutex<Questions>,
     /// Something in the table has changed.
     pub(super) changed: Notify,
     pub(super) snapshot: Arc<Snapshot>,
@@ -85,6 +89,7 @@ impl Shared {
 
     /// Removes a connection with its values, and hands over its outcomes if `outcomes` is set.
     pub(super) fn close(&self, id: u64) {
+        self.questions.lock().disconnect(id);
         let closed = self.table.lock().close(id);
         if let Some((outcomes, closed)) = self.outcomes.as_ref().zip(closed) {
             outcomes.take(closed.outcomes());
@@ -93,15 +98,17 @@ impl Shared {
 
     /// Serves a connection until either side ends it.
     pub(super) async fn serve(self: Arc<Self>, stream: UnixStream, slot: Slot, peer: Peer) {
-        let mut stream = BufReader::with_capacity(LONGEST_LINE, stream);
-        if let End::Refused(reason, why) = self.follow(&mut stream, slot.id, peer).await {
-            self.refuse(stream.get_ref(), peer, reason, &why);
+        let (from, to) = stream.into_split();
+        let (mut from, to) = (BufReader::with_capacity(LONGEST_LINE, from), Arc::new(to));
+        if let End::Refused(reason, why) = self.follow(&mut from, &to, slot.id, peer).await {
+            self.refuse((*to).as_ref(), peer, reason, &why);
         }
     }
 
-    async fn follow(&self, stream: &mut BufReader<UnixStream>, id: u64, peer: Peer) -> End {
+    async fn follow(&self, from: &mut Lines, to: &Arc<OwnedWriteHalf>, id: u64, peer: Peer) -> End {
+        let stream: &UnixStream = (**to).as_ref();
         let deadline = tokio::time::Instant::now() + limits::HELLO_WITHIN;
-        let Ok(identified) = tokio::time::timeout_at(deadline, self.identify(stream.get_ref(), id, peer)).await else {
+        let Ok(identified) = tokio::time::timeout_at(deadline, self.identify(stream, id, peer)).await else {
             let why = "the start time of the process could not be read in time";
             return End::Refused(Reason::UnknownProcess, why.to_owned());
         };
@@ -113,12 +120,16 @@ impl Shared {
             return End::Refused(reason, "the process has too many connections".to_owned());
         }
         let mut line = Vec::new();
-        let hello = tokio::time::timeout_at(deadline, next_line(stream, &mut line)).await;
+        let hello = tokio::time::timeout_at(deadline, next_line(from, &mut line)).await;
         let hello = hello.unwrap_or(Ok(Line::TooLate));
-        match hello.map(|read| (read, message::parse(&line))) {
-            Ok((Line::Whole, Ok(Message::Hello { version: VERSION }))) => {}
-            Ok((Line::Whole, Ok(Message::Hello { version }))) => {
-                let why = format!("version {version} is not supported; this exporter supports version {VERSION}");
+        let version = match hello.map(|read| (read, message::parse(&line))) {
+            Ok((Line::Whole, Ok(Message::Hello { version: version @ (VERSION | VERSION_WITH_QUESTIONS) }))) => version,
+            Ok((Line::Whole, Ok(Message::Question(asked)))) if asked.version == VERSION_WITH_QUESTIONS => {
+                return self.answer(&asked, peer.uid, from, stream).await;
+            }
+            Ok((Line::Whole, Ok(Message::Hello { version } | Message::Question(Question { version, .. })))) => {
+                let supported = format!("versions {VERSION} and {VERSION_WITH_QUESTIONS}");
+                let why = format!("version {version} is not supported; this exporter supports {supported}");
                 return End::Refused(Reason::UnsupportedVersion, why);
             }
             Ok((Line::Whole, Err(invalid))) => return End::Refused(Reason::InvalidMessage, invalid.to_string()),
@@ -127,11 +138,13 @@ impl Shared {
                 return End::Refused(Reason::UnsupportedVersion, "the first message is not hello".to_owned());
             }
             Ok((Line::End, _)) | Err(_) => return End::ByClient,
-        }
-        reply(stream.get_ref(), &json!({ "type": "welcome", "version": VERSION, "interval_seconds": 0.2 }));
+        };
+        reply(stream, &json!({ "type": "welcome", "version": version, "interval_seconds": 0.2 }));
         self.table.lock().hear(id, Instant::now());
+        let asked_here = (version == VERSION_WITH_QUESTIONS).then(|| to.clone());
+        self.questions.lock().connect(id, process, peer.uid, asked_here);
         loop {
-            match next_line(stream, &mut line).await {
+            match next_line(from, &mut line).await {
                 Ok(Line::Whole) => {}
                 Ok(Line::TooLong) => return too_long(),
                 Ok(Line::End | Line::TooLate) | Err(_) => return End::ByClient,
@@ -140,6 +153,28 @@ impl Shared {
                 return end;
             }
         }
+    }
+
+    /// Answers a question about a process.
+    async fn answer(&self, asked: &Question, uid: u32, from: &mut Lines, to: &UnixStream) -> End {
+        let answered = if self.sites {
+            let limit = Duration::from_secs(asked.seconds) + limits::ANSWER_WITHIN;
+            question::ask(&self.questions, asked, uid, from, to, limit).await
+        } else {
+            Err(Refusal::SitesOff)
+        };
+        match answered {
+            Ok(()) => {}
+            Err(refusal @ Refusal::SecondMessage) => {
+                return End::Refused(Reason::InvalidMessage, refusal.to_string());
+            }
+            Err(refusal) => {
+                let (reason, why) = (refusal.label(), refusal.to_string());
+                let version = VERSION_WITH_QUESTIONS;
+                reply(to, &json!({ "type": "error", "version": version, "reason": reason, "message": why }));
+            }
+        }
+        End::ByClient
     }
 
     /// The process; `None` if the connection cannot be served.
@@ -177,7 +212,12 @@ impl Shared {
         let mut table = self.table.lock();
         let was_stale = table.hear(id, now);
         let taken = match &message {
-            Message::Hello { version: VERSION } | Message::Alive | Message::Unknown => Ok(was_stale),
+            Message::Hello { version: VERSION | VERSION_WITH_QUESTIONS }
+            | Message::Alive
+            | Message::Question(_)
+            | Message::LeakSites(_)
+            | Message::Answered(_)
+            | Message::Unknown => Ok(was_stale),
             Message::Hello { version } => {
                 return Err(End::Refused(Reason::UnsupportedVersion, format!("version {version} after the beginning")));
             }
@@ -194,6 +234,14 @@ impl Shared {
             }),
         };
         drop(table);
+        let taken = match &message {
+            Message::LeakSites(part) => self.questions.lock().take(id, part).map(|()| was_stale),
+            Message::Answered(answered) => {
+                self.questions.lock().finish(id, answered);
+                taken
+            }
+            _ => taken,
+        };
         match taken {
             Ok(true) => self.changed.notify_one(),
             Ok(false) => {}
@@ -227,6 +275,9 @@ fn too_long() -> End {
     End::Refused(Reason::MessageTooLong, format!("a line has more than {LONGEST_LINE} bytes"))
 }
 
+/// Where the lines of a connection come from.
+type Lines = BufReader<OwnedReadHalf>;
+
 /// What was read.
 enum Line {
     /// A line, without its line break.
@@ -240,9 +291,9 @@ enum Line {
 }
 
 /// Reads the next line into `line`.
-async fn next_line(stream: &mut BufReader<UnixStream>, line: &mut Vec<u8>) -> io::Result<Line> {
+async fn next_line(from: &mut Lines, line: &mut Vec<u8>) -> io::Result<Line> {
     line.clear();
-    stream.take(LONGEST_LINE as u64 + 1).read_until(b'\n', line).await?;
+    from.take(LONGEST_LINE as u64 + 1).read_until(b'\n', line).await?;
     if line.last() == Some(&b'\n') {
         line.pop();
         return Ok(Line::Whole);

@@ -23,6 +23,13 @@ pub(super) const KEYS_OF_LOOK: usize = 24;
 pub(super) const IDENTIFIED_AT_ONCE: usize = 4;
 /// How long a connection may take until its process is identified and its first message has arrived.
 pub(super) const HELLO_WITHIN: Duration = Duration::from_secs(5);
+/// The maximum number of questions that are open: in total, and of the user who asks. A process answers one at a time.
+pub(super) const QUESTIONS: usize = 8;
+pub(super) const QUESTIONS_OF_USER: usize = 2;
+/// The maximum number of parts of an answer, each about one device.
+pub(super) const PARTS: usize = 32;
+/// How long an answer may take in addition to the time for which the process is to look.
+pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(15);
 /// How long the exporter stops reading a connection that has sent too much.
 pub(super) const PAUSE: Duration = Duration::from_millis(100);
 

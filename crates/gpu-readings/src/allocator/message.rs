@@ -3,6 +3,7 @@
 //! Invariant: a message that is returned contains only numbers up to 2^53 and short strings without control characters;
 //! nothing is rounded, truncated or guessed.
 
+mod leaks;
 mod sites;
 
 use std::borrow::Cow;
@@ -10,11 +11,13 @@ use std::borrow::Cow;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
+pub use self::leaks::{Answered, LeakSite, LeakSites, Question};
 pub use self::sites::{Look, Named, Roles};
 use crate::snapshot::{MOST_FRAMES, MOST_MODULES, MOST_SITES};
 
-/// The version of the protocol.
+/// The versions of the protocol. The second adds the question which call sites grow.
 pub(crate) const VERSION: u64 = 1;
+pub(crate) const VERSION_WITH_QUESTIONS: u64 = 2;
 /// The maximum number of bytes in a line, without the line break.
 pub(crate) const LONGEST_LINE: usize = 4096;
 /// The largest number: JSON numbers above it are not exact in every language.
@@ -50,6 +53,12 @@ pub enum Message<'a> {
     Growth(Look<'a>),
     /// Which modules the memory belongs to.
     Modules(Look<'a>),
+    /// The first message of a connection that asks which call sites of a process grow.
+    Question(Question),
+    /// A part of the answer to such a question.
+    LeakSites(LeakSites<'a>),
+    /// The end of the answer.
+    Answered(Answered<'a>),
     /// A message of a type that this version does not support.
     Unknown,
 }
@@ -189,6 +198,9 @@ pub enum Invalid {
         "there are more than {MOST_FRAMES} frames, or one does not have 1 to {LONGEST_SITE} characters, or has control characters"
     )]
     Frames,
+    /// A question or the end of its answer.
+    #[error("a question is not about 1 to 600 seconds and 3 to 20 looks, or a reason is not a short word")]
+    Question,
     /// The path of a snapshot.
     #[error("the path does not have 1 to {LONGEST_PATH} bytes, or has control characters")]
     Path,
@@ -226,6 +238,9 @@ pub fn parse(line: &[u8]) -> Result<Message<'_>, Invalid> {
         "sites" => Message::Sites(read_look(line)?),
         "growth" => Message::Growth(read_look(line)?),
         "modules" => Message::Modules(read_look(line)?),
+        "leaks" => Message::Question(read(line)?),
+        "leak_sites" => Message::LeakSites(read(line)?),
+        "answered" => Message::Answered(read(line)?),
         _ => Message::Unknown,
     };
     check(&message)?;
@@ -250,7 +265,10 @@ fn check(message: &Message<'_>) -> Result<(), Invalid> {
         | Message::Measurement(Measurement { framework, device, .. })
         | Message::Sites(Look { framework, device, .. })
         | Message::Growth(Look { framework, device, .. })
-        | Message::Modules(Look { framework, device, .. }) => (framework, device),
+        | Message::Modules(Look { framework, device, .. })
+        | Message::LeakSites(LeakSites { framework, device, .. }) => (framework, device),
+        Message::Question(question) => return question.check(),
+        Message::Answered(answered) => return answered.check(),
         Message::Hello { .. } | Message::Alive | Message::Unknown => return Ok(()),
     };
     let is_word = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'_';
@@ -263,14 +281,8 @@ fn check(message: &Message<'_>) -> Result<(), Invalid> {
     if !begins || device.len() > LONGEST_DEVICE || !device.bytes().all(is_uuid) {
         return Err(Invalid::Device);
     }
-    // Of a path, the bytes count, of the others the characters.
-    let is_text = |text: &str, length: usize, longest: usize| {
-        (1..=longest).contains(&length) && !text.chars().any(char::is_control)
-    };
-    let is_name = |text: &str, longest| is_text(text, text.chars().count(), longest);
     let is_site = |text: &str| is_name(text, LONGEST_SITE);
-    let are_names =
-        |list: &[Named<'_>], most| list.len() <= most && list.iter().all(|known| is_name(&known.site, LONGEST_SITE));
+    let are_names = |list: &[Named<'_>], most| list.len() <= most && list.iter().all(|known| is_site(&known.site));
     match message {
         Message::Measurement(Measurement { name, .. }) if !is_name(name, LONGEST_NAME) => Err(Invalid::Name),
         Message::OutOfMemory(OutOfMemory { snapshot_path: Some(path), .. })
@@ -298,8 +310,18 @@ fn check(message: &Message<'_>) -> Result<(), Invalid> {
             Err(Invalid::Growth)
         }
         Message::Modules(Look { modules, .. }) if !are_names(modules, MOST_MODULES) => Err(Invalid::Modules),
+        Message::LeakSites(found) => found.check(),
         _ => Ok(()),
     }
+}
+
+/// Of a path, the bytes count, of a name the characters.
+fn is_text(text: &str, length: usize, longest: usize) -> bool {
+    (1..=longest).contains(&length) && !text.chars().any(char::is_control)
+}
+
+fn is_name(text: &str, longest: usize) -> bool {
+    is_text(text, text.chars().count(), longest)
 }
 
 /// A whole number up to [`LARGEST`]. A number with a fraction or an exponent, a negative number and a number of more

@@ -92,6 +92,7 @@ impl Allocator {
     pub fn start(listener: Listener, settings: Settings, snapshot: Arc<Snapshot>, faults: Arc<Faults>) -> Self {
         let shared = Arc::new(Shared {
             table: Mutex::new(Table::new(settings.peak_window)),
+            questions: Mutex::default(),
             changed: Notify::new(),
             snapshot,
             faults,
@@ -206,6 +207,7 @@ mod tests {
         let faults = Arc::new(Faults::default());
         let shared = Shared {
             table: Mutex::new(Table::new(Duration::from_secs(60))),
+            questions: Mutex::default(),
             changed: Notify::new(),
             snapshot: Snapshot::new(),
             faults: faults.clone(),
