@@ -20,6 +20,7 @@ mod answers;
 mod children;
 mod hostile;
 mod ladder;
+mod leaks;
 mod refusals;
 mod socket;
 mod threads;

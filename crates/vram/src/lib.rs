@@ -1,10 +1,12 @@
 //! `vram`: the tool for GPU memory at a terminal. It shows what is on this machine and who holds it, measures a command, prints what
-//! a running exporter reports about a job, and advises how much memory workloads should request.
+//! a running exporter reports about a job, asks a process which of its lines hold more and more memory, and advises how much memory
+//! workloads should request.
 //!
 //! ```text
 //!  vram            machine ──> the exporter's own readings, once ──> table or JSON
 //!  vram run        run ──> a command and the GPUs ──> report
 //!  vram report     report ──> a running exporter
+//!  vram leaks      leaks ──> a running exporter ──> a process that reports to it
 //!  vram advise     advise ──> a Prometheus server
 //! ```
 //!
@@ -14,6 +16,7 @@
 mod advise;
 mod completions;
 mod configuration;
+mod leaks;
 mod machine;
 mod report;
 mod run;
@@ -40,6 +43,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>, env: impl IntoIterator<Ite
     let (program, ended) = match matches.subcommand() {
         Some((run::NAME, given)) => (run::PROGRAM, run::main(given, env)),
         Some((report::NAME, given)) => (report::PROGRAM, report::main(given)),
+        Some((leaks::NAME, given)) => (leaks::PROGRAM, leaks::main(given)),
         Some((advise::NAME, given)) => (advise::PROGRAM, advise::main(given)),
         Some((_, given)) => (PROGRAM, Ok(print(PROGRAM, COMPLETIONS.script(given), 0))),
         None => (PROGRAM, machine::main(&matches, env)),
@@ -61,6 +65,7 @@ pub fn description() -> Command {
         .subcommands([
             run::command(),
             report::command(),
+            leaks::command(),
             advise::command(),
             COMPLETIONS.command(),
         ])

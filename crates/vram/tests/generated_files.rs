@@ -14,7 +14,7 @@ const STATUSES: [(&str, &str); 4] = [
 
 fn vram() -> Program {
     let words = |flag: &str| if flag == "demo" { nvml_sim::scenarios().collect() } else { Vec::new() };
-    let pages = &["run", "report", "advise"];
+    let pages = &["run", "report", "leaks", "advise"];
     let see_also = &["vram-exporter"];
     Program { name: "vram", description: vram::description(), words, pages, statuses: &STATUSES, see_also }
 }

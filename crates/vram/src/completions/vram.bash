@@ -25,6 +25,9 @@ _vram() {
             vram,help)
                 cmd="vram__subcmd__help"
                 ;;
+            vram,leaks)
+                cmd="vram__subcmd__leaks"
+                ;;
             vram,report)
                 cmd="vram__subcmd__report"
                 ;;
@@ -40,6 +43,9 @@ _vram() {
             vram__subcmd__help,help)
                 cmd="vram__subcmd__help__subcmd__help"
                 ;;
+            vram__subcmd__help,leaks)
+                cmd="vram__subcmd__help__subcmd__leaks"
+                ;;
             vram__subcmd__help,report)
                 cmd="vram__subcmd__help__subcmd__report"
                 ;;
@@ -53,7 +59,7 @@ _vram() {
 
     case "${cmd}" in
         vram)
-            opts="-h -V --format --demo --config.file --nvml.library --nvml.call-timeout --path.procfs --path.passwd --help --version run report advise completions help"
+            opts="-h -V --format --demo --config.file --nvml.library --nvml.call-timeout --path.procfs --path.passwd --help --version run report leaks advise completions help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -159,7 +165,7 @@ _vram() {
             return 0
             ;;
         vram__subcmd__help)
-            opts="run report advise completions help"
+            opts="run report leaks advise completions help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -214,6 +220,20 @@ _vram() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        vram__subcmd__help__subcmd__leaks)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         vram__subcmd__help__subcmd__report)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -235,6 +255,36 @@ _vram() {
                 return 0
             fi
             case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        vram__subcmd__leaks)
+            opts="-h --socket --seconds --looks --format --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --socket)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --seconds)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --looks)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --format)
+                    COMPREPLY=($(compgen -W "text json" -- "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;

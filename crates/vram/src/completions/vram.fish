@@ -45,6 +45,7 @@ complete -c vram -n "__fish_vram_needs_command" -s h -l help -d 'Print help'
 complete -c vram -n "__fish_vram_needs_command" -s V -l version -d 'Print version'
 complete -c vram -n "__fish_vram_needs_command" -f -a "run" -d 'Runs a command and reports how much GPU memory its processes held: together, each, and on each GPU.'
 complete -c vram -n "__fish_vram_needs_command" -f -a "report" -d 'Prints what an exporter reports about a job or another workload: its memory on each GPU, and advice.'
+complete -c vram -n "__fish_vram_needs_command" -f -a "leaks" -d 'Asks a process which lines of its program hold more GPU memory at each of several looks.'
 complete -c vram -n "__fish_vram_needs_command" -f -a "advise" -d 'Advises how much GPU memory each workload should request, judging by the history in a Prometheus server.'
 complete -c vram -n "__fish_vram_needs_command" -f -a "completions" -d 'Prints the completion script for a shell.'
 complete -c vram -n "__fish_vram_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
@@ -77,6 +78,12 @@ json\t''"
 complete -c vram -n "__fish_vram_using_subcommand report" -l timeout -d 'How long the answer may take in all, 1 to 600' -r
 complete -c vram -n "__fish_vram_using_subcommand report" -l http-config -d 'Password, token, certificates and headers, in the format of promtool\'s HTTP config' -r -F
 complete -c vram -n "__fish_vram_using_subcommand report" -s h -l help -d 'Print help'
+complete -c vram -n "__fish_vram_using_subcommand leaks" -l socket -d 'The exporter\'s allocator.socket' -r -F
+complete -c vram -n "__fish_vram_using_subcommand leaks" -l seconds -d 'The time from the first look to the last one, 1 to 600' -r
+complete -c vram -n "__fish_vram_using_subcommand leaks" -l looks -d 'The number of looks, 3 to 20' -r
+complete -c vram -n "__fish_vram_using_subcommand leaks" -l format -d 'Print text or JSON' -r -f -a "text\t''
+json\t''"
+complete -c vram -n "__fish_vram_using_subcommand leaks" -s h -l help -d 'Print help'
 complete -c vram -n "__fish_vram_using_subcommand advise" -l prometheus.url -d 'The Prometheus server, or another one with its API' -r
 complete -c vram -n "__fish_vram_using_subcommand advise" -l range -d 'How far back the history is read' -r
 complete -c vram -n "__fish_vram_using_subcommand advise" -l time -d 'The end of the range, in seconds since 1970 or like 2026-01-31T12:00:00Z' -r
@@ -94,16 +101,17 @@ complete -c vram -n "__fish_vram_using_subcommand advise" -l http-config -d 'Pas
 complete -c vram -n "__fish_vram_using_subcommand advise" -l timeout -d 'How long all requests may take together, 1s to 1h' -r
 complete -c vram -n "__fish_vram_using_subcommand advise" -s h -l help -d 'Print help'
 complete -c vram -n "__fish_vram_using_subcommand completions" -s h -l help -d 'Print help'
-complete -c vram -n "__fish_vram_using_subcommand help; and not __fish_seen_subcommand_from run report advise completions help" -f -a "run" -d 'Runs a command and reports how much GPU memory its processes held: together, each, and on each GPU.'
-complete -c vram -n "__fish_vram_using_subcommand help; and not __fish_seen_subcommand_from run report advise completions help" -f -a "report" -d 'Prints what an exporter reports about a job or another workload: its memory on each GPU, and advice.'
-complete -c vram -n "__fish_vram_using_subcommand help; and not __fish_seen_subcommand_from run report advise completions help" -f -a "advise" -d 'Advises how much GPU memory each workload should request, judging by the history in a Prometheus server.'
-complete -c vram -n "__fish_vram_using_subcommand help; and not __fish_seen_subcommand_from run report advise completions help" -f -a "completions" -d 'Prints the completion script for a shell.'
-complete -c vram -n "__fish_vram_using_subcommand help; and not __fish_seen_subcommand_from run report advise completions help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c vram -n "__fish_vram_using_subcommand help; and not __fish_seen_subcommand_from run report leaks advise completions help" -f -a "run" -d 'Runs a command and reports how much GPU memory its processes held: together, each, and on each GPU.'
+complete -c vram -n "__fish_vram_using_subcommand help; and not __fish_seen_subcommand_from run report leaks advise completions help" -f -a "report" -d 'Prints what an exporter reports about a job or another workload: its memory on each GPU, and advice.'
+complete -c vram -n "__fish_vram_using_subcommand help; and not __fish_seen_subcommand_from run report leaks advise completions help" -f -a "leaks" -d 'Asks a process which lines of its program hold more GPU memory at each of several looks.'
+complete -c vram -n "__fish_vram_using_subcommand help; and not __fish_seen_subcommand_from run report leaks advise completions help" -f -a "advise" -d 'Advises how much GPU memory each workload should request, judging by the history in a Prometheus server.'
+complete -c vram -n "__fish_vram_using_subcommand help; and not __fish_seen_subcommand_from run report leaks advise completions help" -f -a "completions" -d 'Prints the completion script for a shell.'
+complete -c vram -n "__fish_vram_using_subcommand help; and not __fish_seen_subcommand_from run report leaks advise completions help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 
 function __fish_vram_needs_command
     # A subcommand is always the first argument.
     set -l words (commandline -opc)
-    if contains -- $words[2] run report advise completions
+    if contains -- $words[2] run report leaks advise completions
         echo $words[2]
         return 1
     end
