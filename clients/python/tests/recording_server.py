@@ -22,9 +22,12 @@ class Connection:
         self.alive_at_message = []
         self.invalid = []
 
+    def send(self, message):
+        self.socket.sendall(json.dumps(message).encode() + b"\n")
+
 
 class RecordingServer:
-    """Listens at `path`. `reply` is the answer to `hello` (`None`: no answer). With `read=False`, it accepts and never reads; with
+    """Listens at `path`. `reply` is the answer to `hello` (`None`: no answer), or a function that gets the message and returns the answer. With `read=False`, it accepts and never reads; with
     `accept=False`, it only listens, with room for `backlog` clients."""
 
     def __init__(self, path, reply=WELCOME, read=True, accept=True, close_after_reply=False, backlog=128):
@@ -136,10 +139,11 @@ class RecordingServer:
             connection.invalid.append(line)
         connection.messages.append((now, message))
         connection.alive_at_message.append(alive)
-        if message.get("type") == "hello" and self.reply is not None:
+        reply = self.reply(message) if callable(self.reply) else self.reply
+        if message.get("type") == "hello" and reply is not None:
             try:
-                connection.socket.sendall(json.dumps(self.reply).encode() + b"\n")
-                if self.close_after_reply:
+                connection.send(reply)
+                if self.close_after_reply or (callable(self.reply) and reply["type"] == "error"):
                     connection.socket.shutdown(socket.SHUT_RDWR)
             except OSError:
                 pass

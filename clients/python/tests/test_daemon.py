@@ -6,13 +6,16 @@
 import json
 import os
 import re
+import socket
 import subprocess
+import sys
 import time
 import unittest
 import urllib.request
 
 from . import support
 from .support import DEVICE, MIB
+from .test_leaks import LEAKING
 
 BINARY = os.environ.get("VRAM_EXPORTER_BINARY")
 SIMULATOR = os.environ.get("VRAM_EXPORTER_SIMULATOR")
@@ -145,6 +148,23 @@ class Daemon(support.Case):
         shown = self.until(lambda: (lambda v: v if v.get("allocator_allocated_bytes") == 120 * MIB else None)(self.values(job)))
         self.assertEqual(shown["allocator_peak_bytes"], 120 * MIB)
         self.go_on(job), self.go_on(job), self.go_on(job)
+        self.finish(job)
+
+    def test_a_leak_is_found_through_the_exporter(self):
+        job = self.program("", command=[sys.executable, self.write("train.py", LEAKING.format(sites=True, before="", then=""))])
+        self.export(job, 120, "--allocator.sites=true")
+        self.until(lambda: self.values(job).get("allocator_allocated_bytes"))
+        with socket.socket(socket.AF_UNIX) as asker:
+            asker.settimeout(60)
+            asker.connect(self.path)
+            asker.sendall(b'{"type":"leaks","version":2,"pid":%d,"seconds":1,"looks":3}\n' % job.pid)
+            with asker.makefile() as lines:
+                part, end, *more = map(json.loads, lines)
+        self.assertEqual((end["type"], end.get("reason"), more), ("answered", None, []))
+        self.assertRegex(part["sites"][0]["site"], r"^train\.py:\d+ step$")
+        self.assertEqual((part["device"], len(part["sites"]), part["looks"]), (DEVICE, 1, 3))
+        self.assertGreater(part["steps"], 0)
+        self.go_on(job)
         self.finish(job)
 
 

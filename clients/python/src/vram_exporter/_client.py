@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from ._jax_sites import JaxSites
+    from ._leaks import Leaks
     from ._look import Look
     from ._sites import Sites
 
@@ -121,6 +122,7 @@ class Client:
         self._peers = [Peer(path) for path in paths]
         self._sites: Optional[Sites] = None
         self._jax_sites: Optional[JaxSites] = None
+        self._leaks: Optional[Leaks] = None
         # Guards the peers, except the operations that `Peer` allows without a lock.
         self._lock = lock()
 
@@ -132,6 +134,8 @@ class Client:
                 from ._sites import Sites
 
                 self._sites, self._jax_sites = Sites(), JaxSites()
+                for peer in self._peers:
+                    peer.take_questions()
             folder = snapshots or os.environ.get("VRAM_EXPORTER_SNAPSHOTS")
             if folder and self._sites.files is None:
                 from ._memory_viz import Files
@@ -257,7 +261,19 @@ class Client:
             for peer in self._peers:
                 peer.report(levels)
             suggested = [peer.interval for peer in self._peers if peer.interval is not None]
-        return max(self._interval or min(suggested, default=INTERVAL), len(levels) / MESSAGES_PER_SECOND)
+        delay = max(self._interval or min(suggested, default=INTERVAL), len(levels) / MESSAGES_PER_SECOND)
+        due = None if self._sites is None or self._ended else self._answer(self._sites)
+        return delay if due is None else min(delay, due)
+
+    def _answer(self, sites: Sites) -> Optional[float]:
+        """Does what is due for a question of an exporter. Returns the time until something else is due, or `None`."""
+        if self._leaks is None:
+            if not any(peer.connection is not None and peer.connection.asked for peer in self._peers):
+                return None
+            from ._leaks import Leaks
+
+            self._leaks = Leaks(sites)
+        return self._leaks.tick(self._peers)
 
     def _look(self, framework: str, sites: Union[Sites, JaxSites, None], levels: List[Level]) -> None:
         """Passes on what is known about the sites of a framework, if a look is due."""

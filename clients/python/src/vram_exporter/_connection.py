@@ -13,11 +13,14 @@ import json
 import os
 import socket
 import time
-from typing import Any, Dict, List, Optional, Tuple
+from collections import deque
+from typing import Any, Deque, Dict, List, Optional, Tuple
 
 from ._version import __version__
 
 VERSION = 1
+# The version in which an exporter may ask questions.
+WITH_QUESTIONS = 2
 # The shortest time between two attempts to connect, in seconds.
 RETRY = 5.0
 # The exporter refuses longer lines, in bytes without the line feed. It accepts one byte more.
@@ -58,8 +61,14 @@ def fits(message: Dict[str, Any]) -> bool:
 class Connection:
     """The connection of one process. Its methods must not be called by two threads at once."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, questions: bool = False) -> None:
         self._path = path
+        self.questions = questions
+        """Whether the next connection takes questions, unless the exporter turns out to be older."""
+        self.asked: Deque[Dict[str, Any]] = deque(maxlen=4)
+        """What the exporter asks on this connection, and the ends of its questions."""
+        self._version = VERSION
+        self._is_older = False
         self._pid = os.getpid()
         self._socket: Optional[_socket.socket] = None
         self._identity: Optional[Tuple[int, int]] = None
@@ -72,6 +81,10 @@ class Connection:
         """The number of connections so far. A new number means that every value must be sent again."""
         self.interval: Optional[float] = None
         """The time between two readings that the exporter suggests, in seconds."""
+
+    def connected(self) -> bool:
+        """Whether there is a connection, as far as it is known."""
+        return self._socket is not None
 
     def ready(self) -> bool:
         """Connects if an attempt is due. Returns whether a message can be sent at once."""
@@ -125,7 +138,10 @@ class Connection:
             return
         self._socket, self._identity = opened, (status.st_dev, status.st_ino)
         self.generation += 1
-        self._unsent = line({"type": "hello", "version": VERSION, "client": "vram-exporter-python/" + __version__})
+        self.asked.clear()
+        self._version = WITH_QUESTIONS if self.questions and not self._is_older else VERSION
+        self._is_older = False
+        self._unsent = line({"type": "hello", "version": self._version, "client": "vram-exporter-python/" + __version__})
 
     def _own(self) -> bool:
         """Whether the socket can be used. If the descriptor number now belongs to something else, drops the socket without closing it."""
@@ -145,7 +161,8 @@ class Connection:
 
     def _lose(self) -> None:
         self.close()
-        self._retry_at = time.monotonic() + RETRY
+        # With the older version, it connects at once.
+        self._retry_at = time.monotonic() + (0.0 if self._is_older else RETRY)
 
     def _flush(self) -> None:
         if not self._own() or self._socket is None:
@@ -178,7 +195,10 @@ class Connection:
         try:
             reply = json.loads(text)
             if reply.get("type") == "error" and reply.get("reason") == "unsupported_version":
-                self.refused = True
+                self._is_older = self._version > VERSION and reply.get("version") == VERSION
+                self.refused = not self._is_older
+            elif reply.get("type") in ("leaks", "stop"):
+                self.asked.append(reply)
             interval = reply.get("interval_seconds")
             if isinstance(interval, (int, float)) and 0.01 <= interval <= 1.5:
                 self.interval = float(interval)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 ALIVE = 1.5
 # The maximum number of urgent messages that are kept; beyond it the oldest are dropped.
 URGENT = 32
+# The same for lines that answer questions. An exporter that asks one question at a time gets at most 33.
+ANSWERS = 64
 
 Region = Tuple[str, str, str]
 """A framework, a device and the name of a measured region."""
@@ -35,9 +37,12 @@ class Peer:
         """Messages that are sent before the values. Each entry may have several lines, which stay together."""
         self.looks: Dict[Tuple[str, str], bytes] = {}
         """The lines of the latest look at each framework and device, until they are sent."""
+        self.answers: Deque[bytes] = deque(maxlen=ANSWERS)
+        """Answers to questions of the current connection."""
         self.resend: Set[Tuple[str, str]] = set()
         """Frameworks and devices about which a report is or was sent that is none of the levels, so that the next level is new to the peer."""
         self._measurements: Dict[Region, Dict[str, Any]] = {}
+        self._questions = False
         self._generation = 0
         self._sent: Dict[Tuple[str, str], Dict[str, Optional[int]]] = {}
         self._highs: Dict[Tuple[str, str], int] = {}
@@ -47,6 +52,20 @@ class Peer:
     def interval(self) -> Optional[float]:
         """The time between two readings that the peer suggests, in seconds."""
         return None if self.connection is None else self.connection.interval
+
+    def take_questions(self) -> None:
+        """Lets the exporter ask questions from the next connection on."""
+        self._questions = True
+        if self.connection is not None:
+            self.connection.questions = True
+
+    def asked(self) -> Optional[Dict[str, Any]]:
+        """The next question, or the end of one; `None` if there is none."""
+        return self.connection.asked.popleft() if self.connection is not None and self.connection.asked else None
+
+    def generation(self) -> Optional[int]:
+        """The number of the current connection; `None` if there is none."""
+        return self.connection.generation if self.connection is not None and self.connection.connected() else None
 
     def measured(self, region: Region, message: Dict[str, Any]) -> None:
         """Keeps a result. Of several results of the same region between two sends, the highest is sent."""
@@ -67,6 +86,7 @@ class Peer:
         if connection.generation != self._generation:
             self._generation = connection.generation
             self._sent.clear()
+            self.answers.clear()
         # Failed allocations first: their process may be about to end.
         lines = self._leftovers()
         for level in levels:
@@ -96,7 +116,7 @@ class Peer:
         if self.connection is None:
             from ._connection import Connection
 
-            self.connection = Connection(self._path)
+            self.connection = Connection(self._path, self._questions)
         return self.connection
 
     def _leftovers(self) -> List[bytes]:
@@ -108,6 +128,8 @@ class Peer:
             lines.append(self.looks.popitem()[1])
         while self.urgent:
             lines.append(self.urgent.popleft())
+        while self.answers:
+            lines.append(self.answers.popleft())
         while self._measurements:
             lines.append(line(self._measurements.popitem()[1]))
         return lines

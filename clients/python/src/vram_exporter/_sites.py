@@ -86,6 +86,8 @@ class Sites:
         self._replaced = False
         # When a paused history is to be ended.
         self._end_at: Optional[float] = None
+        # Whether a question is answered meanwhile, which needs the history.
+        self._held = False
         # The first phase: whether it lasts, when the first memory was allocated, the most memory so far and when it was reached.
         self._first = False
         self._allocated_at: Optional[float] = None
@@ -138,6 +140,30 @@ class Sites:
             details["snapshot_path"] = path
         return details
 
+    def hold(self) -> Optional[str]:
+        """Keeps the history on until `release`. Returns why that is not possible, or `None`. What it costs is not part of the budget."""
+        if not self._mine():
+            return "not_available"
+        if not _torch.initialised():
+            return "not_initialised"
+        self._guarded(self._hold)
+        return None if self._held else "not_available"
+
+    def release(self) -> None:
+        """Ends what `hold` began; the next tick switches the history off unless something else needs it."""
+        self._held = False
+
+    def blocks(self) -> Optional[Dict[int, _look.Block]]:
+        """The allocated blocks, while the history is held; `None` if it is no longer on."""
+        found: List[Dict[int, _look.Block]] = []
+        if self._mine() and self._held:
+            self._guarded(lambda: found.extend(self._blocks()))
+        return found[0] if found else None
+
+    def goes_on(self) -> bool:
+        """Whether sites are still reported."""
+        return self._mine()
+
     def end(self) -> None:
         """Ends the recording, unless it is the program's. The history stays on without frames."""
         if self._mine():
@@ -177,13 +203,15 @@ class Sites:
         if not self._begun:
             self._begin()
             return []
-        self._budget.advance(now, self._recording and allocated > 0)
+        self._budget.advance(now, self._recording and allocated > 0 and not self._held)
         if self._end_at is not None:
             return self._end_history(now, self._end_at)
         if not _history.recorded():
             self._recording = False  # The program may have ended it.
         elif not self._recording or self._replaced:
             return self._follow(now)
+        if self._held:
+            return self._look(now) if now >= self._look_at and self._budget.left >= self._budget.look else []
         if self._first:
             return self._first_phase(now, allocated)
         if self._recording:
@@ -224,6 +252,30 @@ class Sites:
 
     def _is_over(self, lasted: float, quiet: float) -> bool:
         return lasted >= FIRST_LIMIT or (lasted >= FIRST and quiet >= QUIET)
+
+    def _hold(self) -> None:
+        if not self._begun:
+            self._begin()
+        if not self._over and self._end_at is not None:
+            self._end_at = None
+            self._snapshot()
+            if not self._replaced:
+                _history.record()
+                self._recording, self._window_end = True, self._clock() + WINDOW
+        if not self._over and not _history.recorded():
+            self._recording = False  # The program may have ended it.
+            self._open(self._clock())
+        self._held = not self._over and _history.recorded()
+
+    def _blocks(self) -> List[Dict[int, _look.Block]]:
+        if not _history.recorded():
+            return []
+        start = self._timer()
+        blocks = _look.allocated(self._snapshot())
+        if self._timer() - start > LONGEST:
+            self._over = True
+            self._off()
+        return [blocks]
 
     def _open(self, now: float) -> None:
         """Begins a window. What has frames already was allocated before the previous window ended, so it has outlived a pause."""

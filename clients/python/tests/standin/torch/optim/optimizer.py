@@ -13,4 +13,6 @@ class Optimizer:
         for group in self.param_groups:
             for parameter in group["params"]:
                 size = parameter._block[1]
-                self.state.setdefault(parameter, {"step": 1, "exp_avg": Tensor(size), "exp_avg_sq": Tensor(size)})
+                if parameter not in self.state:
+                    self.state[parameter] = {"step": 0, "exp_avg": Tensor(size), "exp_avg_sq": Tensor(size)}
+                self.state[parameter]["step"] += 1
