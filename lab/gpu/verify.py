@@ -2,7 +2,7 @@
 """Compares the exporter with NVML, nvidia-smi and PyTorch on a real GPU.
 
     verify.py --exporter PATH --out DIR [--only name,...] [--nvml PATH] [--nvitop PATH] [--prometheus PATH]
-              [--cc CC]
+              [--tools DIR] [--cc CC]
 
 Writes DIR/results.json and DIR/results.md; exits with status 1 if a check fails. It changes no setting of the
 GPU, and kills, by pid, every process that it starts.
@@ -35,6 +35,7 @@ import check_run
 import check_sharing
 import check_sites
 import check_survival
+import check_tools
 import nvml_abi
 from results import Results
 
@@ -88,6 +89,9 @@ CHECKS = {
     "sites-roles": check_sites.roles,
     "sites-expandable": check_sites.expandable,
     "sites-failure": check_sites.failure,
+    "sites-tools": check_tools.failing,
+    "sites-tools-endings": check_tools.endings,
+    "sites-tools-cost": check_tools.cost,
 }
 
 
@@ -101,6 +105,7 @@ class Setup:
         self.out = os.path.abspath(options.out)
         self.library = nvml_abi.library_file(options.nvml)
         self.nvitop = options.nvitop
+        self.tools = options.tools and os.path.abspath(options.tools)
         self.prometheus = options.prometheus and os.path.abspath(options.prometheus)
         self.cc = options.cc
         os.makedirs(self.out, exist_ok=True)
@@ -151,6 +156,7 @@ def main():
     parser.add_argument("--only", type=names, default=list(CHECKS), metavar="NAME,...", help=", ".join(CHECKS))
     parser.add_argument("--nvml", metavar="PATH", help="the library, if the loader does not find it")
     parser.add_argument("--nvitop", metavar="PATH", help="nvitop-exporter, or a folder with its Python packages")
+    parser.add_argument("--tools", metavar="DIR", help="a folder with the Python packages of the tools of sites-tools")
     parser.add_argument("--prometheus", metavar="PATH", help="Prometheus, for advice and promised")
     parser.add_argument("--cc", default="gcc", help="the C compiler for bare.c and ask.c")
     options = parser.parse_args()
