@@ -76,6 +76,12 @@ class Windows(unittest.TestCase):
         while self.recording():
             self.run_for(TICK)
 
+    def after_a_window(self):
+        self.settled()
+        for wanted in (True, False):
+            while self.recording() != wanted:
+                self.run_for(TICK)
+
     def test_nothing_is_asked_before_cuda_is_initialised(self):
         self.begin(initialise=False)
         self.assertEqual(self.run_for(100), [])
@@ -285,11 +291,30 @@ class Windows(unittest.TestCase):
             self.sites.end()
         self.assertEqual(self.core.calls, calls)
 
-    def test_a_history_that_the_program_begins_in_a_pause_is_not_ended(self):
+    def test_memory_that_has_grown_begins_a_window_at_once(self):
+        self.begin()
+        self.run_for(40)
+        self.assertFalse(self.recording())
+        for allocated, begins in ((1 << 20, False), (int(1.05 * (1 << 20)), False), (1 << 21, False)):
+            self.run_for(60, allocated)
+            self.assertEqual(self.recording(), begins, "the first phase is not paid for")
+        self.after_a_window()
+        self.run_for(6)
+        self.assertFalse(self.recording())
+        self.run_for(1, 1 << 21)
+        self.assertTrue(self.recording())
+        self.run_for(3, 1 << 22)
+        self.run_for(8, 1 << 22)
+        self.assertFalse(self.recording(), "what it recorded in the window is no growth")
+
+    def test_growth_costs_no_more_than_two_percent(self):
         self.settled()
-        for wanted in (True, False):
-            while self.recording() != wanted:
-                self.run_for(TICK)
+        since, start = len(self.spent) * TICK, self.now
+        self.run_for(3000, lambda now: int(1.2 ** ((now - start) / 10) * (1 << 20)))
+        self.assertLessEqual(self.recorded(since), 0.02 * 3000 + 3)
+
+    def test_a_history_that_the_program_begins_in_a_pause_is_not_ended(self):
+        self.after_a_window()
         self.assertEqual(self.core.history["context"], None)
         self.torch.cuda.memory._record_memory_history()
         kept = [self.torch.empty(10) for _ in range(3)]

@@ -31,6 +31,9 @@ RECORDING = 0.12
 # The length of a window, and the shortest time between two looks, in seconds.
 WINDOW = 5.0
 EVERY = 5.0
+# When the memory is so many times as much as at any earlier look, a window begins at once, and its cost may be paid for afterwards: a program
+# whose memory grows may be about to fail.
+GROWN = 1.1
 # How long recording is paused before the history is ended, in seconds: see `_history.end`.
 PAUSE = 1.0
 # The longest time that a look waits for a moment in which no backward pass runs, in seconds, and the time between two attempts.
@@ -88,7 +91,7 @@ class Sites:
         self._end_at: Optional[float] = None
         # Whether a question is answered meanwhile, which needs the history.
         self._held = False
-        # The first phase: whether it lasts, when the first memory was allocated, the most memory so far and when it was reached.
+        # The first phase: whether it lasts, when the first memory was allocated, the most memory while it was recorded and when it was reached.
         self._first = False
         self._allocated_at: Optional[float] = None
         self._most = 0
@@ -215,8 +218,10 @@ class Sites:
         if self._first:
             return self._first_phase(now, allocated)
         if self._recording:
+            self._most = max(self._most, allocated)
             return self._close(now) if now >= self._window_end else []
-        if now >= self._look_at and self._budget.left >= self._budget.window():
+        least = -self._budget.window() if allocated > GROWN * self._most else self._budget.window()
+        if now >= self._look_at and self._budget.left >= least:
             self._open(now)
         return []
 
