@@ -15,6 +15,7 @@ SCRIPT = "site_jobs.py"
 TRAININGS = ("gpt", "gpt_compiled", "gpt_checkpointed", "unet", "lora")
 # The first looks of a process are 5 s apart.
 LOOK = 5.0
+ARMS = ("off", "off again", "sites")
 OF_ROLES = ("parameters", "gradients", "optimizer_state", "activations")
 
 
@@ -124,3 +125,40 @@ def failure(setup, results):
         _, text = exporter.get(f"/api/v1/incidents/{incident['id']}?format=text")
         with open(os.path.join(setup.out, "failure.txt"), "wb") as out_file:
             out_file.write(text)
+
+
+def leaks(setup, results):
+    """`vram leaks` of programs that keep tensors, all at once: two trainings and a generation loop."""
+    with Watched(setup, "sites-leaks") as exporter, ExitStack() as stack:
+        jobs = [(name, stack.enter_context(exporter.job(name))) for name in ("leak", "graph_leak", "generate")]
+        told = [(name, job, job.hear()) for name, job in jobs]
+        asked = []
+        for name, job, said in told:
+            job.send()
+            words = [setup.tool, "leaks", str(said["pid"]), f"--socket={exporter.socket}", "--seconds=15"]
+            asked.append((name, said, subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)))
+        for name, said, tool in asked:
+            out, errors = tool.communicate(timeout=60)
+            results.note(f"leaks, {name}: what it prints", (tool.returncode, out, errors))
+            rows = [line.split() for line in out.split("\n") if "site_jobs.py:" in line]
+            first, planted = (rows[0][-2] if rows else None), f"site_jobs.py:{said['line']}"
+            results.check(f"leaks, {name}: the first line", first, planted, first == planted)
+
+
+def cost(setup, results):
+    """The mean time of a step with sites against without, over whole cycles of a window, and without again."""
+    for name in ("4 layers, 512 wide", "12 layers, 1024 wide", "24 layers, 256 wide", "generation"):
+        done = subprocess.run([sys.executable, os.path.join(HERE, "site_cost.py"), name, "30"], capture_output=True, text=True, timeout=120)
+        cycles = [json.loads(line) for line in done.stdout.split("\n") if line.startswith("{")]
+        if not cycles:
+            results.check(f"cost, {name}: ends", done.returncode, "0, with cycles", False)
+            results.note(f"cost, {name}", done.stderr[-2000:])
+            continue
+        total = {arm: sum(cycle["steps"][arm] for cycle in cycles) for arm in ARMS}
+        means = {arm: sum(cycle["took"][arm] for cycle in cycles) / total[arm] * 1e3 for arm in ARMS}
+        ratios = {arm: [cycle["took"][arm] / cycle["steps"][arm] * cycle["steps"]["off"] / cycle["took"]["off"] for cycle in cycles] for arm in ARMS[1:]}
+        results.note(f"cost, {name}: ms a step, steps, cycles", (means, total, len(cycles), [round(cycle["look"], 4) for cycle in cycles]))
+        results.note(f"cost, {name}: off again against off, each cycle", [round(ratio, 4) for ratio in ratios["off again"]])
+        results.note(f"cost, {name}: sites against off, each cycle", [round(ratio, 4) for ratio in ratios["sites"]])
+        base = (means["off"] + means["off again"]) / 2
+        results.check(f"cost, {name}: sites against off", f"{means['sites'] / base:.4f}", "at most 1.02", means["sites"] <= 1.02 * base)

@@ -24,6 +24,12 @@ def say(**values):
     print(json.dumps(values), flush=True)
 
 
+def line_of(mark):
+    """The number of the line of this file that ends with a mark."""
+    with open(__file__) as source:
+        return next(number for number, line in enumerate(source, 1) if line.rstrip().endswith("# " + mark))
+
+
 def amount(tensors):
     """The bytes of distinct tensors on the GPU."""
     distinct = {tensor.data_ptr(): tensor for tensor in tensors if tensor is not None and tensor.is_cuda}
@@ -250,19 +256,58 @@ def generate_once(model, tokens, cache, kept):
         x = x + block.attention.out(mixed)
         x = x + block.mlp(block.norm_2(x))
     logits = model.head(model.norm(x))
-    kept.append(logits.float())
+    kept.append(logits.float())  # logits
     return logits.argmax(dim=-1)
 
 
 @torch.no_grad()
 def generate():
-    """Generates 64 tokens, and keeps the logits of each."""
+    """Generates 64 tokens at a time, and keeps the logits of all tokens. Pauses after the first 64."""
     model = Gpt().cuda().half()
-    tokens, cache, kept = torch.zeros(8, 1, dtype=torch.long, device="cuda"), [[] for _ in range(12)], []
-    for _ in range(64):
-        tokens = generate_once(model, tokens, cache, kept)
-    held = amount(tensor for entries in cache for entry in entries for tensor in entry) + amount(kept)
-    pause("after 64 tokens", model, held=held)
+    kept = []
+    while True:
+        tokens, cache = torch.zeros(8, 1, dtype=torch.long, device="cuda"), [[] for _ in range(12)]
+        for _ in range(64):
+            tokens = generate_once(model, tokens, cache, kept)
+            if len(kept) == 64:
+                held = amount(tensor for entries in cache for entry in entries for tensor in entry) + amount(kept)
+                pause("after 64 tokens", model, held=held, line=line_of("logits"))
+            time.sleep(0.01)
+
+
+def leak():
+    """Trains, and keeps a part of the logits of each step."""
+    model = Gpt(layers=4, width=512, heads=8).cuda()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    kept = []
+    for number in range(1 << 40):
+        optimizer.zero_grad(set_to_none=True)
+        tokens = torch.randint(50304, (4, 257), device="cuda")
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            logits = model(tokens[:, :-1])
+            loss = functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
+        loss.backward()
+        optimizer.step()
+        kept.append(logits[0, :16].detach().float().clone())  # kept
+        if number == 20:
+            pause("after 20 steps", model, optimizer, line=line_of("kept"), bytes_per_step=amount(kept[-1:]))
+
+
+def graph_leak():
+    """Trains, and adds up the loss with its graph, so that the activations of all steps stay."""
+    model = nn.Sequential(*[nn.Sequential(nn.Linear(1024, 1024), nn.GELU()) for _ in range(6)]).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+    total = 0
+    for number in range(1 << 40):
+        optimizer.zero_grad(set_to_none=True)
+        loss = model(torch.randn(512, 1024, device="cuda")).square().mean()  # graph
+        loss.backward(retain_graph=True)
+        optimizer.step()
+        total = total + loss
+        torch.cuda.synchronize()
+        time.sleep(0.05)
+        if number == 20:
+            pause("after 20 steps", model, optimizer, line=line_of("graph"))
 
 
 def full(limit="0.1"):

@@ -89,6 +89,8 @@ CHECKS = {
     "sites-roles": check_sites.roles,
     "sites-expandable": check_sites.expandable,
     "sites-failure": check_sites.failure,
+    "sites-leaks": check_sites.leaks,
+    "sites-cost": check_sites.cost,
     "sites-tools": check_tools.failing,
     "sites-tools-endings": check_tools.endings,
     "sites-tools-cost": check_tools.cost,
