@@ -59,6 +59,31 @@ class Gradients(unittest.TestCase):
             thread.join()
         self.assertEqual(self.read(), ["1", "2"])
 
+    def test_a_compiler_is_noticed_in_any_thread(self):
+        self.assertFalse(_gradients.compiling())
+        for file, meant in (("/x/torch/_dynamo/convert_frame.py", True), ("/x/torch/_inductor/compile_fx.py", True), ("/x/torch/_dynamo/eval_frame.py", False)):
+            namespace = {}
+            exec(compile("def call(function):\n    return function()", file, "exec"), namespace)
+            self.assertEqual(namespace["call"](_gradients.compiling), meant)
+            self.assertEqual(namespace["call"](lambda: self.in_another_thread(_gradients.compiling)), meant)
+
+    def test_the_frame_that_waits_for_the_only_backward_pass(self):
+        self.assertIsNone(_gradients.waiting())
+        ended = [threading.Lock(), threading.Lock()]
+        threads = [threading.Thread(target=self.run, args=(lock.acquire,)) for lock in ended if lock.acquire()]
+        threads[0].start()
+        while _gradients.waiting() is None:
+            pass
+        frame = _gradients.waiting()
+        self.assertEqual(frame.f_code.co_name, "_engine_run_backward")
+        del frame
+        threads[1].start()
+        while _gradients.waiting() is not None:
+            pass
+        for lock, thread in zip(ended, threads):
+            lock.release()
+            thread.join()
+
     def test_what_the_callers_hold_ends_with_them(self):
         ended = []
 

@@ -342,6 +342,30 @@ class Windows(unittest.TestCase):
         self.assertNotIn("gradients", found[0]["roles"])
         self.assertEqual((found[0]["roles"]["unknown"], found[1]["roles"]["gradients"]), (10, 10))
 
+    def test_no_look_while_pytorch_compiles(self):
+        self.begin()
+        kept = self.torch.empty(10)
+        with mock.patch.object(_sites._gradients, "compiling", return_value=True):
+            self.assertEqual(self.run_for(40), [])
+            self.assertFalse(self.recording(), "the first phase ends all the same")
+        self.assertNotEqual(self.run_for(300), [])
+        del kept
+
+    def test_an_allocation_that_fails_in_a_thread_of_autograd(self):
+        self.begin()
+        self.run_for(TICK)
+        ended = threading.Lock()
+        ended.acquire()
+        thread = threading.Thread(target=lambda: self.torch.autograd.graph._engine_run_backward(ended.acquire))  # began
+        thread.start()
+        while _sites._gradients.waiting() is None:
+            pass
+        details = self.sites.failed(0, None, lambda _: None)
+        ended.release()
+        thread.join()
+        self.assertRegex(details["site"], r"^test_sites\.py:\d+ <lambda>$")
+        self.assertEqual(self.sites.failed(0, None, lambda _: None).get("site"), None)
+
     def test_gradients_are_read_at_a_failure_in_a_backward_pass(self):
         for devices, known in (("1", True), ("2", False)):
             self.begin(STANDIN_DEVICES=devices)

@@ -1,4 +1,4 @@
-"""Reads gradients while no backward pass runs.
+"""Reads gradients while no backward pass runs, and tells what the program's threads are doing.
 
 A backward pass sets gradients in threads of PyTorch, without the GIL. Reading one at the same time has crashed the program (on an H200 with PyTorch
 2.11, in each of four trials). A Python thread needs the GIL to begin a backward pass, so none begins within one call that is made of functions
@@ -10,8 +10,11 @@ from __future__ import annotations
 import sys
 from itertools import chain, starmap, takewhile
 from operator import attrgetter, itemgetter, not_
-from typing import Any, Callable, Iterator, List, Set
+from types import CodeType, FrameType
+from typing import Any, Callable, Iterator, List, Optional, Set
 
+# The files whose functions are called while PyTorch compiles a part of the program, and hardly at other times.
+_COMPILER = ("torch/_dynamo/convert_frame.py", "torch/_inductor/compile_fx.py")
 # The maximum number of frames of a thread that are read.
 _DEPTH = 10000
 
@@ -19,6 +22,23 @@ _DEPTH = 10000
 def running() -> bool:
     """Whether a thread is in a backward pass."""
     codes = _codes()
+    return _any(lambda code: id(code) in codes)
+
+
+def waiting() -> Optional[FrameType]:
+    """The frame in which the only thread that is in a backward pass waits for it; `None` if there is none, or more than one."""
+    codes = _codes()
+    found = [frame for frame in sys._current_frames().values() if id(frame.f_code) in codes]
+    return found[0] if len(found) == 1 else None
+
+
+def compiling() -> bool:
+    """Whether a thread is in PyTorch's compiler."""
+    return _any(lambda code: code.co_filename.endswith(_COMPILER))
+
+
+def _any(is_meant: Callable[[CodeType], bool]) -> bool:
+    """Whether a thread has a frame with such code."""
     frames: List[Any] = list(sys._current_frames().values())
     try:
         while frames:
@@ -26,7 +46,7 @@ def running() -> bool:
             for _ in range(_DEPTH):
                 if outer is None:
                     break
-                if id(outer.f_code) in codes:
+                if is_meant(outer.f_code):
                     return True
                 outer = outer.f_back
         return False

@@ -39,6 +39,8 @@ PAUSE = 1.0
 # The longest time that a look waits for a moment in which no backward pass runs, in seconds, and the time between two attempts.
 PATIENCE = 0.3
 ATTEMPT = 0.002
+# How much later a look is attempted again if PyTorch compiles, in seconds.
+COMPILING = 1.0
 # The shortest time between two looks because of failed allocations, in seconds.
 FAILURES = 1.0
 # The first phase lasts this long from the first allocation, in seconds; longer as long as the memory grows, up to a limit.
@@ -124,7 +126,8 @@ class Sites:
         sent first because a file of the snapshot may take a while."""
         details: Dict[str, Any] = {}
         try:
-            details = asking(caller)
+            # A thread of autograd may run no Python code. Then the line that began the backward pass has asked.
+            details = asking(caller or _gradients.waiting())
         except Exception:  # The failure is reported without the line.
             pass
         now = self._clock()
@@ -299,7 +302,10 @@ class Sites:
         return looks
 
     def _look(self, now: float) -> List[Look]:
-        """A look at all devices."""
+        """A look at all devices, unless PyTorch compiles a part of the program: a search then takes longest, and the memory is not the program's."""
+        if _gradients.compiling():
+            self._look_at = now + COMPILING
+            return []
         return self._examine(now)[0]
 
     def _examine(self, now: float, ordinal: Optional[int] = None) -> Tuple[List[Look], Dict[str, Any]]:
