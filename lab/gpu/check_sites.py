@@ -128,19 +128,15 @@ def failure(setup, results):
 
 
 def leaks(setup, results):
-    """`vram leaks` of programs that keep tensors, all at once: two trainings and a generation loop."""
-    with Watched(setup, "sites-leaks") as exporter, ExitStack() as stack:
-        jobs = [(name, stack.enter_context(exporter.job(name))) for name in ("leak", "graph_leak", "generate")]
-        told = [(name, job, job.hear()) for name, job in jobs]
-        asked = []
-        for name, job, said in told:
+    """`vram leaks` of programs that keep tensors: two trainings and a generation loop, one after another."""
+    for name in ("leak", "graph_leak", "generate"):
+        with Watched(setup, "sites-leaks") as exporter, exporter.job(name) as job:
+            said = job.hear()
             job.send()
-            words = [setup.tool, "leaks", str(said["pid"]), f"--socket={exporter.socket}", "--seconds=15"]
-            asked.append((name, said, subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)))
-        for name, said, tool in asked:
-            out, errors = tool.communicate(timeout=60)
-            results.note(f"leaks, {name}: what it prints", (tool.returncode, out, errors))
-            rows = [line.split() for line in out.split("\n") if "site_jobs.py:" in line]
+            command = [setup.tool, "leaks", str(said["pid"]), f"--socket={exporter.socket}", "--seconds=15"]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+            results.note(f"leaks, {name}: what it prints", (done.returncode, done.stdout, done.stderr))
+            rows = [line.split() for line in done.stdout.split("\n") if "site_jobs.py:" in line]
             first, planted = (rows[0][-2] if rows else None), f"site_jobs.py:{said['line']}"
             results.check(f"leaks, {name}: the first line", first, planted, first == planted)
 
