@@ -88,6 +88,14 @@ class Modules(unittest.TestCase):
         self.assertEqual(sorted(rows.values()), [10, 20, 50])
         del kept, loss
 
+    def test_a_layer_of_pytorch_alone_has_no_row(self):
+        layer = type("Linear", (self.nn.Module,), {"__module__": "torch.nn.modules.linear"})()
+        layer.weight = self.nn.Parameter(100)
+        self.assertIsNone(_roles.gather(60.0).modules)
+        kept = self.nn.ModuleList([layer])
+        self.assertEqual(self.rows(), {"0": 100})
+        del kept
+
     def test_wrappers_leave_no_trace(self):
         import importlib
 

@@ -21,7 +21,7 @@ class Sub(Base):
     pass
 
 
-SEARCHES = (lambda types: list(_objects.referring(types)), lambda types: list(_objects.listed(types)))
+SEARCHES = (lambda types: list(_objects.referring(types)),)
 
 
 class Searches(unittest.TestCase):
@@ -100,13 +100,13 @@ class Searches(unittest.TestCase):
 class RememberedObjects(unittest.TestCase):
     def setUp(self):
         self.remembered, self.searches = _objects.Remembered(), 0
-        listed = _objects.listed
+        search = _objects.Remembered._search
 
-        def counted(types):
+        def counted(remembered, *arguments):
             self.searches += 1
-            return listed(types)
+            return search(remembered, *arguments)
 
-        patched = mock.patch.object(_objects, "listed", counted)
+        patched = mock.patch.object(_objects.Remembered, "_search", counted)
         patched.start()
         self.addCleanup(patched.stop)
 

@@ -166,7 +166,7 @@ class Roles(unittest.TestCase):
 
     def test_an_older_pytorch_is_asked_about_modules_and_optimizers_only(self):
         torch = support.standin(self, STANDIN_VERSION="2.9.1")
-        module = torch.nn.Module()
+        module = type("Model", (torch.nn.Module,), {})()
         module.weight, module.mean = torch.nn.Parameter(100), torch.Tensor(10)
         module._parameters, module._buffers = {"weight": module.weight}, {"mean": module.mean}
         alone, batch = torch.nn.Parameter(100), torch.Tensor(50)

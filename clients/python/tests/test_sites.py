@@ -476,8 +476,8 @@ class Windows(unittest.TestCase):
 
     def test_the_modules_of_the_program_end_a_look(self):
         self.begin()
-        model = self.torch.nn.Module()
-        model.head = self.torch.nn.Module()
+        model = type("Model", (self.torch.nn.Module,), {})()
+        model.head = type("Model", (self.torch.nn.Module,), {})()
         model.head.weight = self.torch.nn.Parameter(1000)
         self.run_for(TICK)
         looks = [self.failure(0)[0]]

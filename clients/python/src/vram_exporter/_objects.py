@@ -1,8 +1,9 @@
-"""Finds the program's objects of certain types among those that Python's garbage collector lists.
+"""Finds the program's objects of certain types: those that refer to one of the types, as each instance does.
 
-CPython raises a SystemError in a program that makes a tuple from an iterator while someone else refers to the tuple. So a list of objects in
-which there may be such a tuple exists only within one call, whose steps are all functions in C: between these, the interpreter does not change
-threads. An iterator of this module must be used up in such a call.
+A list of all objects of Python's garbage collector is never made. CPython raises a SystemError in a program that makes a tuple from an iterator
+while someone else refers to the tuple, and such a list does. The lists that are made here have the objects that refer to the types. They exist
+only within one call, whose steps are all functions in C: between these, the interpreter does not change threads. An iterator of this module must
+be used up in such a call.
 
 Invariants: no code of the program runs, except finalisers: types are compared by identity. What is kept between two searches are weak
 references.
@@ -29,14 +30,6 @@ def referring(types: Sequence[Any]) -> Iterator[Any]:
     return _of_types(types, map(gc.get_referrers, *((found,) for found in types))) if types else iter(())
 
 
-def listed(types: Sequence[Any]) -> Iterator[Any]:
-    """The same, found by the types of all objects: 0.1 to 0.6 µs for each object, but for any number of types."""
-    # Before 3.12, making an object can begin a collection, and so run finalisers that are Python code.
-    if sys.version_info < (3, 12) and gc.get_count()[0] + 100 > gc.get_threshold()[0]:
-        gc.collect(0)
-    return _of_types(types, map(gc.get_objects, (None,)))
-
-
 def _of_types(types: Sequence[Any], lists: Iterable[List[Any]]) -> Iterator[Any]:
     """The objects of these types in lists that are made here. A list can contain the iterators, so what is left of them at the end must not
     refer to it."""
@@ -47,8 +40,8 @@ def _of_types(types: Sequence[Any], lists: Iterable[List[Any]]) -> Iterator[Any]
 
 
 class Remembered:
-    """What a search of all objects found, as long as it is true: each instance refers to its type, so a type that is referred to as often as at
-    the search has as many instances."""
+    """What the latest search found, as long as it is true: each instance refers to its type, so a type that is referred to as often as at the
+    search has as many instances."""
 
     def __init__(self) -> None:
         self._references: Optional[List[Any]] = None
@@ -72,13 +65,12 @@ class Remembered:
 
     def _search(self, lasting: Sequence[Any], short: Sequence[Any], counts: Dict[int, int]) -> List[Any]:
         self._empty = {id(type_): sys.getrefcount(type_) for type_ in short}
-        instances = list(listed([*lasting, *short]))
-        found = []
-        for value in instances:
-            if id(type(value)) in counts:
-                found.append(value)
-            else:
-                self._empty.pop(id(type(value)), None)
+        found: List[Any] = []
+        others: List[Any] = []
+        together((found, referring(lasting)), (others, referring(short)))
+        for type_ in set(map(id, map(type, others))):
+            self._empty.pop(type_, None)
+        others.clear()
         # Names that are made from the order remain.
         known = {id(value): number for number, value in enumerate(reference() for reference in self._references or ())}
         found.sort(key=lambda value: known.get(id(value), len(known)))

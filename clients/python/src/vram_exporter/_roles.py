@@ -29,6 +29,8 @@ _FROZEN = 10000
 # Before this version, a tensor that only autograd held could end although the pass referred to its Python object, and PyTorch then warned the
 # program (PyTorch's pull request 167564). So only the tensors of modules and optimisers are read there.
 _KEEPS_TENSORS = (2, 11)
+# Where PyTorch defines modules that contain others.
+_MODELS = ("torch.nn.modules.container", "torch.nn.modules.transformer", "torch.nn.parallel", "torch.distributed", "torch._dynamo")
 # How deep the values of an optimiser's state are searched.
 _NESTED = 4
 
@@ -242,9 +244,13 @@ def _types(torch: Any) -> Iterator[Tuple[Any, int]]:
         # Tensors without memory, with which PyTorch's compiler computes shapes.
         if not _module(type_).startswith("torch._subclasses"):
             yield type_, _PARAMETER_TENSOR if id(type_) in parameters else kind
+    for type_ in _with_subclasses(_named("torch.nn.modules.module", "Module")):
+        # A model is of a type of the program, or has layers of PyTorch in a container. Each type more makes the search longer.
+        module = _module(type_)
+        if not module.startswith("torch.") or module.startswith(_MODELS):
+            yield type_, _MODULE
     for module, name, kind in (
         ("torch.optim.optimizer", "Optimizer", _OPTIMIZER),
-        ("torch.nn.modules.module", "Module", _MODULE),
         ("torch.nn.parallel.distributed", "DistributedDataParallel", _DDP),
     ):
         for type_ in _with_subclasses(_named(module, name)):

@@ -28,10 +28,3 @@ class Module:
         return self.forward(*args)
 
     __call__ = _call_impl
-
-
-class ModuleList(Module):
-    def __init__(self, modules):
-        super().__init__()
-        for number, module in enumerate(modules):
-            setattr(self, str(number), module)
