@@ -4,7 +4,7 @@ import gc
 import threading
 import unittest
 
-from vram_exporter import _gradients, _objects
+from vram_exporter import _gradients
 
 from . import support
 
@@ -14,13 +14,11 @@ class Gradients(unittest.TestCase):
         self.torch = support.standin(self)
         self.run = self.torch.autograd.graph._engine_run_backward
 
-    def read(self):
+    def read(self, patience=60.0):
         """What is read of two tensors."""
-        found = []
-        _objects.together((found, _gradients.of([1, 2], str)))
-        return found
+        return _gradients.of([1, 2], str, patience)
 
-    def in_another_thread(self, function):
+    def in_another_thread(self, function, run=None):
         """What `function` finds while another thread is in a backward pass that runs a hook of the program."""
         begun, ended = threading.Event(), threading.Event()
 
@@ -28,7 +26,7 @@ class Gradients(unittest.TestCase):
             begun.set()
             ended.wait(60)
 
-        thread = threading.Thread(target=lambda: self.run(hook))
+        thread = threading.Thread(target=lambda: (run or self.run)(hook))
         thread.start()
         begun.wait(60)
         try:
@@ -38,7 +36,45 @@ class Gradients(unittest.TestCase):
             thread.join()
 
     def test_without_a_backward_pass_they_are_read(self):
-        self.assertEqual((_gradients.known(), _gradients.running(), self.read()), (True, False, ["1", "2"]))
+        self.assertEqual((_gradients.running(), self.read()), (False, ["1", "2"]))
+
+    def test_the_main_thread_reads_them(self):
+        readers, found = [], []
+
+        def read(number):
+            readers.append(threading.current_thread())
+            return number
+
+        thread = threading.Thread(target=lambda: found.append(_gradients.of([1, 2], read, 60.0)))
+        thread.start()
+        while thread.is_alive():
+            pass  # The main thread takes steps.
+        self.assertEqual((found, readers), ([[1, 2]], [threading.main_thread()] * 2))
+
+    def test_a_main_thread_that_takes_no_step_is_not_waited_for_any_longer(self):
+        found = []
+        thread = threading.Thread(target=lambda: found.append(_gradients.of([1, 2], self.fail, 0.01)))
+        thread.start()
+        # Waiting for the other thread without a limit, in C, with a lock that it does not hold back.
+        ended = threading.Lock()
+        ended.acquire()
+        threading.Thread(target=lambda: (thread.join(), ended.release())).start()
+        ended.acquire()
+        self.assertEqual(found, [None])
+
+    def test_an_exception_of_a_tensor_is_none_of_the_program(self):
+        found = []
+        thread = threading.Thread(target=lambda: found.append(_gradients.of([1], lambda _: 1 / 0, 0.05)))
+        thread.start()
+        while thread.is_alive():
+            pass
+        self.assertEqual(found, [None])
+
+    def test_if_another_thread_trains_nothing_is_read(self):
+        for file in ("/x/torch/nn/modules/module.py", "/x/torch/optim/sgd.py", "/x/torch/autograd/graph.py"):
+            namespace = {}
+            exec(compile("def call(function):\n    return function()", file, "exec"), namespace)
+            self.assertIsNone(self.in_another_thread(self.read, lambda hook: namespace["call"](hook)))
 
     def test_a_backward_pass_of_this_or_another_thread_is_noticed(self):
         self.assertTrue(self.run(_gradients.running))
@@ -53,7 +89,7 @@ class Gradients(unittest.TestCase):
         while not _gradients.running():
             pass
         try:
-            self.assertEqual(self.read(), [])
+            self.assertIsNone(self.read())
         finally:
             ended.release()
             thread.join()
@@ -105,7 +141,7 @@ class Gradients(unittest.TestCase):
 
     def test_a_pytorch_whose_function_is_not_known(self):
         del self.torch.autograd.graph._engine_run_backward
-        self.assertFalse(_gradients.known())
+        self.assertIsNone(self.read())
 
 
 if __name__ == "__main__":

@@ -322,23 +322,20 @@ class Windows(unittest.TestCase):
         self.assertEqual(self.core.history["enabled"], "all")
         del kept
 
-    def test_a_look_waits_for_the_end_of_a_backward_pass(self):
+    def test_a_look_during_a_backward_pass_leaves_gradients_out(self):
         self.begin()
         weight = self.torch.nn.Parameter(10)
         weight.grad = self.torch.Tensor(10)
-        ended, looked, found = threading.Event(), threading.Event(), []
-        run = self.torch.autograd.graph._engine_run_backward
-
-        def backward():
-            run(lambda: looked.set() or ended.wait(60))
-
-        thread = threading.Thread(target=backward)
+        ended = threading.Lock()
+        ended.acquire()
+        thread = threading.Thread(target=lambda: self.torch.autograd.graph._engine_run_backward(ended.acquire))
         thread.start()
-        looked.wait(60)
-        with mock.patch.object(_sites, "PATIENCE", 0.01):
-            found += self.run_for(6)
-        with mock.patch.object(_sites, "PATIENCE", 60), mock.patch.object(_sites, "sleep", lambda _: (ended.set(), thread.join())):
-            found += self.run_for(6)
+        while not _sites._gradients.running():
+            pass
+        found = self.run_for(6)
+        ended.release()
+        thread.join()
+        found += self.run_for(6)
         self.assertNotIn("gradients", found[0]["roles"])
         self.assertEqual((found[0]["roles"]["unknown"], found[1]["roles"]["gradients"]), (10, 10))
 
@@ -517,7 +514,7 @@ class Windows(unittest.TestCase):
 
 # A training program with each role; the client looks often.
 TRAIN = """
-    import sys, torch
+    import select, sys, torch
     {start}
     import vram_exporter._sites as sites
     sites.EVERY = 0.05
@@ -534,6 +531,7 @@ TRAIN = """
     weight.grad = torch.Tensor(1000)
     optimizer.step()
     batch = torch.empty(500)
+    while not select.select([sys.stdin], [], [], 0.01)[0]: pass
     sys.stdin.readline()
     {then}
 """

@@ -1,20 +1,27 @@
-"""Reads gradients while no backward pass runs, and tells what the program's threads are doing.
+"""Reads gradients in the program's main thread, and tells what the program's threads are doing.
 
-A backward pass sets gradients in threads of PyTorch, without the GIL. Reading one at the same time has crashed the program (on an H200 with PyTorch
-2.11, in each of four trials). A Python thread needs the GIL to begin a backward pass, so none begins within one call that is made of functions
-in C. A backward pass that an extension begins in C++, without PyTorch's Python function, is not noticed.
+PyTorch changes `grad` without the GIL: a backward pass sets it in other threads, and setting it to `None` gives up the GIL before the old value is
+gone. Reading it in another thread at such a moment has crashed programs (PyTorch 2.11; on an H200 in each of four trials, on a CPU within a
+second). So the interpreter is asked to read gradients in the main thread between two of its own steps, and they are not read while any
+thread is in a backward pass, or if another thread than the main one trains. What an extension in C++ does on its own is not noticed.
 """
 
 from __future__ import annotations
 
+import ctypes
+import os
 import sys
-from itertools import chain, starmap, takewhile
-from operator import attrgetter, itemgetter, not_
+import threading
+from collections import deque
 from types import CodeType, FrameType
-from typing import Any, Callable, Iterator, List, Optional, Set
+from typing import Any, Callable, Deque, List, Optional, Set
+
+from ._thread import Event, ident
 
 # The files whose functions are called while PyTorch compiles a part of the program, and hardly at other times.
 _COMPILER = ("torch/_dynamo/convert_frame.py", "torch/_inductor/compile_fx.py")
+# The files whose functions are called in a thread that trains.
+_TRAINING = ("torch/nn/modules/module.py", "torch/autograd/__init__.py", "torch/autograd/graph.py")
 # The maximum number of frames of a thread that are read.
 _DEPTH = 10000
 
@@ -37,9 +44,9 @@ def compiling() -> bool:
     return _any(lambda code: code.co_filename.endswith(_COMPILER))
 
 
-def _any(is_meant: Callable[[CodeType], bool]) -> bool:
-    """Whether a thread has a frame with such code."""
-    frames: List[Any] = list(sys._current_frames().values())
+def _any(is_meant: Callable[[CodeType], bool], besides: Optional[int] = None) -> bool:
+    """Whether a thread, except one, has a frame with such code."""
+    frames: List[Any] = [frame for thread, frame in sys._current_frames().items() if thread != besides]
     try:
         while frames:
             outer = frames.pop()
@@ -56,19 +63,58 @@ def _any(is_meant: Callable[[CodeType], bool]) -> bool:
         frames.clear()
 
 
-def known() -> bool:
-    """Whether a backward pass would be noticed."""
-    return bool(_codes())
+def of(tensors: List[Any], read: Callable[[Any], Any], patience: float) -> Optional[List[Any]]:
+    """The gradient of each tensor; `None` if they cannot be read within `patience` seconds."""
+    if not _codes():
+        return None
+    request = _Request(tensors, read)
+    if ident() == threading.main_thread().ident:
+        request.answer()
+    else:
+        _requests.append(request)
+        # It fails if too many calls are waiting. Then the next one answers this request, too.
+        ctypes.pythonapi.Py_AddPendingCall(_answer, None)
+        request.done.wait(patience)
+    request.expired = True
+    return request.gradients
 
 
-def of(tensors: List[Any], read: Callable[[Any], Any]) -> Iterator[Any]:
-    """The gradient of each tensor, or nothing while a thread is in a backward pass. The iterator must be used up in one call."""
-    codes = _codes()
-    # What is innermost in the thread that waits for a backward pass. `running` reads all frames, before.
-    frames = chain.from_iterable(map(dict.values, starmap(sys._current_frames, ((),))))
-    innermost = map(id, map(attrgetter("f_code"), frames))
-    idle = takewhile(not_, map(any, (map(codes.__contains__, innermost),)))
-    return chain.from_iterable(map(itemgetter(1), zip(idle, (map(read, tensors),))))
+class _Request:
+    """Gradients that the main thread is to read."""
+
+    def __init__(self, tensors: List[Any], read: Callable[[Any], Any]) -> None:
+        self._tensors, self._read = tensors, read
+        self._pid = os.getpid()
+        self.gradients: Optional[List[Any]] = None
+        self.expired = False
+        self.done = Event()
+
+    def answer(self) -> None:
+        if not self.expired and os.getpid() == self._pid and not running() and not _any(_trains, besides=ident()):
+            self.gradients = list(map(self._read, self._tensors))
+        self._tensors = []
+        self.done.set()
+
+
+# Requests for the main thread. One that is late is answered by a later call of `_answer`, and has expired.
+_requests: Deque[_Request] = deque(maxlen=16)
+
+
+def _answer_requests(_nothing: Any) -> int:
+    try:
+        while _requests:
+            _requests.popleft().answer()
+    except BaseException:  # The interpreter would raise it in the program.
+        pass
+    return 0
+
+
+# It lives as long as the process, because the interpreter may call it at any time.
+_answer = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(_answer_requests)
+
+
+def _trains(code: CodeType) -> bool:
+    return code.co_filename.endswith(_TRAINING) or "torch/optim/" in code.co_filename
 
 
 def _codes() -> Set[int]:

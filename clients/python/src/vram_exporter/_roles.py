@@ -31,6 +31,8 @@ _FROZEN = 10000
 _KEEPS_TENSORS = (2, 11)
 # Where PyTorch defines modules that contain others.
 _MODELS = ("torch.nn.modules.container", "torch.nn.modules.transformer", "torch.nn.parallel", "torch.distributed", "torch._dynamo")
+# How long a pass waits for the main thread to read gradients, in seconds.
+_PATIENCE = 0.5
 # How deep the values of an optimiser's state are searched.
 _NESTED = 4
 
@@ -105,7 +107,9 @@ class _Pass:
                 self._cache(_attributes(value))
         if self._all:
             tensors.clear()
-        self._read(tensors, _objects.referring(types) if self._all else iter(()), alone)
+        leaves: List[Any] = []
+        found = _objects.referring(types) if self._all else iter(())
+        _objects.together((tensors, found), (leaves, filter(self._is_leaf, filter(self._requires_grad, filter(self._is_cuda, tensors)))))
         # The youngest come first, and are dropped one after another: they are the ones that the program frees first.
         tensors.reverse()
         while tensors:
@@ -115,21 +119,17 @@ class _Pass:
             if self._late():
                 self._missed = True
                 break
+        self._read_gradients(leaves, alone)
         complete = self._all and not self._missed
-        return Held(self._ranks, tuple(self._looked_for(complete)), complete, self._graph, self._results, self._gradients, None if self._missed else self._tree)
+        modules = None if self._missed else self._tree
+        return Held(self._ranks, tuple(self._looked_for(complete)), complete, self._graph, self._results, self._gradients, modules)
 
-    def _read(self, tensors: List[Any], found: Iterator[Any], alone: bool) -> None:
-        """Adds what is found to the tensors, and notes their gradients, if no backward pass is running."""
-        leaves: List[Any] = []
-        gradients: List[Any] = []
-        chosen = filter(self._is_leaf, filter(self._requires_grad, filter(self._is_cuda, tensors)))
-        if not self._gradients or not (alone or (_gradients.known() and not _gradients.running())):
-            self._gradients = False
-            _objects.together((tensors, found))
-            return
-        _objects.together((tensors, found), (leaves, chosen), (gradients, map(self._grad, leaves) if alone else _gradients.of(leaves, self._grad)))
-        self._gradients = len(gradients) == len(leaves)
-        for leaf, gradient in zip(leaves, gradients):
+    def _read_gradients(self, leaves: List[Any], alone: bool) -> None:
+        gradients = None
+        if self._gradients:
+            gradients = list(map(self._grad, leaves)) if alone else _gradients.of(leaves, self._grad, _PATIENCE)
+        self._gradients = gradients is not None
+        for leaf, gradient in zip(leaves, gradients or ()):
             if gradient is not None:
                 self._add(gradient, _GRADIENT, owner=self._owners.get(id(leaf)))
 

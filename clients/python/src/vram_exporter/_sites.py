@@ -19,7 +19,6 @@ from . import _gradients, _history, _look, _objects, _roles, _torch
 from ._frames import asking
 from ._growth import Growth
 from ._look import Look
-from ._thread import sleep
 
 if TYPE_CHECKING:
     from ._memory_viz import Files
@@ -36,9 +35,6 @@ EVERY = 5.0
 GROWN = 1.1
 # How long recording is paused before the history is ended, in seconds: see `_history.end`.
 PAUSE = 1.0
-# The longest time that a look waits for a moment in which no backward pass runs, in seconds, and the time between two attempts.
-PATIENCE = 0.3
-ATTEMPT = 0.002
 # How much later a look is attempted again if PyTorch compiles, in seconds.
 COMPILING = 1.0
 # The shortest time between two looks because of failed allocations, in seconds.
@@ -311,8 +307,6 @@ class Sites:
     def _examine(self, now: float, ordinal: Optional[int] = None) -> Tuple[List[Look], Dict[str, Any]]:
         """A look at all devices, or at one on which an allocation has just failed, and the snapshot that it describes."""
         start = self._timer()
-        if ordinal is None:
-            self._await_pause()
         before = _look.allocated(self._snapshot())
         held = self._search(ordinal is not None and len({block.device for block in before.values()}) <= 1)
         snapshot = self._snapshot()
@@ -335,12 +329,6 @@ class Sites:
             self._over = True
             self._off()
         return looks, snapshot
-
-    def _await_pause(self) -> None:
-        """Waits until no backward pass runs, because gradients cannot be read during one."""
-        end = time.monotonic() + PATIENCE
-        while _gradients.running() and time.monotonic() < end:
-            sleep(ATTEMPT)
 
     def _search(self, alone: bool) -> Optional[_roles.Held]:
         """`alone`: an allocation has failed in this thread, and the process uses one device only: a backward pass, if there is one, waits."""
