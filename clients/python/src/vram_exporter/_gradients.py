@@ -16,6 +16,7 @@ from collections import deque
 from types import CodeType, FrameType
 from typing import Any, Callable, Deque, List, Optional, Set
 
+from ._objects import named
 from ._thread import Event, ident
 
 # The files whose functions are called while PyTorch compiles a part of the program, and hardly at other times.
@@ -119,11 +120,7 @@ def _trains(code: CodeType) -> bool:
 
 def _codes() -> Set[int]:
     """The functions that wait for a backward pass, as the identities of their code."""
-    functions = [_named("torch.autograd.graph", "_engine_run_backward")]
+    functions = [named("torch.autograd.graph", "_engine_run_backward")]
     if functions == [None]:
-        functions = [_named("torch.autograd", name) for name in ("backward", "grad")]
+        functions = [named("torch.autograd", name) for name in ("backward", "grad")]
     return {id(function.__code__) for function in functions if hasattr(function, "__code__")}
-
-
-def _named(module: str, name: str) -> Any:
-    return getattr(sys.modules.get(module), "__dict__", {}).get(name)

@@ -19,6 +19,11 @@ from itertools import chain, compress, repeat, starmap
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 
+def named(module: str, name: str) -> Any:
+    """What a module that the program has imported calls so; `None` if there is none. Nothing is imported to find it."""
+    return getattr(sys.modules.get(module), "__dict__", {}).get(name)
+
+
 def together(*steps: Tuple[List[Any], Iterable[Any]]) -> None:
     """Extends each list by what an iterator yields, one after another, in one call. An iterator may read a list that an earlier step extends."""
     list(starmap(list.extend, steps))

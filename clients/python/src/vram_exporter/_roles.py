@@ -16,6 +16,7 @@ import time
 from typing import AbstractSet, Any, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 from . import _gradients, _modules, _objects
+from ._objects import named
 
 # In order of precedence.
 ROLES = ("parameters", "gradients", "optimizer_state", "kv_cache", "other")
@@ -95,7 +96,8 @@ class _Pass:
 
     def run(self, remembered: _objects.Remembered, alone: bool) -> Held:
         lasting = [found for found, kind in self._types if kind not in _TENSORS]
-        others, types = remembered.find(lasting, [found for found, kind in self._types if kind in _TENSORS])
+        # Where references do not keep tensors, none is searched.
+        others, types = remembered.find(lasting, [found for found, kind in self._types if kind in _TENSORS] if self._all else [])
         # With this option, the C++ code of DistributedDataParallel replaces gradients without the GIL, so reading one is not safe.
         wrappers = [_attributes(value) for value in others if self._kind(value) == _DDP]
         self._gradients = not self._missed and all(wrapper.get("gradient_as_bucket_view") is False for wrapper in wrappers)
@@ -108,8 +110,7 @@ class _Pass:
         if self._all:
             tensors.clear()
         leaves: List[Any] = []
-        found = _objects.referring(types) if self._all else iter(())
-        _objects.together((tensors, found), (leaves, filter(self._is_leaf, filter(self._requires_grad, filter(self._is_cuda, tensors)))))
+        _objects.together((tensors, _objects.referring(types)), (leaves, filter(self._is_leaf, filter(self._requires_grad, filter(self._is_cuda, tensors)))))
         # The youngest come first, and are dropped one after another: they are the ones that the program frees first.
         tensors.reverse()
         while tensors:
@@ -239,12 +240,12 @@ def _version(torch: Any) -> Tuple[int, ...]:
 def _types(torch: Any) -> Iterator[Tuple[Any, int]]:
     """Every type to collect, with its kind; nothing is imported to find it."""
     tensors = [(type_, _TENSOR) for type_ in _with_subclasses(torch.Tensor)]
-    parameters = {id(type_) for type_ in _with_subclasses(_named("torch.nn.parameter", "Parameter"))}
+    parameters = {id(type_) for type_ in _with_subclasses(named("torch.nn.parameter", "Parameter"))}
     for type_, kind in tensors:
         # Tensors without memory, with which PyTorch's compiler computes shapes.
         if not _module(type_).startswith("torch._subclasses"):
             yield type_, _PARAMETER_TENSOR if id(type_) in parameters else kind
-    for type_ in _with_subclasses(_named("torch.nn.modules.module", "Module")):
+    for type_ in _with_subclasses(named("torch.nn.modules.module", "Module")):
         # A model is of a type of the program, or has layers of PyTorch in a container. Each type more makes the search longer.
         module = _module(type_)
         if not module.startswith("torch.") or module.startswith(_MODELS):
@@ -253,16 +254,12 @@ def _types(torch: Any) -> Iterator[Tuple[Any, int]]:
         ("torch.optim.optimizer", "Optimizer", _OPTIMIZER),
         ("torch.nn.parallel.distributed", "DistributedDataParallel", _DDP),
     ):
-        for type_ in _with_subclasses(_named(module, name)):
+        for type_ in _with_subclasses(named(module, name)):
             yield type_, kind
     # An attribute of the package `transformers` itself might be imported when it is read.
     if "transformers" in sys.modules:
-        for type_ in _with_subclasses(_named("transformers.cache_utils", "Cache")):
+        for type_ in _with_subclasses(named("transformers.cache_utils", "Cache")):
             yield type_, _KV
-
-
-def _named(module: str, name: str) -> Any:
-    return getattr(sys.modules.get(module), "__dict__", {}).get(name)
 
 
 def _module(type_: Any) -> str:

@@ -30,7 +30,7 @@ RECORDING = 0.12
 # The length of a window, and the shortest time between two looks, in seconds.
 WINDOW = 5.0
 EVERY = 5.0
-# When the memory is so many times as much as at any earlier look, a window begins at once, and its cost may be paid for afterwards: a program
+# When the memory exceeds the most while it was recorded by this factor, a window begins at once, and its cost may be paid for afterwards: a program
 # whose memory grows may be about to fail.
 GROWN = 1.1
 # How long recording is paused before the history is ended, in seconds: see `_history.end`.

@@ -8,8 +8,8 @@ from __future__ import annotations
 import sys
 from typing import Any, List, Optional
 
-from ._objects import Remembered
-from ._roles import _attributes, _named, _with_subclasses
+from ._objects import Remembered, named
+from ._roles import _attributes, _with_subclasses
 
 # The maximum number of counts of an optimiser that are read.
 _COUNTS = 2000
@@ -33,7 +33,7 @@ def steps(remembered: Remembered) -> Optional[int]:
 
 def _counts(torch: Any, remembered: Remembered) -> List[int]:
     counts: List[int] = []
-    optimizers, _ = remembered.find(list(_with_subclasses(_named("torch.optim.optimizer", "Optimizer"))), [])
+    optimizers, _ = remembered.find(list(_with_subclasses(named("torch.optim.optimizer", "Optimizer"))), [])
     for optimizer in optimizers:
         state: Any = _attributes(optimizer).get("state")
         if not issubclass(type(state), dict):
