@@ -370,7 +370,7 @@ class Steps(unittest.TestCase):
         del kept
 
 
-# A program that leaks a tensor in each step, as fast as it can, until it is told to end.
+# A program that leaks a tensor in each step, as fast as it can, until it gets a line.
 LEAKING = """
     import os, select, sys, time, torch
     import vram_exporter; vram_exporter.start(interval=0.02, sites={sites})

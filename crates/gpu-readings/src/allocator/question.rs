@@ -171,7 +171,7 @@ impl Questions {
         }
     }
 
-    /// Ends a question. If it is still open, the process is told to stop looking.
+    /// Ends a question. If it is still open, the process gets a message to stop looking.
     fn close(&mut self, number: u64) {
         let client = self.open.remove(&number).and_then(|open| self.clients.get(&open.client));
         if let Some(to) = client.and_then(|client| client.to.as_ref()) {

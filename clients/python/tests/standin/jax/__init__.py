@@ -6,5 +6,5 @@ xla_bridge._backends["cuda"] = xla_bridge.Client()
 
 
 def ones(size, **where):
-    """An array of so many bytes."""
+    """An array of that number of bytes."""
     return xla_bridge.Array(size, **where)

@@ -125,7 +125,7 @@ async fn questions_are_limited() {
         [1, 1, 2, 3].map(|pid| refusal(&questions, pid, ANN)),
         [None, Some(Refusal::Busy), None, Some(Refusal::TooMany)]
     );
-    assert_eq!(refusal(&questions, 1, ROOT), Some(Refusal::Busy), "one of a process, whoever asks");
+    assert_eq!(refusal(&questions, 1, ROOT), Some(Refusal::Busy), "one of a process, from any asker");
     for (number, uid) in [(3, BOB), (4, BOB), (5, BOB + 1), (6, BOB + 1), (7, BOB + 2), (8, BOB + 2)] {
         questions.lock().clients.values_mut().for_each(|client| client.uid = uid);
         assert_eq!(refusal(&questions, number, uid), None);

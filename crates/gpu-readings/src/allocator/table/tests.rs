@@ -394,7 +394,7 @@ fn growth_and_modules_belong_to_the_look_before_them() {
     let failed = r#"{"type":"out_of_memory","framework":"pytorch","device":"GPU-1","requested_bytes":1}"#;
     let Message::OutOfMemory(failed) = message::parse(failed.as_bytes()).unwrap() else { panic!("a failure") };
     assert_eq!(world.table.failure(id, &failed, true, world.now).unwrap().sites, Some(seen));
-    // The next look begins anew.
+    // The next look starts again without them.
     world.send(id, &look("GPU-1", r#""other_bytes":20"#)).unwrap();
     let seen = shown(&mut world);
     assert_eq!((&seen.growth, &*seen.modules, seen.other_modules), (&None, &[][..], None));
