@@ -15,7 +15,7 @@ import sys
 import time
 
 from check_incidents import incidents
-from check_sites import Watched, looked, roles_of, sites_of
+from check_sites import LOOK, Watched, roles_of, sites_of
 from children import HERE, Child, ended, reporting
 
 SCRIPT = "tool_jobs.py"
@@ -113,20 +113,23 @@ def endings(setup, results):
 
 
 def side_by_side(setup, results, name, jobs):
-    with Watched(setup, name) as exporter:
-        together(setup, results, exporter, os.path.join(setup.out, name), jobs)
+    # A repeated failure of one workload within ten minutes is part of the first one's incident, so the job `late` has its own exporter.
+    with Watched(setup, name) as exporter, Watched(setup, f"{name}-late") as late:
+        together(setup, results, {"late": late}, exporter, os.path.join(setup.out, name), jobs)
 
 
-def together(setup, results, exporter, out, jobs):
+def together(setup, results, own, exporter, out, jobs):
+    """Runs the jobs beside each other and reads what their tools tell. `own` has the exporters of those that have one of their own."""
     folders = {job: os.path.join(out, "-".join(job)) for job in jobs}
     watched = [job for job in jobs if job[0] in ("sites", "late")]
     others = [job for job in jobs if job not in watched]
     with contextlib.ExitStack() as stack:
-        children = {job: stack.enter_context(ended(start(setup, exporter, *job, folders[job]))) for job in jobs}
+        children = {job: stack.enter_context(ended(start(setup, own.get(job[0], exporter), *job, folders[job]))) for job in jobs}
         pids = {job: children[job].hear()["pid"] for job in watched}
         begun = time.monotonic()
-        scrape = looked(exporter)
-        before = {job: (roles_of(scrape, pid), sites_of(scrape, pid)) for job, pid in pids.items()}
+        time.sleep(2 * LOOK)
+        scrapes = {job: own.get(job[0], exporter).scrape() for job in watched}
+        before = {job: (roles_of(scrapes[job], pid), sites_of(scrapes[job], pid)) for job, pid in pids.items()}
         children[watched[0]].send()
         for job in others:
             children[job].hear()
@@ -144,7 +147,7 @@ def together(setup, results, exporter, out, jobs):
         tool, ending = job
         results.note(f"{tool}, {ending}: files", files_of(folder))
         if job in watched:
-            told = sites(exporter, folder, ending, pids[job], before[job])
+            told = sites(own.get(tool, exporter), folder, ending, pids[job], before[job])
         else:
             told = READERS[tool](setup, folder) if tool in READERS else {}
         for what, figure in told.items():

@@ -172,9 +172,9 @@ class Spatial(nn.Module):
 
 
 class UNet(nn.Module):
-    """Like the U-Nets of diffusion models: four resolutions, attention in the lower two."""
+    """Like the U-Nets of diffusion models: four resolutions with the widths of Stable Diffusion's, attention in the lower two."""
 
-    def __init__(self, widths=(128, 256, 384, 512)):
+    def __init__(self, widths=(320, 640, 1280, 1280)):
         super().__init__()
         time_width = 512
         self.time = nn.Sequential(nn.Linear(128, time_width), nn.SiLU(), nn.Linear(time_width, time_width))
