@@ -1,10 +1,10 @@
-"""When gradients are read: never while a backward pass runs."""
+"""What the threads of a program do, and when gradients are read: never while a backward pass runs."""
 
 import gc
 import threading
 import unittest
 
-from vram_exporter import _gradients
+from vram_exporter import _gradients, _threads
 
 from . import support
 
@@ -36,7 +36,7 @@ class Gradients(unittest.TestCase):
             thread.join()
 
     def test_without_a_backward_pass_they_are_read(self):
-        self.assertEqual((_gradients.running(), self.read()), (False, ["1", "2"]))
+        self.assertEqual((_threads.in_backward(), self.read()), (False, ["1", "2"]))
 
     def test_the_main_thread_reads_them(self):
         readers, found = [], []
@@ -77,16 +77,16 @@ class Gradients(unittest.TestCase):
             self.assertIsNone(self.in_another_thread(self.read, lambda hook: namespace["call"](hook)))
 
     def test_a_backward_pass_of_this_or_another_thread_is_noticed(self):
-        self.assertTrue(self.run(_gradients.running))
-        self.assertTrue(self.in_another_thread(_gradients.running))
-        self.assertFalse(_gradients.running())
+        self.assertTrue(self.run(_threads.in_backward))
+        self.assertTrue(self.in_another_thread(_threads.in_backward))
+        self.assertFalse(_threads.in_backward())
 
     def test_while_a_thread_waits_for_a_backward_pass_nothing_is_read(self):
         ended = threading.Lock()
         ended.acquire()
         thread = threading.Thread(target=self.run, args=(ended.acquire,))
         thread.start()
-        while not _gradients.running():
+        while not _threads.in_backward():
             pass
         try:
             self.assertIsNone(self.read())
@@ -96,25 +96,25 @@ class Gradients(unittest.TestCase):
         self.assertEqual(self.read(), ["1", "2"])
 
     def test_a_compiler_is_noticed_in_any_thread(self):
-        self.assertFalse(_gradients.compiling())
+        self.assertFalse(_threads.compiling())
         for file, meant in (("/x/torch/_dynamo/convert_frame.py", True), ("/x/torch/_inductor/compile_fx.py", True), ("/x/torch/_dynamo/eval_frame.py", False)):
             namespace = {}
             exec(compile("def call(function):\n    return function()", file, "exec"), namespace)
-            self.assertEqual(namespace["call"](_gradients.compiling), meant)
-            self.assertEqual(namespace["call"](lambda: self.in_another_thread(_gradients.compiling)), meant)
+            self.assertEqual(namespace["call"](_threads.compiling), meant)
+            self.assertEqual(namespace["call"](lambda: self.in_another_thread(_threads.compiling)), meant)
 
     def test_the_frame_that_waits_for_the_only_backward_pass(self):
-        self.assertIsNone(_gradients.waiting())
+        self.assertIsNone(_threads.waiting())
         ended = [threading.Lock(), threading.Lock()]
         threads = [threading.Thread(target=self.run, args=(lock.acquire,)) for lock in ended if lock.acquire()]
         threads[0].start()
-        while _gradients.waiting() is None:
+        while _threads.waiting() is None:
             pass
-        frame = _gradients.waiting()
+        frame = _threads.waiting()
         self.assertEqual(frame.f_code.co_name, "_engine_run_backward")
         del frame
         threads[1].start()
-        while _gradients.waiting() is not None:
+        while _threads.waiting() is not None:
             pass
         for lock, thread in zip(ended, threads):
             lock.release()
@@ -134,7 +134,7 @@ class Gradients(unittest.TestCase):
 
         gc.disable()
         self.addCleanup(gc.enable)
-        for ask in (_gradients.running, self.read, lambda: self.run(_gradients.running), lambda: self.run(self.read)):
+        for ask in (_threads.in_backward, self.read, lambda: self.run(_threads.in_backward), lambda: self.run(self.read)):
             caller(ask)
             self.assertEqual(ended, [True])
             ended.clear()

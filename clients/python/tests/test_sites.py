@@ -330,7 +330,7 @@ class Windows(unittest.TestCase):
         ended.acquire()
         thread = threading.Thread(target=lambda: self.torch.autograd.graph._engine_run_backward(ended.acquire))
         thread.start()
-        while not _sites._gradients.running():
+        while not _sites._threads.in_backward():
             pass
         found = self.run_for(6)
         ended.release()
@@ -342,7 +342,7 @@ class Windows(unittest.TestCase):
     def test_no_look_while_pytorch_compiles(self):
         self.begin()
         kept = self.torch.empty(10)
-        with mock.patch.object(_sites._gradients, "compiling", return_value=True):
+        with mock.patch.object(_sites._threads, "compiling", return_value=True):
             self.assertEqual(self.run_for(40), [])
             self.assertFalse(self.recording(), "the first phase ends all the same")
         self.assertNotEqual(self.run_for(500), [])
@@ -355,7 +355,7 @@ class Windows(unittest.TestCase):
         ended.acquire()
         thread = threading.Thread(target=lambda: self.torch.autograd.graph._engine_run_backward(ended.acquire))  # began
         thread.start()
-        while _sites._gradients.waiting() is None:
+        while _sites._threads.waiting() is None:
             pass
         details = self.sites.failed(0, None, lambda _: None)
         ended.release()

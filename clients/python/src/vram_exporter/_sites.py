@@ -15,7 +15,7 @@ import time
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple
 
-from . import _gradients, _history, _look, _objects, _roles, _torch
+from . import _history, _look, _objects, _roles, _threads, _torch
 from ._frames import asking
 from ._growth import Growth
 from ._look import Look
@@ -126,7 +126,7 @@ class Sites:
         details: Dict[str, Any] = {}
         try:
             # A thread of autograd may run no Python code. Then the line that began the backward pass has asked.
-            details = asking(caller or _gradients.waiting())
+            details = asking(caller or _threads.waiting())
         except Exception:  # The failure is reported without the line.
             pass
         now = self._clock()
@@ -302,7 +302,7 @@ class Sites:
 
     def _look(self, now: float) -> List[Look]:
         """A look at all devices, unless PyTorch compiles a part of the program: a search then takes longest, and the memory is not the program's."""
-        if _gradients.compiling():
+        if _threads.compiling():
             self._look_at = now + COMPILING
             return []
         return self._examine(now)[0]
