@@ -12,9 +12,10 @@ use clap::ArgMatches;
 use serde_json::{Value, json};
 use vram_exporter::subcommand::{Ending, print};
 
-use self::arguments::{Arguments, Format};
+use self::arguments::Arguments;
 pub(crate) use self::arguments::{NAME, PROGRAM, command};
 use self::client::Device;
+use crate::format::Format;
 
 /// Asks and prints the answer. Returns the exit status.
 pub(crate) fn main(matches: &ArgMatches) -> Result<u8, Ending> {

@@ -16,6 +16,7 @@
 mod advise;
 mod completions;
 mod configuration;
+mod format;
 mod leaks;
 mod machine;
 mod report;

@@ -10,8 +10,8 @@ use clap::ArgMatches;
 use text_and_sizes::text::is_plain;
 use vram_exporter::subcommand::{Ending, print};
 
-use self::arguments::Format;
 pub(crate) use self::arguments::{NAME, PROGRAM, command};
+use crate::format::Format;
 
 /// The exit status when the exporter has no report about the job or workload.
 const NO_REPORT: u8 = 2;

@@ -7,6 +7,7 @@ use clap::{Arg, ArgMatches, value_parser};
 use vram_exporter::subcommand::Ending;
 
 use crate::flag;
+use crate::format::Format;
 
 /// The name of the subcommand.
 pub(crate) const NAME: &str = "leaks";
@@ -16,13 +17,6 @@ pub(crate) const PROGRAM: &str = "vram leaks";
 const SOCKETS: &str = "VRAM_EXPORTER_SOCKET";
 /// The exporter's socket if the variable is not set.
 const DEFAULT_SOCKET: &str = "/run/vram-exporter/allocator.sock";
-
-/// How the answer is printed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Format {
-    Text,
-    Json,
-}
 
 /// What to ask, and where.
 #[derive(Debug, PartialEq, Eq)]
@@ -51,10 +45,7 @@ pub(super) fn read(matches: &ArgMatches) -> Result<Arguments, Ending> {
         socket: socket.or(inherited).unwrap_or_else(|| DEFAULT_SOCKET.into()),
         time: Duration::from_secs(number("seconds")),
         looks: number("looks"),
-        format: match matches.get_one::<String>("format").map(String::as_str) {
-            Some("json") => Format::Json,
-            _ => Format::Text,
-        },
+        format: Format::given(matches),
     })
 }
 
@@ -98,7 +89,7 @@ pub(crate) fn command() -> clap::Command {
                 .default_value("5")
                 .value_parser(value_parser!(u64).range(3..=20)),
         )
-        .arg(flag("format", "FORMAT", "Print text or JSON.").default_value("text").value_parser(["text", "json"]))
+        .arg(Format::flag("Print text or JSON."))
 }
 
 #[cfg(test)]

@@ -227,8 +227,8 @@ fn refused(reason: &str, message: &str, arguments: &Arguments) -> Error {
 mod tests {
     use std::os::unix::net::UnixListener;
 
-    use super::super::arguments::Format;
     use super::*;
+    use crate::format::Format;
 
     /// What the command makes of these bytes from the other end.
     fn answered(bytes: &[u8]) -> Result<Vec<Device>, String> {

@@ -69,9 +69,9 @@ fn unrecorded(bytes: Option<u64>) -> String {
 mod tests {
     use std::time::Duration;
 
-    use super::super::arguments::Format;
     use super::super::client::Grown;
     use super::*;
+    use crate::format::Format;
 
     fn device(steps: Option<u64>, sites: Vec<Grown>, more_sites: u64) -> Device {
         Device {

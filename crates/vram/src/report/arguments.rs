@@ -8,6 +8,7 @@ use text_and_sizes::text::untrusted;
 use vram_exporter::subcommand::{Ending, MESSAGE};
 use web_client::server_url::ServerUrl;
 
+use crate::format::Format;
 use crate::{flag, http_config};
 
 /// The name of the subcommand.
@@ -16,14 +17,6 @@ pub(crate) const NAME: &str = "report";
 pub(crate) const PROGRAM: &str = "vram report";
 const DEFAULT_URL: &str = "http://localhost:9836";
 const DEFAULT_TIMEOUT: &str = "10";
-
-/// How the reports are printed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Format {
-    Text,
-    /// One JSON object on each line.
-    Json,
-}
 
 /// What to ask, and whom.
 #[derive(Debug, PartialEq, Eq)]
@@ -59,7 +52,7 @@ pub(super) fn read(matches: &ArgMatches) -> Result<Arguments, Ending> {
         workload,
         url: ServerUrl::parse(&text("url").unwrap_or_default(), DEFAULT_URL, "--http-config")
             .map_err(|why| Ending::Wrong(format!("--url: {why}")))?,
-        format: if text("format").as_deref() == Some("json") { Format::Json } else { Format::Text },
+        format: Format::given(matches),
         timeout: Duration::from_secs(u64::from(*matches.get_one::<u16>("timeout").unwrap_or(&1))),
         http_config: matches.get_one::<PathBuf>("http-config").cloned(),
     })
@@ -81,11 +74,7 @@ pub(crate) fn command() -> clap::Command {
         )
         .arg(flag("workload", "NAME", "Print the reports about this workload, such as namespace/pod/container."))
         .arg(flag("url", "URL", "The exporter.").default_value(DEFAULT_URL))
-        .arg(
-            flag("format", "FORMAT", "Print text, or one JSON object on each line.")
-                .default_value("text")
-                .value_parser(["text", "json"]),
-        )
+        .arg(Format::flag("Print text, or one JSON object on each line."))
         .arg(
             flag("timeout", "SECONDS", "How long the answer may take in all, 1 to 600.")
                 .default_value(DEFAULT_TIMEOUT)

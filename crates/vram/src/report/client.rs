@@ -10,7 +10,8 @@ use hyper::header::CONTENT_TYPE;
 use web_client::server_url::ServerUrl;
 use web_client::{AccessError, Answer, Client, innermost};
 
-use super::arguments::{Arguments, Format};
+use super::arguments::Arguments;
+use crate::format::Format;
 
 const PATH: &str = "/api/v1/reports";
 /// The longest response that is read, in bytes.

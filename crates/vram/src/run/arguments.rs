@@ -8,6 +8,7 @@ use clap::{Arg, ArgMatches, value_parser};
 use vram_exporter::config::Config;
 use vram_exporter::subcommand::Ending;
 
+use crate::format::Format;
 use crate::{configuration, flag};
 
 /// The name of the subcommand.
@@ -15,13 +16,6 @@ pub(crate) const NAME: &str = "run";
 /// What its messages begin with.
 pub(crate) const PROGRAM: &str = "vram run";
 const DEFAULT_RATE: &str = "1000";
-
-/// How the report is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Format {
-    Text,
-    Json,
-}
 
 /// What to run and how to report it.
 #[derive(Debug)]
@@ -42,13 +36,9 @@ pub(super) fn read(
     env: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> Result<Arguments, Ending> {
     let rate = *matches.get_one::<u32>("rate").unwrap_or(&0);
-    let format = match matches.get_one::<String>("format").map(String::as_str) {
-        Some("json") => Format::Json,
-        _ => Format::Text,
-    };
     Ok(Arguments {
         period: Duration::from_secs(1) / rate.max(1),
-        format,
+        format: Format::given(matches),
         output: matches.get_one::<PathBuf>("output").cloned(),
         command: matches.get_many::<OsString>("command").into_iter().flatten().cloned().collect(),
         config: configuration::read(matches, env)?,
@@ -70,7 +60,7 @@ pub(crate) fn command() -> clap::Command {
                 .default_value(DEFAULT_RATE)
                 .value_parser(value_parser!(u32).range(1..=1000)),
         )
-        .arg(flag("format", "FORMAT", "The format of the report.").default_value("text").value_parser(["text", "json"]))
+        .arg(Format::flag("The format of the report."))
         .arg(
             flag("output", "FILE", "Write the report to this file instead of standard error.")
                 .value_parser(value_parser!(PathBuf)),

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use vram_exporter::demo::SimulatedMachine;
 use vram_exporter::subcommand::{Ending, say};
 
-use super::arguments::{self, Arguments, Format, PROGRAM};
+use super::arguments::{self, Arguments, PROGRAM};
 use super::child::{Child, Ended, NotStarted};
 use super::facts::{Facts, Followed};
 use super::names::Names;
@@ -23,6 +23,7 @@ use super::reported::Reported;
 use super::signals::{self, Signals};
 use super::socket::Socket;
 use super::text;
+use crate::format::Format;
 
 /// How often the descendants of a command that has ended are checked.
 const LOOK: Duration = Duration::from_millis(5);
