@@ -26,6 +26,8 @@ const GPU: &str = "[[gpu]]\nmodel = \"H200\"\n";
 /// GPU (0 if it is left out) have been listed with the pid among them and the list has been recorded. To find out, it
 /// adds a process with the pid MARKER to that GPU, which appears only in a later list. Each GPU is read on a thread of
 /// its own, so a list of one GPU says nothing about the other.
+///
+/// Simulated processes have pids so high that no process of the command has one of them.
 const FUNCTIONS: &str = r#"
 place() { cat > "$NVML_SIM_CONTROL.new"; mv "$NVML_SIM_CONTROL.new" "$NVML_SIM_CONTROL"; }
 await() { while [ ! -e "$1" ]; do sleep 0.01; done; }
@@ -37,7 +39,7 @@ listed() {
 "#;
 
 /// Waits until the driver is open and a list has been read.
-const OPEN: &str = "printf '[[process]]\\npid = %s\\n' $$ | place; listed $$ 3000001";
+const OPEN: &str = "printf '[[process]]\\npid = %s\\n' $$ | place; listed $$ 4194001";
 
 fn script(body: &str) -> String {
     format!("{FUNCTIONS}{body}")
@@ -111,7 +113,7 @@ fn the_exit_status_is_the_one_of_the_command() {
 #[test]
 fn the_peak_of_a_command_that_is_killed_is_reported() {
     let machine = Machine::new(GPU);
-    let body = "printf '[[process]]\\npid = %s\\nmemory = \"1GiB\"\\n' $$ | place; listed $$ 3000001; kill -KILL $$";
+    let body = "printf '[[process]]\\npid = %s\\nmemory = \"1GiB\"\\n' $$ | place; listed $$ 4194001; kill -KILL $$";
     let (report, status) = report(&machine, &[], body);
     assert_eq!((status, report["signal"].as_str()), (Some(137), Some("SIGKILL")));
     assert_eq!(report["together"]["peak_bytes"], 1024 * MIB + CONTEXT, "{report:#}");
@@ -238,7 +240,7 @@ fn a_signal_that_is_ignored_stays_ignored() {
 
 #[test]
 fn peaks_are_those_of_one_moment_and_of_each_process() {
-    let other = "[[process]]\npid = 4100\ncommand = [\"/opt/server\"]\nuser = \"mira\"\nmemory = \"5GiB\"\n";
+    let other = "[[process]]\npid = 4194200\ncommand = [\"/opt/server\"]\nuser = \"mira\"\nmemory = \"5GiB\"\n";
     let machine = Machine::new(&format!("{}{other}", GPU.repeat(2)));
     // The two processes hold first 1 and 2 GiB, then 512 MiB and 2.25 GiB, so their peaks are not at the same moment.
     // A sum over both GPUs is known once a later list of each shows that its memory has not changed in between, so the
@@ -247,11 +249,11 @@ fn peaks_are_those_of_one_moment_and_of_each_process() {
         &machine,
         &[],
         r#"
-        sh -c "await() { while [ ! -e \$1 ]; do sleep 0.01; done; }; await $NVML_SIM_PROCFS/3000017" &
+        sh -c "await() { while [ ! -e \$1 ]; do sleep 0.01; done; }; await $NVML_SIM_PROCFS/4194117" &
         state() { printf '[[process]]\npid = %s\nmemory = "%s"\n[[process]]\npid = %s\ngpus = [0, 1]\nmemory = "%s"\n' $$ $1 $! $2 | place; }
         settled() { for i in 0 1 2 3 4 5 6 7; do listed $! $1$i $((i % 2)); done; }
-        state 1GiB 2GiB; settled 300000
-        state 512MiB 2304MiB; settled 300001
+        state 1GiB 2GiB; settled 419410
+        state 512MiB 2304MiB; settled 419411
         wait
         "#,
     );
@@ -266,7 +268,7 @@ fn peaks_are_those_of_one_moment_and_of_each_process() {
     assert_eq!(peaks, [2304 * MIB + CONTEXT, 1024 * MIB + CONTEXT]);
     assert!(gpu["processes"].as_array().unwrap().iter().all(|process| process["name"] == "sh"), "{report:#}");
     assert_eq!(report["gpus"][1]["together"]["peak_bytes"], 2304 * MIB + CONTEXT);
-    let server = gpu["others"].as_array().unwrap().iter().find(|process| process["pid"] == 4100).unwrap();
+    let server = gpu["others"].as_array().unwrap().iter().find(|process| process["pid"] == 4_194_200).unwrap();
     assert_eq!((server["name"].as_str(), server["user"].as_str()), (Some("server"), Some("mira")), "{report:#}");
     assert_eq!(server["peak_bytes"], 5 * 1024 * MIB + CONTEXT);
     // The command's two contexts and the other process's context each use 8 MiB that belong to no process.
@@ -286,7 +288,7 @@ const ORPHAN: &str = r#"
     await "$NVML_SIM_PROCFS/../orphan"; orphan=
     while [ -z "$orphan" ]; do orphan=$(cat "$NVML_SIM_PROCFS/../orphan"); done
     printf '[[process]]\npid = %s\nmemory = "1GiB"\n' $orphan | place
-    listed $orphan 3000001
+    listed $orphan 4194001
     echo $$
 "#;
 
@@ -307,7 +309,7 @@ fn an_orphan_is_followed_until_it_ends() {
     // The orphan grows after the end of the command. The markers show that lists with its new memory have been read.
     let grown = format!("[[process]]\npid = {orphan}\nmemory = \"2GiB\"\n");
     machine.control(&grown);
-    for marker in [3_000_002, 3_000_003] {
+    for marker in [4_194_002, 4_194_003] {
         machine.control(&format!("{grown}[[process]]\npid = {marker}\ncontext = \"0B\"\n"));
         eventually("a list after the growth", || machine.procfs().join(marker.to_string()).exists().then_some(()));
     }
@@ -343,8 +345,8 @@ fn a_process_on_a_mig_device_is_measured_there() {
     let machine = Machine::new("[[gpu]]\nmodel = \"H100\"\nmig = [\"1g.10gb\", \"\", \"2g.20gb\"]\n");
     let body = r#"printf '[[process]]\npid = %s\nmig = 2\nmemory = "3GiB"\n' $$ | place
         await "$NVML_SIM_PROCFS/$$"
-        { cat "$NVML_SIM_CONTROL"; printf '[[process]]\npid = 3000001\nmig = 0\ncontext = "0B"\n'; } | place
-        await "$NVML_SIM_PROCFS/3000001""#;
+        { cat "$NVML_SIM_CONTROL"; printf '[[process]]\npid = 4194001\nmig = 0\ncontext = "0B"\n'; } | place
+        await "$NVML_SIM_PROCFS/4194001""#;
     let (report, _) = report(&machine, &[], body);
     let devices = report["gpus"].as_array().unwrap();
     assert_eq!(devices.len(), 2, "{report:#}");
@@ -357,7 +359,7 @@ fn a_process_on_a_mig_device_is_measured_there() {
 #[test]
 fn memory_that_the_driver_does_not_report_is_absent() {
     let machine = Machine::new("[[gpu]]\nmodel = \"GB10\"\n");
-    let body = "printf '[[process]]\\npid = %s\\nmemory = \"unknown\"\\n' $$ | place; listed $$ 3000001";
+    let body = "printf '[[process]]\\npid = %s\\nmemory = \"unknown\"\\n' $$ | place; listed $$ 4194001";
     let (report, _) = report(&machine, &[], body);
     let gpu = report["gpus"][0].as_object().unwrap();
     for absent in ["used_peak_bytes", "allocatable_bytes", "least_free_bytes", "nearly_full_seconds", "together"] {
@@ -382,13 +384,13 @@ fn without_a_driver_the_command_runs_all_the_same() {
 #[test]
 fn a_command_without_gpu_memory_is_said_to_have_none() {
     // A command that ends before the driver is open has no list at all.
-    let machine = Machine::built_in("busy-h200");
+    let machine = Machine::new(&format!("{GPU}[[process]]\npid = 4194200\n"));
     machine.control("");
-    let (report, _) = report(&machine, &[], "listed 4100 3000001");
+    let (report, _) = report(&machine, &[], "listed 4194200 4194001");
     assert!(report["together"].is_null() && report["fits_in"].is_null(), "{report:#}");
     assert!(notes(&report).contains("no process of the command was listed"), "{report:#}");
     let others = report["gpus"][0]["others"].as_array().unwrap();
-    assert_eq!(others.iter().filter(|other| other["pid"] != 3_000_001).count(), 16, "{report:#}");
+    assert_eq!(others.iter().filter(|other| other["pid"] != 4_194_001).count(), 1, "{report:#}");
 }
 
 #[test]
@@ -411,7 +413,7 @@ fn a_gpu_whose_call_hangs_delays_no_reading_of_another_one() {
     let body = r#"
         await "$NVML_SIM_PROCFS/stat"; cp "$NVML_SIM_CONTROL" fault
         { cat fault; printf '[[process]]\npid = %s\ngpus = [1]\nmemory = "1GiB"\n' $$; } | place
-        listed $$ 3000001 1
+        listed $$ 4194001 1
         exit 6
     "#;
     // On a busy machine, a call for the other GPU takes longer than 50 ms.
@@ -433,12 +435,12 @@ fn a_gpu_whose_call_hangs_delays_no_reading_of_another_one() {
 
 #[test]
 fn a_command_that_ends_before_the_driver_is_open_has_one_reading() {
-    let machine = Machine::new(&format!("{GPU}[[process]]\npid = 4100\nmemory = \"5GiB\"\n"));
+    let machine = Machine::new(&format!("{GPU}[[process]]\npid = 4194200\nmemory = \"5GiB\"\n"));
     let (report, status) = report(&machine, &[], "exit 0");
     assert_eq!(status, Some(0));
     let gpu = &report["gpus"][0];
     assert_eq!(gpu["used_peak_bytes"], 5 * 1024 * MIB + CONTEXT + 8 * MIB, "{report:#}");
-    assert_eq!(gpu["others"][0]["pid"], 4100, "{report:#}");
+    assert_eq!(gpu["others"][0]["pid"], 4_194_200, "{report:#}");
     assert!(report["sampling"]["samples"].as_u64() >= Some(1) && report["sampling"]["lists"].as_u64() >= Some(1));
 }
 
@@ -478,7 +480,7 @@ fn a_device_that_fails_has_only_what_was_measured() {
     let call = "call = [\"nvmlDeviceGetComputeRunningProcesses_v3\", \"nvmlDeviceGetComputeRunningProcesses_v2\"]";
     let fault = format!("[[fault]]\n{call}\ngpu = 1\nkind = \"error\"\ncode = \"UNKNOWN\"\n");
     let machine = Machine::new(&format!("{}{fault}", GPU.repeat(2)));
-    let body = "printf '[[process]]\\npid = %s\\nmemory = \"1GiB\"\\n' $$ | place; listed $$ 3000001";
+    let body = "printf '[[process]]\\npid = %s\\nmemory = \"1GiB\"\\n' $$ | place; listed $$ 4194001";
     let (report, _) = report(&machine, &[], body);
     let [good, bad] = [0, 1].map(|index| report["gpus"][index].as_object().unwrap());
     assert_eq!(good["together"]["peak_bytes"], 1024 * MIB + CONTEXT, "{report:#}");
@@ -497,7 +499,7 @@ fn a_lost_gpu_has_no_values_and_the_others_keep_theirs() {
     let machine = Machine::new(&GPU.repeat(2));
     machine.control(fault);
     let body = "cp \"$NVML_SIM_CONTROL\" fault; { cat fault; printf '[[process]]\\npid = %s\\nmemory = \"1GiB\"\\n' $$; } | place; \
-                listed $$ 3000001";
+                listed $$ 4194001";
     let mut command = machine.run(&["--format=json"], &script(body));
     let report = parse(&ended(command.current_dir(machine.folder.path())));
     assert_eq!(report["gpus"][0]["together"]["peak_bytes"], 1024 * MIB + CONTEXT, "{report:#}");
@@ -509,7 +511,7 @@ fn a_lost_gpu_has_no_values_and_the_others_keep_theirs() {
 #[test]
 fn hostile_names_do_not_reach_the_terminal() {
     let machine = Machine::built_in("hostile-names");
-    let body = script("await $NVML_SIM_PROCFS/6009; listed 6009 3000001 # \u{1b}[31m");
+    let body = script("await $NVML_SIM_PROCFS/6009; listed 6009 4194001 # \u{1b}[31m");
     let said = ended(&mut machine.run(&[], &body)).err;
     assert!(said.contains("\\u{1b}[31m"), "{said}");
     assert!(said.chars().all(|c| c == '\n' || !c.is_control()), "{said:?}");

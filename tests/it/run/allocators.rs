@@ -171,7 +171,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     for flags in [&["--format=json"][..], &[]] {
         let machine = machine();
         let body = format!("exec 2> /dev/null; mkfifo in out; speak {DEVICE} < in > out & exec 3> in 4< out; read pid <&4
-            printf '[[process]]\\npid = %s\\nmemory = \"5GiB\"\\n' $pid | place; listed $pid 3000001; echo >&3; wait $!");
+            printf '[[process]]\\npid = %s\\nmemory = \"5GiB\"\\n' $pid | place; listed $pid 4194001; echo >&3; wait $!");
         let mut command = speaking(&machine, &python, flags, program, &body);
         let ended = ended(command.current_dir(tempfile::tempdir_in(machine.folder.path()).unwrap().keep()));
         // 128 + SIGKILL, from the shell.
