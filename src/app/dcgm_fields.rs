@@ -29,7 +29,7 @@ fn warnings_about(config: &Config, list: &Collectors) -> Vec<String> {
     let mut warnings = Vec::new();
     // The user did not write the default list, so its fields need no warning.
     let listed = list.names().filter(|_| config.dcgm.collectors_file.is_some());
-    let switched_off = listed.filter_map(|name| Some((name, missing_key(config, name)?)));
+    let switched_off = listed.filter_map(|(name, field)| Some((name, missing_key(config, field)?)));
     let unserved: Vec<_> = list.unserved().chain(switched_off).collect();
     if !unserved.is_empty() {
         let named = unserved.iter().take(NAMED).map(|(name, why)| format!("{name} ({why})"));
@@ -52,9 +52,9 @@ fn warnings_about(config: &Config, list: &Collectors) -> Vec<String> {
 }
 
 /// Which key must be set for the field to have a value; `None` if no key is missing.
-fn missing_key(config: &Config, name: &str) -> Option<&'static str> {
-    if name.ends_with("_TOTAL_ENERGY_CONSUMPTION") && !config.telemetry.energy {
+fn missing_key(config: &Config, field: &str) -> Option<&'static str> {
+    if field.contains("_ENERGY_") && !config.telemetry.energy {
         return Some("it needs telemetry.energy=true");
     }
-    (name.starts_with("DCGM_FI_PROF_") && !config.profiling.enabled).then_some("it needs profiling.enabled=true")
+    (field.starts_with("DCGM_FI_PROF_") && !config.profiling.enabled).then_some("it needs profiling.enabled=true")
 }

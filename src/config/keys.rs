@@ -44,14 +44,13 @@ const OTHERS: &[Key] = &[
         Some("exporter-4.8"),
         Kind::Choice(&[
             ("exporter-4.8", |c| c.dcgm.names = DcgmNames::Exporter48),
-            ("exporter-main", |c| c.dcgm.names = DcgmNames::ExporterMain),
-            ("dcgm-4.6", |c| c.dcgm.names = DcgmNames::Dcgm46),
+            ("exporter-4.9", |c| c.dcgm.names = DcgmNames::Exporter49),
         ]),
     )
     .help(
-        "Names of families and labels. exporter-4.8: those of dcgm-exporter 4.5 to 4.8, with the label Hostname. \
-         exporter-main: those of its main branch, with the label hostname. dcgm-4.6: the fields as DCGM 4.6 renamed \
-         them, with the label hostname.",
+        "Names and units of families, and names of labels. exporter-4.8: those of dcgm-exporter 4.5 to 4.8, with both \
+         labels for the machine's name, Hostname (up to 4.8.2) and hostname (since 4.8.3). exporter-4.9: those of \
+         dcgm-exporter 4.9, in hertz, joules, bytes and ratios, with the label hostname.",
     ),
     Key::path("dcgm.collectors-file", "FILE", |c| &mut c.dcgm.collectors_file).help(
         "A CSV file of dcgm-exporter that lists the fields to serve, with their types and help texts. The names of the \

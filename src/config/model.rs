@@ -251,10 +251,8 @@ pub enum DcgmNames {
     /// `exporter-4.8`: those of dcgm-exporter 4.5 to 4.8.
     #[default]
     Exporter48,
-    /// `exporter-main`: those of dcgm-exporter's main branch.
-    ExporterMain,
-    /// `dcgm-4.6`: the field names of DCGM 4.6.
-    Dcgm46,
+    /// `exporter-4.9`: those of dcgm-exporter 4.9, with its units.
+    Exporter49,
 }
 
 /// The socket on which processes report the state of their memory allocators.

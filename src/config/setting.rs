@@ -25,6 +25,9 @@ pub type Field<T> = fn(&mut Config) -> &mut T;
 /// A word of a choice, with the function that sets what the word stands for.
 pub type Word = (&'static str, fn(&mut Config));
 
+/// Words that were removed from a choice, each with the word to write instead.
+const REMOVED: [(&str, &str); 2] = [("exporter-main", "exporter-4.8"), ("dcgm-4.6", "exporter-4.9")];
+
 /// The kind of a key's value, with the field that the value is for.
 #[derive(Debug)]
 pub enum Kind {
@@ -161,7 +164,12 @@ impl Kind {
             Self::Path(..) | Self::Folder(_) | Self::Group(_) => Err(refused()),
             Self::Mode(field) => octal(text).map(|mode| Setting::text(field, mode, text)).ok_or_else(refused),
             Self::Choice(words) => {
-                let word = words.iter().find(|(word, _)| *word == text).ok_or_else(refused);
+                let named = |name: &str| words.iter().find(|(word, _)| *word == name);
+                let word = named(text).ok_or_else(|| {
+                    let instead = REMOVED.iter().find(|(word, instead)| *word == text && named(instead).is_some());
+                    let instead = instead.map(|(_, instead)| format!("; write \"{instead}\" instead"));
+                    format!("{}{}", refused(), instead.unwrap_or_default())
+                });
                 word.map(|(word, put)| Setting { toml: toml_string(word), put: Box::new(*put) })
             }
             Self::Duration(allowed, field) => {

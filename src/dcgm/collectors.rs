@@ -8,7 +8,7 @@ use std::path::Path;
 
 use anyhow::anyhow;
 
-use super::fields::{self, Field, LABEL, Read};
+use super::fields::{self, Field, Read};
 use crate::config::DcgmNames;
 use crate::regular_file;
 use crate::text::quoted;
@@ -58,18 +58,14 @@ pub struct Collectors {
 impl Collectors {
     /// The fields that dcgm-exporter serves by default, with the names of a naming.
     pub fn by_default(naming: DcgmNames) -> Self {
-        let numbers = fields::listed().map(|(field, kind, help)| Column {
-            name: naming.of(field).to_owned(),
+        let numbers = fields::listed(naming).map(|(name, field, kind, help)| Column {
+            name: name.to_owned(),
             kind: Some(kind),
             help: help.to_owned(),
             field,
         });
-        let label = fields::find(LABEL).map(|field| Column {
-            name: naming.of(field).to_owned(),
-            kind: None,
-            help: String::new(),
-            field,
-        });
+        let label = fields::listed_label(naming);
+        let label = label.map(|(name, field)| Column { name: name.to_owned(), kind: None, help: String::new(), field });
         Self { columns: numbers.chain(label).collect(), unserved: Vec::new() }
     }
 
@@ -91,9 +87,10 @@ impl Collectors {
         self.unserved.iter().map(|(name, why)| (name.as_str(), *why))
     }
 
-    /// The names of the families and labels that are served, in the order of the list.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.columns.iter().map(|column| column.name.as_str())
+    /// The names of the families and labels that are served, in the order of the list, each with the name of its field up
+    /// to DCGM 4.5, or of a field that is newer.
+    pub fn names(&self) -> impl Iterator<Item = (&str, &'static str)> {
+        self.columns.iter().map(|column| (column.name.as_str(), column.field.name))
     }
 
     /// The names of the families that are served, in the order of the list.

@@ -4,7 +4,7 @@
 //! GPU itself has only the fields that the snapshot does not hold for an instance.
 
 use super::collectors::Column;
-use super::fields::{Field, Level, Read, Reading, Share, mib, percent};
+use super::fields::{Field, Level, Read, Reading, Share};
 use super::holders::{self, Holder, Use};
 use crate::config::DcgmNames;
 use crate::snapshot::MigDevice;
@@ -82,7 +82,7 @@ impl Device<'_> {
     /// The series of a field: the labels in two parts, and the value.
     pub(super) fn series<'s>(&'s self, field: &'s Field) -> impl Iterator<Item = ([&'s str; 2], f64)> {
         let value = self.value(field);
-        let share = field.share().filter(|_| self.shared);
+        let share = field.share.filter(|_| self.shared);
         let bare = (self.rows.is_empty() || share.is_some()).then_some((&self.bare, value));
         let rows = self.rows.iter().map(move |row| (row, share.map_or(value, |share| own_value(row.used, share))));
         let known = bare.into_iter().chain(rows).filter_map(|(row, value)| Some((row, value?)));
@@ -108,8 +108,8 @@ impl Device<'_> {
 /// The value that a container has of its own, in the unit of the field.
 fn own_value(used: Use, share: Share) -> Option<f64> {
     match share {
-        Share::Memory => used.memory.map(mib),
-        Share::Utilization => percent(used.utilization),
+        Share::Memory(unit) => used.memory.map(unit),
+        Share::Utilization(unit) => used.utilization.map(unit),
     }
 }
 
@@ -184,7 +184,7 @@ fn device<'a>(
 fn labels(reading: &Reading<'_>, mig: Option<&MigDevice>, format: Format<'_>) -> String {
     let gpu = reading.gpu;
     let labels = Labels::default()
-        .with_room(10)
+        .with_room(11)
         .and_number("gpu", gpu.index)
         .and("UUID", &gpu.uuid)
         .and_known("pci_bus_id", gpu.pci_bus_id.as_deref())
@@ -196,7 +196,8 @@ fn labels(reading: &Reading<'_>, mig: Option<&MigDevice>, format: Format<'_>) ->
             .and_number("GPU_I_ID", mig.gpu_instance),
         None => labels,
     };
-    let labels = labels.and_known(format.naming.hostname_label(), format.hostname);
+    let hostnames = format.naming.hostname_labels().iter();
+    let labels = hostnames.fold(labels, |labels, label| labels.and_known(label, format.hostname));
     let texts = format.columns.iter().filter(|column| column.kind.is_none()).filter_map(|column| {
         let Read::Text(read) = column.field.read else { return None };
         Some((column.name.as_str(), read(reading)?))

@@ -2,8 +2,9 @@
 //!
 //! Invariant: a field has the unit and the type that dcgm-exporter gives it. The names, numbers, types and levels are
 //! those in `dcgm_fields.h` and `dcgm_fields.cpp` of DCGM 4.5.3 and 4.6.0; a field has the same number in both, so a
-//! renamed field is the same value.
+//! renamed field is the same value. A field in another unit, which DCGM 4.7 adds, has a number and an entry of its own.
 
+mod base_units;
 mod extra;
 mod listed;
 
@@ -11,13 +12,13 @@ use crate::config::DcgmNames;
 use crate::snapshot::{
     ClockDomain, Driver, FastTelemetry, Gpu, MemoryFigures, ProfilingMetric, ProfilingValues, SlowTelemetry,
 };
+use base_units::BASE_UNITS;
 use extra::EXTRA;
 use gpu_metrics::Kind;
-pub(super) use listed::LABEL;
-use listed::LISTED;
+use listed::{LABEL, LISTED};
 
 fn all() -> impl Iterator<Item = &'static Field> {
-    LISTED.iter().chain(EXTRA)
+    LISTED.iter().chain(EXTRA).chain(BASE_UNITS)
 }
 
 /// The field with this name, in any version of DCGM.
@@ -25,30 +26,43 @@ pub(super) fn find(name: &str) -> Option<&'static Field> {
     all().find(|field| field.name == name || field.new_name == name)
 }
 
-/// The fields that are served without a collectors file.
-pub(super) fn listed() -> impl Iterator<Item = (&'static Field, Kind, &'static str)> {
-    all().filter_map(|field| field.listed.map(|(kind, help)| (field, kind, help)))
+/// The fields that are served without a collectors file, with the names and units of a naming.
+pub(super) fn listed(naming: DcgmNames) -> impl Iterator<Item = (&'static str, &'static Field, Kind, &'static str)> {
+    LISTED.iter().chain(EXTRA).filter_map(move |field| {
+        let (name, field) = naming.of(field);
+        field.listed.map(|(kind, help)| (name, field, kind, help))
+    })
 }
 
-/// The names of every field that can be served, up to DCGM 4.5 and in DCGM 4.6.
-pub fn served() -> impl Iterator<Item = (&'static str, &'static str)> {
-    all().map(|field| (field.name, field.new_name))
+/// The name of the label that is served without a collectors file, and how it is read.
+pub(super) fn listed_label(naming: DcgmNames) -> Option<(&'static str, &'static Field)> {
+    find(LABEL).map(|field| naming.of(field))
+}
+
+/// The names of every field that can be served, in any version of DCGM.
+pub fn served() -> impl Iterator<Item = &'static str> {
+    all().flat_map(|field| [field.name, field.new_name])
 }
 
 impl DcgmNames {
-    /// The label with the machine's name.
-    pub(super) fn hostname_label(self) -> &'static str {
+    /// The labels with the machine's name. dcgm-exporter 4.8.3 renamed the label, so programs that were made for 4.8
+    /// ask for either.
+    pub(super) fn hostname_labels(self) -> &'static [&'static str] {
         match self {
-            Self::Exporter48 => "Hostname",
-            Self::ExporterMain | Self::Dcgm46 => "hostname",
+            Self::Exporter48 => &["Hostname", "hostname"],
+            Self::Exporter49 => &["hostname"],
         }
     }
 
-    /// The name of a field.
-    pub(super) fn of(self, field: &Field) -> &'static str {
+    /// The name of a field, and the field that has this name: with the names of 4.9, the one in base units, if there is
+    /// one.
+    pub(super) fn of(self, field: &'static Field) -> (&'static str, &'static Field) {
         match self {
-            Self::Exporter48 | Self::ExporterMain => field.name,
-            Self::Dcgm46 => field.new_name,
+            Self::Exporter48 => (field.name, field),
+            Self::Exporter49 => match field.in_base_units.and_then(find) {
+                Some(field) => (field.name, field),
+                None => (field.new_name, field),
+            },
         }
     }
 }
@@ -100,20 +114,34 @@ pub(super) enum Read {
 pub(super) struct Field {
     /// The name in DCGM up to 4.5.
     pub(super) name: &'static str,
-    /// The name in DCGM 4.6.
+    /// The name since DCGM 4.6.
     pub(super) new_name: &'static str,
+    /// The name of the field of DCGM 4.7 that has the same value in a base unit; `None` if there is none.
+    pub(super) in_base_units: Option<&'static str>,
     /// Where it is measured.
     pub(super) level: Level,
     /// How it is read.
     pub(super) read: Read,
+    /// The value of its own that a container has which shares the GPU, from its processes; `None` if it has none.
+    pub(super) share: Option<Share>,
     /// Its type and help in the list that is served without a collectors file; `None` if it is not in that list.
     pub(super) listed: Option<(Kind, &'static str)>,
 }
 
 impl Field {
-    /// The field with another name in DCGM 4.6.
+    /// The field with another name since DCGM 4.6.
     pub(super) const fn renamed(self, new_name: &'static str) -> Self {
         Self { new_name, ..self }
+    }
+
+    /// The field, of which DCGM 4.7 has another in a base unit.
+    pub(super) const fn then(self, in_base_units: &'static str) -> Self {
+        Self { in_base_units: Some(in_base_units), ..self }
+    }
+
+    /// The field, of which a container that shares the GPU has a value of its own.
+    pub(super) const fn shared(self, share: Share) -> Self {
+        Self { share: Some(share), ..self }
     }
 
     /// The field, measured at another level.
@@ -131,32 +159,21 @@ impl Field {
         Self { listed: Some((Kind::Counter, help)), ..self }
     }
 
-    /// Whether a container that shares the GPU has a value of its own, from its processes.
-    pub(super) fn share(&self) -> Option<Share> {
-        match self.name {
-            FB_USED => Some(Share::Memory),
-            GPU_UTIL => Some(Share::Utilization),
-            _ => None,
-        }
-    }
-
     /// Whether the value of the field is the last Xid.
     pub(super) fn is_xid(&self) -> bool {
         self.name == XID_ERRORS
     }
 }
 
-/// A value that a container has of its own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A value that a container has of its own, with its unit.
+#[derive(Debug, Clone, Copy)]
 pub(super) enum Share {
-    /// MiB that its processes hold.
-    Memory,
-    /// Percent of the streaming multiprocessors' time that its processes used.
-    Utilization,
+    /// What its processes hold, from bytes.
+    Memory(fn(u64) -> f64),
+    /// The share of the streaming multiprocessors' time that its processes used, from a ratio.
+    Utilization(fn(f64) -> f64),
 }
 
-pub(super) const FB_USED: &str = "DCGM_FI_DEV_FB_USED";
-pub(super) const GPU_UTIL: &str = "DCGM_FI_DEV_GPU_UTIL";
 pub(super) const XID_ERRORS: &str = "DCGM_FI_DEV_XID_ERRORS";
 
 /// Bytes as whole MiB, rounded down as in DCGM.
@@ -165,8 +182,8 @@ pub(super) fn mib(bytes: u64) -> f64 {
 }
 
 /// A ratio as a whole number of percent.
-pub(super) fn percent(ratio: Option<f64>) -> Option<f64> {
-    ratio.map(|ratio| (ratio * 100.0).round())
+pub(super) fn percent(ratio: f64) -> f64 {
+    (ratio * 100.0).round()
 }
 
 pub(super) fn count(value: Option<u64>) -> Option<f64> {
@@ -183,20 +200,30 @@ pub(super) fn traffic(reading: &Reading<'_>, metric: ProfilingMetric) -> Option<
     reading.whole_profiling?.get(metric).map(f64::round)
 }
 
-/// A clock in MHz.
-pub(super) fn mhz(reading: &Reading<'_>, domain: ClockDomain) -> Option<f64> {
+/// A clock in hertz.
+pub(super) fn hertz(reading: &Reading<'_>, domain: ClockDomain) -> Option<f64> {
     let at = ClockDomain::ALL.iter().position(|known| *known == domain)?;
-    reading.fast?.clocks[at].map(|hertz| (hertz / 1e6).round())
+    reading.fast?.clocks[at]
 }
 
-/// A number, which only a collectors file lists. Its name is the same in DCGM 4.6, and it is measured on the GPU.
+/// A clock in MHz.
+pub(super) fn mhz(reading: &Reading<'_>, domain: ClockDomain) -> Option<f64> {
+    hertz(reading, domain).map(|hertz| (hertz / 1e6).round())
+}
+
+/// A number, which only a collectors file lists. Its name and its unit are the same in every version of DCGM, and it is
+/// measured on the GPU.
 pub(super) const fn number(name: &'static str, read: fn(&Reading<'_>) -> Option<f64>) -> Field {
-    Field { name, new_name: name, level: Level::Gpu, read: Read::Number(read), listed: None }
+    field(name, Read::Number(read))
 }
 
 /// Text for a label, with the same properties.
 pub(super) const fn label(name: &'static str, read: for<'a> fn(&Reading<'a>) -> Option<&'a str>) -> Field {
-    Field { name, new_name: name, level: Level::Gpu, read: Read::Text(read), listed: None }
+    field(name, Read::Text(read))
+}
+
+const fn field(name: &'static str, read: Read) -> Field {
+    Field { name, new_name: name, in_base_units: None, level: Level::Gpu, read, share: None, listed: None }
 }
 
 #[cfg(test)]
@@ -212,7 +239,18 @@ mod tests {
         let names: Vec<_> = fields().flat_map(|field| BTreeSet::from([field.name, field.new_name])).collect();
         assert_eq!(names.len(), names.iter().collect::<BTreeSet<_>>().len(), "{names:?}");
         assert!(all().all(|field| find(field.name).is_some_and(|found| std::ptr::eq(found, field))));
-        assert!(find("DCGM_FI_DEV_GPU_UTIL_RATIO").is_some_and(|field| field.name == GPU_UTIL));
-        assert!([FB_USED, GPU_UTIL, XID_ERRORS, LABEL].iter().all(|name| find(name).is_some()));
+        assert!([XID_ERRORS, LABEL].iter().all(|name| find(name).is_some()));
+    }
+
+    #[test]
+    fn a_field_in_base_units_is_in_the_table_and_at_the_same_level() {
+        for field in all() {
+            let Some(name) = field.in_base_units else { continue };
+            let base = find(name).unwrap_or_else(|| panic!("{name} is not in the table"));
+            assert_eq!((base.name, base.level), (name, field.level), "{}", field.name);
+            assert_eq!(base.share.is_some(), field.share.is_some(), "{}", field.name);
+            let kind = |field: &Field| field.listed.map(|(kind, _)| kind);
+            assert!(field.listed.is_none() || kind(field) == kind(base), "{}", field.name);
+        }
     }
 }

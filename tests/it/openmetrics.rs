@@ -94,7 +94,7 @@ fn a_scenario_gives_its_golden_scrape_with_the_samples_of_the_text_format() {
 
 #[test]
 fn the_families_of_dcgm_exporter_keep_their_names() {
-    for naming in ["exporter-4.8", "exporter-main", "dcgm-4.6"] {
+    for naming in ["exporter-4.8", "exporter-4.9"] {
         let served = Served::start(&[&format!("--dcgm.names={naming}")]);
         let text = exposition::read(&served.settled().text);
         let open = read(&served.get_with("/metrics", ACCEPT).body);

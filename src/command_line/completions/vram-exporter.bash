@@ -383,7 +383,7 @@ _vram_exporter() {
                     return 0
                     ;;
                 --dcgm.names)
-                    COMPREPLY=($(compgen -W "exporter-4.8 exporter-main dcgm-4.6" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "exporter-4.8 exporter-4.9" -- "${cur}"))
                     return 0
                     ;;
                 --dcgm.collectors-file)

@@ -77,9 +77,8 @@ complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l kubernetes.
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l kubernetes.timeout -d 'Maximum time for the kubelet or the API server to answer' -r -f
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l slurm.allocations -d 'The folder in which Slurm\'s prolog and epilog keep which GPU is allocated to which job (docs/deploy/slurm.md), usually /run/vram-exporter-slurm' -r -f -a "(__fish_complete_directories)"
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l dcgm.listen-address -d 'Additional address that serves /metrics with the families of dcgm-exporter, such as ":9400" (docs/from-dcgm.md), with the same web.config-file and limits as web.listen-address' -r -f
-complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l dcgm.names -d 'Names of families and labels' -r -f -a "exporter-4.8\t''
-exporter-main\t''
-dcgm-4.6\t''"
+complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l dcgm.names -d 'Names and units of families, and names of labels' -r -f -a "exporter-4.8\t''
+exporter-4.9\t''"
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l dcgm.collectors-file -d 'A CSV file of dcgm-exporter that lists the fields to serve, with their types and help texts' -r -F
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l dcgm.virtual-gpus -d 'Serve one series for each container that shares a GPU (time-slicing, MPS), like KUBERNETES_VIRTUAL_GPUS of dcgm-exporter' -r -f -a "true\t''
 false\t''"

@@ -10,13 +10,15 @@ pub(super) static EXTRA: &[Field] = &[
     label("DCGM_FI_DEV_UUID", |r| Some(&r.gpu.uuid)).renamed("DCGM_FI_DEV_GPU_UUID"),
     label("DCGM_FI_DEV_PCI_BUSID", |r| r.gpu.pci_bus_id.as_deref()).renamed("DCGM_FI_DEV_PCI_BUS_ID"),
     label("DCGM_FI_DEV_VBIOS_VERSION", |r| r.gpu.vbios.as_deref()),
-    number("DCGM_FI_DEV_VIDEO_CLOCK", |r| mhz(r, ClockDomain::Video)),
+    number("DCGM_FI_DEV_VIDEO_CLOCK", |r| mhz(r, ClockDomain::Video)).then("DCGM_FI_DEV_VIDEO_CLOCK_HERTZ"),
     number("DCGM_FI_DEV_CLOCKS_EVENT_REASONS", |r| count(r.fast?.throttle)),
     number("DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", |r| count(r.fast?.throttle))
         .renamed("DCGM_FI_DEV_CLOCKS_EVENT_REASONS"),
     number("DCGM_FI_DEV_ENFORCED_POWER_LIMIT", |r| r.fast?.power_limit)
         .renamed("DCGM_FI_DEV_BOARD_POWER_LIMIT_ENFORCED_WATTS"),
-    number("DCGM_FI_DEV_FB_TOTAL", |r| Some(mib(r.memory?.total))).on(Level::Instance),
+    number("DCGM_FI_DEV_FB_TOTAL", |r| Some(mib(r.memory?.total)))
+        .then("DCGM_FI_DEV_FB_CAPACITY_BYTES")
+        .on(Level::Instance),
     number("DCGM_FI_DEV_FB_USED_PERCENT", |r| {
         let memory = r.memory?;
         memory.reserved?;
@@ -25,12 +27,17 @@ pub(super) static EXTRA: &[Field] = &[
     })
     .renamed("DCGM_FI_DEV_FB_USED_RATIO")
     .on(Level::Instance),
-    number("DCGM_FI_DEV_BAR1_TOTAL", |r| r.slow?.bar1_total.map(mib)).on(Level::WholeGpu),
-    number("DCGM_FI_DEV_BAR1_USED", |r| r.slow?.bar1_used.map(mib)).on(Level::WholeGpu),
+    number("DCGM_FI_DEV_BAR1_TOTAL", |r| r.slow?.bar1_total.map(mib))
+        .then("DCGM_FI_DEV_BAR1_CAPACITY_BYTES")
+        .on(Level::WholeGpu),
+    number("DCGM_FI_DEV_BAR1_USED", |r| r.slow?.bar1_used.map(mib))
+        .then("DCGM_FI_DEV_BAR1_USED_BYTES")
+        .on(Level::WholeGpu),
     number("DCGM_FI_DEV_BAR1_FREE", |r| {
         let slow = r.slow?;
         slow.bar1_total?.checked_sub(slow.bar1_used?).map(mib)
     })
+    .then("DCGM_FI_DEV_BAR1_FREE_BYTES")
     .on(Level::WholeGpu),
     number("DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", |r| count(r.fast?.ecc_corrected)),
     number("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", |r| count(r.fast?.ecc_uncorrected)),

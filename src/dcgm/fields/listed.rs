@@ -1,6 +1,6 @@
 //! The fields that dcgm-exporter serves by default, in its order, as far as the snapshot holds them.
 
-use super::{FB_USED, Field, GPU_UTIL, Level, XID_ERRORS, count, label, mhz, mib, number, percent, share, traffic};
+use super::{Field, Level, Share, XID_ERRORS, count, label, mhz, mib, number, percent, share, traffic};
 use crate::snapshot::{ClockDomain, ProfilingMetric};
 
 /// The label that dcgm-exporter adds by default.
@@ -8,8 +8,12 @@ pub(crate) const LABEL: &str = "DCGM_FI_DRIVER_VERSION";
 
 /// The table.
 pub(super) static LISTED: &[Field] = &[
-    number("DCGM_FI_DEV_SM_CLOCK", |r| mhz(r, ClockDomain::Sm)).gauge("Clock of the streaming multiprocessors in MHz."),
-    number("DCGM_FI_DEV_MEM_CLOCK", |r| mhz(r, ClockDomain::Memory)).gauge("Clock of the device memory in MHz."),
+    number("DCGM_FI_DEV_SM_CLOCK", |r| mhz(r, ClockDomain::Sm))
+        .then("DCGM_FI_DEV_SM_CLOCK_HERTZ")
+        .gauge("Clock of the streaming multiprocessors in MHz."),
+    number("DCGM_FI_DEV_MEM_CLOCK", |r| mhz(r, ClockDomain::Memory))
+        .then("DCGM_FI_DEV_MEMORY_CLOCK_HERTZ")
+        .gauge("Clock of the device memory in MHz."),
     number("DCGM_FI_DEV_MEMORY_TEMP", |r| r.fast?.memory_temperature)
         .renamed("DCGM_FI_DEV_MEMORY_TEMP_CELSIUS")
         .gauge("Temperature of the device memory in degrees Celsius."),
@@ -20,28 +24,39 @@ pub(super) static LISTED: &[Field] = &[
         .renamed("DCGM_FI_DEV_BOARD_POWER_WATTS")
         .gauge("Power draw in watts."),
     number("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", |r| r.slow?.energy.map(|joules| (joules * 1e3).round()))
+        .then("DCGM_FI_DEV_GPU_ENERGY_JOULES_TOTAL")
         .counter("Energy used since the driver was loaded, in millijoules. Present only with telemetry.energy."),
     number("DCGM_FI_DEV_PCIE_REPLAY_COUNTER", |r| count(r.slow?.pcie_replays))
         .renamed("DCGM_FI_DEV_PCIE_REPLAY_TOTAL")
         .counter("PCIe replays."),
-    number(GPU_UTIL, |r| percent(r.fast?.utilization))
-        .renamed("DCGM_FI_DEV_GPU_UTIL_RATIO")
+    number("DCGM_FI_DEV_GPU_UTIL", |r| r.fast?.utilization.map(percent))
+        .then("DCGM_FI_DEV_GPU_UTIL_RATIO")
+        .shared(Share::Utilization(percent))
         .gauge("Share of time in which at least one kernel ran, in percent."),
-    number("DCGM_FI_DEV_MEM_COPY_UTIL", |r| percent(r.fast?.memory_bandwidth_utilization))
+    number("DCGM_FI_DEV_MEM_COPY_UTIL", |r| r.fast?.memory_bandwidth_utilization.map(percent))
+        .then("DCGM_FI_DEV_MEMORY_UTIL_RATIO")
         .gauge("Share of time in which device memory was read or written, in percent."),
-    number("DCGM_FI_DEV_ENC_UTIL", |r| percent(r.fast?.encoder_utilization))
+    number("DCGM_FI_DEV_ENC_UTIL", |r| r.fast?.encoder_utilization.map(percent))
+        .then("DCGM_FI_DEV_ENC_UTIL_RATIO")
         .gauge("Utilization of the video encoder in percent."),
-    number("DCGM_FI_DEV_DEC_UTIL", |r| percent(r.fast?.decoder_utilization))
+    number("DCGM_FI_DEV_DEC_UTIL", |r| r.fast?.decoder_utilization.map(percent))
+        .then("DCGM_FI_DEV_DEC_UTIL_RATIO")
         .gauge("Utilization of the video decoder in percent."),
     number(XID_ERRORS, |r| count(r.xid))
         .renamed("DCGM_FI_DEV_XID_ERROR")
         .on(Level::WholeGpu)
         .gauge("Code of the last Xid error since the exporter started, 0 before the first one."),
     number("DCGM_FI_DEV_FB_FREE", |r| Some(mib(r.memory?.free)))
+        .then("DCGM_FI_DEV_FB_FREE_BYTES")
         .on(Level::Instance)
         .gauge("Device memory that can still be allocated, in MiB."),
-    number(FB_USED, |r| Some(mib(r.memory?.used))).on(Level::Instance).gauge("Allocated device memory in MiB."),
+    number("DCGM_FI_DEV_FB_USED", |r| Some(mib(r.memory?.used)))
+        .then("DCGM_FI_DEV_FB_USED_BYTES")
+        .shared(Share::Memory(mib))
+        .on(Level::Instance)
+        .gauge("Allocated device memory in MiB."),
     number("DCGM_FI_DEV_FB_RESERVED", |r| r.memory?.reserved.map(mib))
+        .then("DCGM_FI_DEV_FB_RESERVED_BYTES")
         .on(Level::Instance)
         .gauge("Device memory kept by driver and firmware, in MiB."),
     number("DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS", |r| count(r.fast?.remapped_uncorrectable))

@@ -41,7 +41,7 @@ fn a_file_selects_names_types_and_help_texts() {
 fn what_is_not_served_is_named_once_in_the_log() {
     let folder = tempfile::tempdir().unwrap();
     let facts = facts();
-    let lines = facts.iter().map(|fact| format!("{}, {}, Text\n", fact.name, fact.kind));
+    let lines = facts.iter().map(|fact| format!("{}, {}, Text\n", fact.old.0, fact.kind));
     let text: String = lines.chain(["DCGM_EXP_XID_ERRORS_COUNT, gauge, Text\n".to_owned()]).collect();
     let served = Served::with(SCENARIO, &[&list(&folder, &text)]);
     let scrape = served.settled();
