@@ -14,6 +14,6 @@ mod families;
 mod fields;
 mod holders;
 
-pub use collectors::{Collectors, LONGEST_FILE, Problem, parse};
+pub use collectors::{Collectors, LONGEST_FILE, Problem, Repeated, parse};
 pub use families::{Families, Settings};
 pub use fields::served;

@@ -32,14 +32,19 @@ fn warnings_about(config: &Config, list: &Collectors) -> Vec<String> {
     let switched_off = listed.filter_map(|(name, field)| Some((name, missing_key(config, field)?)));
     let unserved: Vec<_> = list.unserved().chain(switched_off).collect();
     if !unserved.is_empty() {
-        let named = unserved.iter().take(NAMED).map(|(name, why)| format!("{name} ({why})"));
-        let mut fields = named.collect::<Vec<_>>().join(", ");
-        if unserved.len() > NAMED {
-            fields.push_str(&format!(", and {} more", unserved.len() - NAMED));
-        }
+        let fields = joined(unserved.iter().map(|(name, why)| format!("{name} ({why})")));
         warnings.push(format!(
             "dcgm.collectors-file: these fields are not served; remove their lines, set the named keys, or see \
              docs/from-dcgm.md: {fields}"
+        ));
+    }
+    if !list.repeated().is_empty() {
+        let lines = list.repeated().iter();
+        let lines =
+            joined(lines.map(|again| format!("{} (line {}, first in {})", again.name, again.line, again.first)));
+        warnings.push(format!(
+            "dcgm.collectors-file: these lines repeat a field and are ignored, the first line of a field counts; remove \
+             them: {lines}"
         ));
     }
     if list.is_empty() {
@@ -49,6 +54,16 @@ fn warnings_about(config: &Config, list: &Collectors) -> Vec<String> {
         );
     }
     warnings
+}
+
+/// The first names, and how many more there are.
+fn joined(names: impl ExactSizeIterator<Item = String>) -> String {
+    let more = names.len().saturating_sub(NAMED);
+    let mut text = names.take(NAMED).collect::<Vec<_>>().join(", ");
+    if more > 0 {
+        text.push_str(&format!(", and {more} more"));
+    }
+    text
 }
 
 /// Which key must be set for the field to have a value; `None` if no key is missing.

@@ -1,7 +1,7 @@
 //! The list of fields to serve: the one that dcgm-exporter serves by default, or one from a file in its CSV format.
 //!
-//! Invariant: every name in a list is that of a family or a label (`DCGM_` and capital letters, digits, underscores), and
-//! no name is in a list twice.
+//! Invariant: every name in a list is that of a family or a label (`DCGM_` and capital letters, digits, underscores, or in
+//! lower case as in dcgm-exporter 1.x), and no name is served twice.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -53,6 +53,19 @@ pub struct Collectors {
     pub(super) columns: Vec<Column>,
     /// The names in the file that are not served, with the reason.
     unserved: Vec<(String, &'static str)>,
+    /// The lines of the file that repeat a name and are ignored.
+    repeated: Vec<Repeated>,
+}
+
+/// A line that names a field which an earlier line names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Repeated {
+    /// The name.
+    pub name: String,
+    /// The line that counts, from 1.
+    pub first: usize,
+    /// The line that is ignored.
+    pub line: usize,
 }
 
 impl Collectors {
@@ -66,7 +79,7 @@ impl Collectors {
         });
         let label = fields::listed_label(naming);
         let label = label.map(|(name, field)| Column { name: name.to_owned(), kind: None, help: String::new(), field });
-        Self { columns: numbers.chain(label).collect(), unserved: Vec::new() }
+        Self { columns: numbers.chain(label).collect(), ..Self::default() }
     }
 
     /// The fields in a file, under the names in the file.
@@ -85,6 +98,11 @@ impl Collectors {
     /// The names that are not served, each with the reason, in the order of the file.
     pub fn unserved(&self) -> impl Iterator<Item = (&str, &'static str)> {
         self.unserved.iter().map(|(name, why)| (name.as_str(), *why))
+    }
+
+    /// The lines that repeat a name, in the order of the file.
+    pub fn repeated(&self) -> &[Repeated] {
+        &self.repeated
     }
 
     /// The names of the families and labels that are served, in the order of the list, each with the name of its field up
@@ -110,7 +128,8 @@ impl Collectors {
 }
 
 /// Reads a list: one field a line with its name, its type and its help, separated by commas. A line that begins with `#`
-/// is a comment. A text in double quotes may contain commas, and a quote in it is doubled.
+/// is a comment. A text in double quotes may contain commas, and a quote in it is doubled. Of the lines with the same name,
+/// the first one counts: two series with the same name and labels would make a scrape fail.
 ///
 /// # Errors
 /// The first invalid line.
@@ -125,10 +144,14 @@ pub fn parse(text: &[u8]) -> Result<Collectors, Problem> {
             continue;
         }
         let (name, kind, help) = entry(line).map_err(problem)?;
-        if let Some(first) = lines.insert(name.clone(), at + 1) {
-            return Err(problem(format!("{name} is in line {first} already; remove one of the two lines")));
+        let line = at + 1;
+        match lines.get(&name) {
+            Some(&first) => collectors.repeated.push(Repeated { name, first, line }),
+            None => {
+                lines.insert(name.clone(), line);
+                collectors.add(name, kind, help);
+            }
         }
-        collectors.add(name, kind, help);
     }
     Ok(collectors)
 }
@@ -154,8 +177,11 @@ fn entry(line: &str) -> Result<(String, Option<Kind>, String), String> {
         let count = parts.len();
         format!("has {count} parts instead of 3 (FIELD, TYPE, HELP); put a help that contains commas in double quotes")
     })?;
-    let plain = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
-    if !name.starts_with("DCGM_") || !name.chars().all(plain) || name.len() > LONGEST_NAME {
+    let is_plain = |prefix: &str, letter: fn(&char) -> bool| {
+        name.starts_with(prefix) && name.chars().all(|c| letter(&c) || c.is_ascii_digit() || c == '_')
+    };
+    let is_name = is_plain("DCGM_", char::is_ascii_uppercase) || is_plain("dcgm_", char::is_ascii_lowercase);
+    if !is_name || name.len() > LONGEST_NAME {
         return Err(format!(
             "{} is not the name of a DCGM field, such as DCGM_FI_DEV_GPU_TEMP",
             quoted(&name, PREVIEW)

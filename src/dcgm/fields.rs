@@ -21,9 +21,9 @@ fn all() -> impl Iterator<Item = &'static Field> {
     LISTED.iter().chain(EXTRA).chain(BASE_UNITS)
 }
 
-/// The field with this name, in any version of DCGM.
+/// The field with this name, in any version of DCGM, or in a list for dcgm-exporter 1.x.
 pub(super) fn find(name: &str) -> Option<&'static Field> {
-    all().find(|field| field.name == name || field.new_name == name)
+    all().find(|field| field.names().any(|known| known == name))
 }
 
 /// The fields that are served without a collectors file, with the names and units of a naming.
@@ -39,9 +39,9 @@ pub(super) fn listed_label(naming: DcgmNames) -> Option<(&'static str, &'static 
     find(LABEL).map(|field| naming.of(field))
 }
 
-/// The names of every field that can be served, in any version of DCGM.
+/// The names of every field that can be served, in any version of DCGM and in dcgm-exporter 1.x.
 pub fn served() -> impl Iterator<Item = &'static str> {
-    all().flat_map(|field| [field.name, field.new_name])
+    all().flat_map(Field::names)
 }
 
 impl DcgmNames {
@@ -116,6 +116,8 @@ pub(super) struct Field {
     pub(super) name: &'static str,
     /// The name since DCGM 4.6.
     pub(super) new_name: &'static str,
+    /// The name in dcgm-exporter 1.x, which later releases still accept in a list; `None` if it had none.
+    pub(super) name_in_1x: Option<&'static str>,
     /// The name of the field of DCGM 4.7 that has the same value in a base unit; `None` if there is none.
     pub(super) in_base_units: Option<&'static str>,
     /// Where it is measured.
@@ -129,6 +131,15 @@ pub(super) struct Field {
 }
 
 impl Field {
+    fn names(&self) -> impl Iterator<Item = &'static str> + use<> {
+        [self.name, self.new_name].into_iter().chain(self.name_in_1x)
+    }
+
+    /// The field with this name in dcgm-exporter 1.x.
+    pub(super) const fn in_1x(self, name: &'static str) -> Self {
+        Self { name_in_1x: Some(name), ..self }
+    }
+
     /// The field with another name since DCGM 4.6.
     pub(super) const fn renamed(self, new_name: &'static str) -> Self {
         Self { new_name, ..self }
@@ -223,7 +234,16 @@ pub(super) const fn label(name: &'static str, read: for<'a> fn(&Reading<'a>) -> 
 }
 
 const fn field(name: &'static str, read: Read) -> Field {
-    Field { name, new_name: name, in_base_units: None, level: Level::Gpu, read, share: None, listed: None }
+    Field {
+        name,
+        new_name: name,
+        name_in_1x: None,
+        in_base_units: None,
+        level: Level::Gpu,
+        read,
+        share: None,
+        listed: None,
+    }
 }
 
 #[cfg(test)]
@@ -236,7 +256,7 @@ mod tests {
     fn a_name_means_one_field() {
         // The deprecated name of the reasons has the same new name.
         let fields = || all().filter(|field| field.name != "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS");
-        let names: Vec<_> = fields().flat_map(|field| BTreeSet::from([field.name, field.new_name])).collect();
+        let names: Vec<_> = fields().flat_map(|field| field.names().collect::<BTreeSet<_>>()).collect();
         assert_eq!(names.len(), names.iter().collect::<BTreeSet<_>>().len(), "{names:?}");
         assert!(all().all(|field| find(field.name).is_some_and(|found| std::ptr::eq(found, field))));
         assert!([XID_ERRORS, LABEL].iter().all(|name| find(name).is_some()));

@@ -31,6 +31,28 @@ fn old_and_new_names_are_accepted_and_stay_as_they_are_written() {
 }
 
 #[test]
+fn of_the_lines_with_the_same_name_the_first_one_counts() {
+    let text = "DCGM_FI_DEV_FB_USED, gauge, First\n\nDCGM_FI_DEV_GPU_TEMP, gauge, Hot\nDCGM_FI_DEV_FB_USED, counter, Again\n\
+                DCGM_EXP_P2P_STATUS, gauge, Link\nDCGM_EXP_P2P_STATUS, gauge, Link\n";
+    let list = parse(text.as_bytes()).unwrap();
+    assert_eq!(names(text), ["DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_GPU_TEMP"]);
+    assert_eq!((&*list.columns[0].help, list.columns[0].kind), ("First", Some(Kind::Gauge)));
+    assert_eq!(list.unserved().count(), 1);
+    let repeated: Vec<_> = list.repeated().iter().map(|again| (&*again.name, again.first, again.line)).collect();
+    assert_eq!(repeated, [("DCGM_FI_DEV_FB_USED", 1, 4), ("DCGM_EXP_P2P_STATUS", 5, 6)]);
+}
+
+#[test]
+fn the_names_of_1x_are_those_of_the_same_fields() {
+    let text = "dcgm_fb_used, gauge, Used\ndcgm_fi_prof_dram_active, gauge, Share\ndcgm_nonsense, gauge, None\n";
+    let list = parse(text.as_bytes()).unwrap();
+    let fields: Vec<_> = list.names().collect();
+    let expected = [("dcgm_fb_used", "DCGM_FI_DEV_FB_USED"), ("dcgm_fi_prof_dram_active", "DCGM_FI_PROF_DRAM_ACTIVE")];
+    assert_eq!(fields, expected);
+    assert_eq!(list.unserved().map(|(name, _)| name).collect::<Vec<_>>(), ["dcgm_nonsense"]);
+}
+
+#[test]
 fn what_cannot_be_served_is_named_with_the_reason() {
     let text = "DCGM_FI_DEV_VGPU_LICENSE_STATUS, gauge, License\nDCGM_FI_DEV_GPU_TEMP, label, Number\n\
                 DCGM_FI_DRIVER_VERSION, gauge, Text\nDCGM_EXP_XID_ERRORS_COUNT, gauge, Own\nDCGM_FI_DEV_FB_USED, gauge, Served\n";
@@ -54,7 +76,8 @@ fn an_invalid_line_is_refused_with_its_number() {
         ("DCGM_FI{a=\"1\"} 1, gauge, Free", "is not the name of a DCGM field"),
         ("DCGM_FI_DEV_FB_FREE, gauge, \"Free", "a quote that is not closed"),
         ("DCGM_FI_DEV_FB_FREE, gauge, \"Free\" b", "text after a closing quote"),
-        ("DCGM_FI_DEV_FB_USED, gauge, Again", "DCGM_FI_DEV_FB_USED is in line 1 already"),
+        ("dcgm_FB_FREE, gauge, Free", "\"dcgm_FB_FREE\" is not the name of a DCGM field"),
+        ("Dcgm_fb_free, gauge, Free", "is not the name of a DCGM field"),
     ] {
         let error = refused(format!("{good}{bad}\n{good}"));
         assert!(error.starts_with("line 2: ") && error.contains(why), "{bad}: {error}");

@@ -1,5 +1,5 @@
-//! The fields that DCGM 4.7 adds in hertz, joules, bytes and ratios, in the order of their numbers. Each has a number of its own, and
-//! the field in the old unit stays (`in_base_units` of [`Field`]).
+//! The fields that DCGM 4.7 adds in hertz, joules, bytes and ratios, in the order of their numbers. Each has a number of
+//! its own, and the field in the old unit stays (`in_base_units` of [`Field`]).
 
 use super::{Field, Level, Share, count, hertz, number};
 use crate::snapshot::ClockDomain;

@@ -39,11 +39,13 @@ pub(super) static EXTRA: &[Field] = &[
     })
     .then("DCGM_FI_DEV_BAR1_FREE_BYTES")
     .on(Level::WholeGpu),
-    number("DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", |r| count(r.fast?.ecc_corrected)),
-    number("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", |r| count(r.fast?.ecc_uncorrected)),
+    number("DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", |r| count(r.fast?.ecc_corrected)).in_1x("dcgm_ecc_sbe_volatile_total"),
+    number("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", |r| count(r.fast?.ecc_uncorrected)).in_1x("dcgm_ecc_dbe_volatile_total"),
     number("DCGM_FI_DEV_RETIRED_SBE", |r| count(r.slow?.retired_single_bit))
+        .in_1x("dcgm_retired_pages_sbe")
         .renamed("DCGM_FI_DEV_PAGE_RETIRED_SBE_TOTAL"),
     number("DCGM_FI_DEV_RETIRED_DBE", |r| count(r.slow?.retired_double_bit))
+        .in_1x("dcgm_retired_pages_dbe")
         .renamed("DCGM_FI_DEV_PAGE_RETIRED_DBE_TOTAL"),
     number("DCGM_FI_DEV_ROW_REMAP_PENDING", |r| r.fast?.remap_pending.map(f64::from)),
     number("DCGM_FI_DEV_PCIE_LINK_GEN", |r| r.fast?.pcie_generation.map(f64::from)),
@@ -57,9 +59,11 @@ pub(super) static EXTRA: &[Field] = &[
     number("DCGM_FI_DEV_BANKS_REMAP_ROWS_AVAIL_LOW", |r| banks(r, 3)).renamed("DCGM_FI_DEV_BANK_REMAP_AVAIL_LOW"),
     number("DCGM_FI_DEV_BANKS_REMAP_ROWS_AVAIL_NONE", |r| banks(r, 4)).renamed("DCGM_FI_DEV_BANK_REMAP_AVAIL_NONE"),
     number("DCGM_FI_PROF_SM_ACTIVE", |r| share(r, ProfilingMetric::Sm))
+        .in_1x("dcgm_fi_prof_sm_active")
         .renamed("DCGM_FI_PROF_SM_UTIL_RATIO")
         .on(Level::Instance),
     number("DCGM_FI_PROF_SM_OCCUPANCY", |r| share(r, ProfilingMetric::Occupancy))
+        .in_1x("dcgm_fi_prof_sm_occupancy")
         .renamed("DCGM_FI_PROF_SM_OCCUPANCY_RATIO")
         .on(Level::Instance),
     number("DCGM_FI_PROF_PIPE_FP64_ACTIVE", |r| share(r, ProfilingMetric::Fp64))

@@ -4,7 +4,7 @@ use std::fs;
 
 use super::facts::facts;
 use super::{SCENARIO, Served};
-use crate::harness::{Scrape, assert_refused, bare, eventually};
+use crate::harness::{Scrape, assert_refused, bare, ended, eventually};
 
 fn list(folder: &tempfile::TempDir, text: &str) -> String {
     let path = folder.path().join("counters.csv");
@@ -56,6 +56,27 @@ fn what_is_not_served_is_named_once_in_the_log() {
     assert!(said.contains("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION (it needs telemetry.energy=true)"), "{said}");
     assert!(!said.contains("DCGM_FI_PROF_"), "{said}");
     assert!(!said.contains("DCGM_FI_DEV_FB_USED") && said.contains("docs/from-dcgm.md"), "{said}");
+}
+
+#[test]
+fn repeated_lines_are_a_warning_and_the_names_of_1x_keep_their_values() {
+    let folder = tempfile::tempdir().unwrap();
+    // A list for dcgm-exporter 1.x, with a line that is there twice as in the list that Datadog recommends.
+    let text = "dcgm_sm_clock, gauge, Clock\ndcgm_fb_used, gauge, Used\ndcgm_fi_prof_pcie_tx_bytes, counter, Sent\n\
+                DCGM_FI_DEV_FB_USED ,gauge ,\ndcgm_fi_prof_pcie_tx_bytes, counter, Again\n";
+    let flag = list(&folder, text);
+    let served = Served::with(SCENARIO, &[&flag]);
+    let said = "dcgm_fi_prof_pcie_tx_bytes (line 5, first in 3)";
+    served.exporter.logged(said);
+    let scrape = eventually("values", || {
+        Some(served.scrape()).filter(|scrape| scrape.all("dcgm_fi_prof_pcie_tx_bytes").count() > 0)
+    });
+    assert_eq!(scrape.value("dcgm_sm_clock", &[("gpu", "0")]), Some(1980.0));
+    let used = scrape.value("DCGM_FI_DEV_FB_USED", &[("gpu", "0")]);
+    assert!(used.is_some() && scrape.value("dcgm_fb_used", &[("gpu", "0")]) == used, "{used:?}");
+    assert_eq!(scrape.text.matches("# TYPE dcgm_fi_prof_pcie_tx_bytes ").count(), 1);
+    let checked = ended(bare(&["--check-config", "--dcgm.listen-address=127.0.0.1:0"]).arg(&flag));
+    assert!(checked.status == Some(0) && checked.err.contains(said), "{checked:?}");
 }
 
 #[test]

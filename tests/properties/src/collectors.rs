@@ -1,5 +1,7 @@
 //! Any list of dcgm-exporter's fields: it is taken whole, or refused with a line and a reason that is safe to print.
 
+use std::collections::BTreeSet;
+
 use vram_exporter::dcgm::{parse, served};
 
 use crate::choices::{Choose, Unstructured, choices};
@@ -11,11 +13,15 @@ pub fn collectors(data: &[u8]) -> bool {
     let lines = text.split(|byte| *byte == b'\n').count();
     match parse(text) {
         Ok(list) => {
-            assert!(list.len() + list.unserved().count() <= lines, "more fields than lines");
+            let fields = list.len() + list.unserved().count() + list.repeated().len();
+            assert!(fields <= lines, "more fields than lines");
+            assert!(list.repeated().iter().all(|again| again.first < again.line && again.line <= lines));
             let names: Vec<&str> = list.names().map(|(name, _)| name).collect();
             for name in &names {
                 assert!(served().any(|known| known == *name), "{name} is served and is no field");
             }
+            let distinct: BTreeSet<_> = names.iter().collect();
+            assert_eq!(distinct.len(), names.len(), "a name is served twice");
             if let Some((text, expected)) = &generated {
                 assert_eq!(&names, expected, "{}", text.escape_ascii());
             }
@@ -42,10 +48,10 @@ fn arbitrary(u: &mut Unstructured<'_>) -> (Vec<u8>, Vec<&'static str>) {
         let help: String = u.text(20).chars().filter(|c| !['"', '\n'].contains(c)).collect();
         let space = u.pick(&["", " ", "   ", "\t"]);
         let end = u.pick(&["\n", "\r\n", "\n\n", "\n# a, b, c, d\n"]);
+        let kind = if is_label { "label" } else { u.pick(&["gauge", "counter"]) };
+        text.push_str(&format!("{space}{name}{space},{space}{kind}{space},{space}\"{help}\"{space}{end}"));
         if !names.contains(&name) {
             names.push(name);
-            let kind = if is_label { "label" } else { u.pick(&["gauge", "counter"]) };
-            text.push_str(&format!("{space}{name}{space},{space}{kind}{space},{space}\"{help}\"{space}{end}"));
         }
     }
     (text.into_bytes(), names)
