@@ -159,12 +159,14 @@ pub fn parse(text: &[u8]) -> Result<Collectors, Problem> {
 impl Collectors {
     fn add(&mut self, name: String, kind: Option<Kind>, help: String) {
         match (fields::find(&name), kind) {
-            (Some(field @ Field { read: Read::Number(_), .. }), Some(_))
-            | (Some(field @ Field { read: Read::Text(_), .. }), None) => {
+            (Some(field @ Field { read: Read::Number(_) | Read::Constant(_) | Read::XidTotals, .. }), Some(_))
+            | (Some(field @ Field { read: Read::Text(_) | Read::Constant(_), .. }), None) => {
                 self.columns.push(Column { name, kind, help, field });
             }
             (Some(_), Some(_)) => self.unserved.push((name, "it is text; its type must be label")),
-            (Some(_), None) => self.unserved.push((name, "it is a number; its type must be gauge or counter")),
+            (Some(_), None) => {
+                self.unserved.push((name, "it is a number that changes; its type must be gauge or counter"))
+            }
             (None, _) => self.unserved.push((name, "the exporter does not have it")),
         }
     }

@@ -57,24 +57,29 @@ struct Row {
     labels: String,
     /// The labels of a series whose value is an Xid.
     with_xid: String,
+    /// The labels of a series for an Xid, and how often it has occurred.
+    xid_totals: Vec<(String, f64)>,
     /// What the container uses of the device.
     used: Use,
 }
 
 impl Row {
-    fn new(holder: Option<&Holder<'_>>, xid: Option<u64>, used: Use) -> Self {
-        let labels = |xid: Option<u64>| {
+    fn new(holder: Option<&Holder<'_>>, reading: &Reading<'_>, used: Use) -> Self {
+        let labels = |last: Option<u64>, of: Option<u64>| {
             let container = holder.map(|holder| holder.container);
             // In the order of the alphabet, as dcgm-exporter writes them.
             let labels = Labels::default().with_room(5).and_known("container", container.map(|c| c.container.as_str()));
-            let labels = if let Some(xid) = xid { labels.and_number("err_code", xid) } else { labels };
+            let labels = if let Some(xid) = last { labels.and_number("err_code", xid) } else { labels };
             let labels = labels
                 .and_known("namespace", container.map(|c| c.namespace.as_str()))
                 .and_known("pod", container.map(|c| c.pod.as_str()))
                 .and_known("vgpu", holder.and_then(|holder| holder.replica));
+            let labels = if let Some(xid) = of { labels.and_number("xid", xid) } else { labels };
             if labels.as_str().is_empty() { String::new() } else { format!(",{}", labels.as_str()) }
         };
-        Self { labels: labels(None), with_xid: labels(xid), used }
+        let totals = reading.xid_errors.into_iter().flatten();
+        let xid_totals = totals.map(|(&xid, &count)| (labels(None, Some(xid)), count as f64)).collect();
+        Self { labels: labels(None, None), with_xid: labels(reading.xid, None), xid_totals, used }
     }
 }
 
@@ -86,22 +91,24 @@ impl Device<'_> {
         let bare = (self.rows.is_empty() || share.is_some()).then_some((&self.bare, value));
         let rows = self.rows.iter().map(move |row| (row, share.map_or(value, |share| own_value(row.used, share))));
         let known = bare.into_iter().chain(rows).filter_map(|(row, value)| Some((row, value?)));
-        known.map(|(row, value)| {
-            let labels = if field.is_xid() { &row.with_xid } else { &row.labels };
-            ([self.labels.as_str(), labels.as_str()], value)
-        })
+        let values = known.map(|(row, value)| (if field.is_xid() { &row.with_xid } else { &row.labels }, value));
+        let counts = matches!(field.read, Read::XidTotals) && self.shows(field);
+        let bare = self.rows.is_empty().then_some(&self.bare);
+        let counted = bare.into_iter().chain(&self.rows).filter(move |_| counts);
+        let totals = counted.flat_map(|row| row.xid_totals.iter().map(|(labels, count)| (labels, *count)));
+        values.chain(totals).map(|(labels, value)| ([self.labels.as_str(), labels.as_str()], value))
     }
 
-    fn value(&self, field: &Field) -> Option<f64> {
-        let shown = match self.extent {
+    fn shows(&self, field: &Field) -> bool {
+        match self.extent {
             Extent::Gpu => true,
             Extent::Instance => field.level != Level::WholeGpu,
             Extent::Divided => field.level == Level::WholeGpu,
-        };
-        match field.read {
-            Read::Number(read) if shown => read(&self.reading),
-            _ => None,
         }
+    }
+
+    fn value(&self, field: &Field) -> Option<f64> {
+        if self.shows(field) { field.read.number(&self.reading) } else { None }
     }
 }
 
@@ -124,6 +131,7 @@ pub(super) fn of<'a>(parts: &'a Parts, view: &'a GpuView<'a>, format: Format<'_>
         slow: view.slow,
         profiling: view.profiling.map(|figures| &figures.latest),
         whole_profiling: view.profiling.map(|figures| &figures.latest),
+        xid_errors: view.xid_errors,
         xid: view.xid_errors.map(|_| view.last_xid.unwrap_or(0)),
     };
     let mut instances: Vec<&MigDevice> = Vec::new();
@@ -168,13 +176,13 @@ fn device<'a>(
         };
         // The number of the share, like the container's own values, is part of the view of virtual GPUs.
         let holder = Holder { replica: holder.replica.filter(|_| format.virtual_gpus), ..*holder };
-        Row::new(Some(&holder), reading.xid, used)
+        Row::new(Some(&holder), &reading, used)
     };
     Device {
         reading,
         extent,
         labels: labels(&reading, mig, format),
-        bare: Row::new(None, reading.xid, Use::default()),
+        bare: Row::new(None, &reading, Use::default()),
         rows: shown.iter().map(row).collect(),
         shared: format.virtual_gpus,
     }
@@ -198,11 +206,12 @@ fn labels(reading: &Reading<'_>, mig: Option<&MigDevice>, format: Format<'_>) ->
     };
     let hostnames = format.naming.hostname_labels().iter();
     let labels = hostnames.fold(labels, |labels, label| labels.and_known(label, format.hostname));
-    let texts = format.columns.iter().filter(|column| column.kind.is_none()).filter_map(|column| {
-        let Read::Text(read) = column.field.read else { return None };
-        Some((column.name.as_str(), read(reading)?))
-    });
-    texts.fold(labels, |labels, (name, text)| labels.and(name, text)).as_str().to_owned()
+    let texts = format
+        .columns
+        .iter()
+        .filter(|column| column.kind.is_none())
+        .filter_map(|column| Some((column.name.as_str(), column.field.read.text(reading)?)));
+    texts.fold(labels, |labels, (name, text)| labels.and(name, &text)).as_str().to_owned()
 }
 
 /// The profile of the GPU instance: that of a compute instance, such as `1c.3g.40gb`, has one part more.

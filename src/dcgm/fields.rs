@@ -8,6 +8,9 @@ mod base_units;
 mod extra;
 mod listed;
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
 use crate::config::DcgmNames;
 use crate::snapshot::{
     ClockDomain, Driver, FastTelemetry, Gpu, MemoryFigures, ProfilingMetric, ProfilingValues, SlowTelemetry,
@@ -96,6 +99,8 @@ pub(super) struct Reading<'a> {
     pub(super) profiling: Option<&'a ProfilingValues>,
     /// The profiling figures of the whole GPU over the last interval.
     pub(super) whole_profiling: Option<&'a ProfilingValues>,
+    /// The number of Xid errors of the GPU since the exporter started, by code.
+    pub(super) xid_errors: Option<&'a BTreeMap<u64, u64>>,
     /// The last Xid error of the GPU, 0 before the first one. `None` if the GPU does not report them.
     pub(super) xid: Option<u64>,
 }
@@ -105,8 +110,32 @@ pub(super) struct Reading<'a> {
 pub(super) enum Read {
     /// A number, for a gauge or a counter.
     Number(fn(&Reading<'_>) -> Option<f64>),
+    /// A whole number that belongs to the GPU or the driver and does not change, for a gauge, a counter or a label.
+    Constant(fn(&Reading<'_>) -> Option<u64>),
+    /// The number of Xid errors by code, for a counter with a series for each code that has occurred.
+    XidTotals,
     /// Text, for a label on the other families.
     Text(for<'a> fn(&Reading<'a>) -> Option<&'a str>),
+}
+
+impl Read {
+    /// The value of a label; `None` also for a number that changes.
+    pub(super) fn text<'a>(self, reading: &Reading<'a>) -> Option<Cow<'a, str>> {
+        match self {
+            Self::Text(read) => read(reading).map(Cow::Borrowed),
+            Self::Constant(read) => read(reading).map(|number| Cow::Owned(number.to_string())),
+            Self::Number(_) | Self::XidTotals => None,
+        }
+    }
+
+    /// The value of a gauge or a counter; `None` also for text.
+    pub(super) fn number(self, reading: &Reading<'_>) -> Option<f64> {
+        match self {
+            Self::Number(read) => read(reading),
+            Self::Constant(read) => count(read(reading)),
+            Self::Text(_) | Self::XidTotals => None,
+        }
+    }
 }
 
 /// One field.
@@ -231,6 +260,16 @@ pub(super) const fn number(name: &'static str, read: fn(&Reading<'_>) -> Option<
 /// Text for a label, with the same properties.
 pub(super) const fn label(name: &'static str, read: for<'a> fn(&Reading<'a>) -> Option<&'a str>) -> Field {
     field(name, Read::Text(read))
+}
+
+/// A whole number that does not change, with the same properties.
+pub(super) const fn constant(name: &'static str, read: fn(&Reading<'_>) -> Option<u64>) -> Field {
+    field(name, Read::Constant(read))
+}
+
+/// The totals of Xid errors.
+pub(super) const fn xid_totals(name: &'static str) -> Field {
+    field(name, Read::XidTotals).on(Level::WholeGpu)
 }
 
 const fn field(name: &'static str, read: Read) -> Field {

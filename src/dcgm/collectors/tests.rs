@@ -59,7 +59,7 @@ fn what_cannot_be_served_is_named_with_the_reason() {
     let list = parse(text.as_bytes()).unwrap();
     let unserved: Vec<_> = list.unserved().collect();
     assert_eq!(unserved.len(), 4);
-    assert_eq!(unserved[1], ("DCGM_FI_DEV_GPU_TEMP", "it is a number; its type must be gauge or counter"));
+    assert_eq!(unserved[1], ("DCGM_FI_DEV_GPU_TEMP", "it is a number that changes; its type must be gauge or counter"));
     assert_eq!(unserved[2], ("DCGM_FI_DRIVER_VERSION", "it is text; its type must be label"));
     assert_eq!(list.len(), 1);
 }

@@ -1,6 +1,6 @@
 //! The fields that are served only if a collectors file lists them.
 
-use super::{Field, Level, Reading, count, label, mhz, mib, number, share, traffic};
+use super::{Field, Level, Reading, constant, count, label, mhz, mib, number, share, traffic, xid_totals};
 use crate::snapshot::{ClockDomain, ProfilingMetric, allocatable};
 
 /// The table.
@@ -9,13 +9,24 @@ pub(super) static EXTRA: &[Field] = &[
     label("DCGM_FI_DEV_NAME", |r| r.gpu.name.as_deref()).renamed("DCGM_FI_DEV_GPU_NAME"),
     label("DCGM_FI_DEV_UUID", |r| Some(&r.gpu.uuid)).renamed("DCGM_FI_DEV_GPU_UUID"),
     label("DCGM_FI_DEV_PCI_BUSID", |r| r.gpu.pci_bus_id.as_deref()).renamed("DCGM_FI_DEV_PCI_BUS_ID"),
+    constant("DCGM_FI_DEV_COUNT", |r| u64::try_from(r.driver.gpus.len()).ok()).renamed("DCGM_FI_SYSTEM_GPU_QUANTITY"),
+    constant("DCGM_FI_DEV_NVML_INDEX", |r| Some(r.gpu.index.into())),
+    constant("DCGM_FI_DEV_MINOR_NUMBER", |r| r.gpu.minor.map(u64::from)).renamed("DCGM_FI_DEV_GPU_MINOR_NUMBER"),
+    // The major version in the upper 16 bits, the minor version in the lower ones.
+    constant("DCGM_FI_DEV_CUDA_COMPUTE_CAPABILITY", |r| version(r.gpu.compute_capability.as_deref(), 1 << 16, 1))
+        .renamed("DCGM_FI_CUDA_GPU_COMPUTE_CAPABILITY"),
+    // As the driver writes it: 13.1 is 13010.
+    constant("DCGM_FI_CUDA_DRIVER_VERSION", |r| version(r.driver.cuda_version.as_deref(), 1000, 10)),
     label("DCGM_FI_DEV_VBIOS_VERSION", |r| r.gpu.vbios.as_deref()),
+    xid_totals("DCGM_EXP_XID_ERRORS_TOTAL"),
     number("DCGM_FI_DEV_VIDEO_CLOCK", |r| mhz(r, ClockDomain::Video)).then("DCGM_FI_DEV_VIDEO_CLOCK_HERTZ"),
     number("DCGM_FI_DEV_CLOCKS_EVENT_REASONS", |r| count(r.fast?.throttle)),
     number("DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", |r| count(r.fast?.throttle))
         .renamed("DCGM_FI_DEV_CLOCKS_EVENT_REASONS"),
     number("DCGM_FI_DEV_ENFORCED_POWER_LIMIT", |r| r.fast?.power_limit)
         .renamed("DCGM_FI_DEV_BOARD_POWER_LIMIT_ENFORCED_WATTS"),
+    number("DCGM_FI_DEV_POWER_MGMT_LIMIT_DEF", |r| r.slow?.power_limit_default)
+        .renamed("DCGM_FI_DEV_BOARD_POWER_LIMIT_DEFAULT_WATTS"),
     number("DCGM_FI_DEV_FB_TOTAL", |r| Some(mib(r.memory?.total)))
         .then("DCGM_FI_DEV_FB_CAPACITY_BYTES")
         .on(Level::Instance),
@@ -88,4 +99,11 @@ pub(super) static EXTRA: &[Field] = &[
 /// [`SPARE_ROWS`](crate::snapshot::SPARE_ROWS).
 fn banks(reading: &Reading<'_>, spare: usize) -> Option<f64> {
     reading.slow?.row_remap_banks.map(|banks| f64::from(banks[spare]))
+}
+
+/// A version such as `9.0` as one number: its first part times `major` plus its second part times `minor`.
+fn version(text: Option<&str>, major: u64, minor: u64) -> Option<u64> {
+    let (first, second) = text?.split_once('.')?;
+    let [first, second] = [first, second].map(|part| part.parse::<u64>().ok());
+    first?.checked_mul(major)?.checked_add(second?.checked_mul(minor)?)
 }

@@ -18,11 +18,12 @@ fn a_file_selects_names_types_and_help_texts() {
     let text = "# my list\nDCGM_FI_DEV_GPU_TEMP_CELSIUS, counter, \"Warm, \\ or \"\"hot\"\"\"\n\
                 DCGM_FI_DEV_FB_TOTAL, gauge, Total\nDCGM_FI_DEV_FB_USED_PERCENT, gauge, Ratio\n\
                 DCGM_FI_DEV_CLOCK_THROTTLE_REASONS, gauge, Bits\nDCGM_FI_DEV_ECC_SBE_VOL_TOTAL, counter, Errors\n\
-                DCGM_FI_DEV_RETIRED_DBE, counter, Pages\nDCGM_FI_DEV_VBIOS_VERSION, label, Version\n";
+                DCGM_FI_DEV_RETIRED_DBE, counter, Pages\nDCGM_EXP_XID_ERRORS_TOTAL, counter, Errors\n\
+                DCGM_FI_DEV_VBIOS_VERSION, label, Version\n";
     let served = Served::with(SCENARIO, &[&list(&folder, text)]);
     let scrape = eventually("all families", || {
         let scrape = served.scrape();
-        let whole = |scrape: &Scrape| scrape.text.lines().filter(|line| line.starts_with("# TYPE")).count() == 6;
+        let whole = |scrape: &Scrape| scrape.text.lines().filter(|line| line.starts_with("# TYPE")).count() == 7;
         whole(&scrape).then_some(scrape)
     });
     assert!(scrape.text.contains("# HELP DCGM_FI_DEV_GPU_TEMP_CELSIUS Warm, \\\\ or \"hot\"\n"), "{}", scrape.text);
@@ -33,8 +34,30 @@ fn a_file_selects_names_types_and_help_texts() {
     assert!((0.6..0.7).contains(&ratio), "{ratio}");
     assert_eq!(of("DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", "0"), Some(3.0));
     assert_eq!(of("DCGM_FI_DEV_RETIRED_DBE", "2"), Some(5.0));
+    // A series for each code that has occurred, and none for a GPU without errors.
+    let errors: Vec<_> = scrape.all("DCGM_EXP_XID_ERRORS_TOTAL").collect();
+    assert!(errors.iter().all(|series| series.label("gpu") == Some("2") && series.value >= 1.0), "{errors:?}");
+    assert!(errors.iter().any(|series| series.label("xid") == Some("79")), "{errors:?}");
     assert!(scrape.series.iter().all(|series| series.label("DCGM_FI_DEV_VBIOS_VERSION").is_some()));
     assert!(scrape.series.iter().all(|series| series.label("DCGM_FI_DRIVER_VERSION").is_none()), "not in the file");
+}
+
+#[test]
+fn a_number_that_does_not_change_is_a_family_or_a_label() {
+    let folder = tempfile::tempdir().unwrap();
+    let names =
+        ["DEV_COUNT", "DEV_NVML_INDEX", "DEV_MINOR_NUMBER", "CUDA_GPU_COMPUTE_CAPABILITY", "CUDA_DRIVER_VERSION"];
+    let of_kind = |kind: &str| names.map(|name| format!("DCGM_FI_{name}, {kind}, Text\n")).concat();
+    // NVML's index of GPU 2 of three; an L4 has compute capability 8.9; the simulated driver supports CUDA 13.0.
+    let expected = [3.0, 2.0, 2.0, f64::from((8 << 16) | 9), 13_000.0];
+    let gauges = Served::with(SCENARIO, &[&list(&folder, &of_kind("gauge"))]).scrape();
+    let values = names.map(|name| gauges.value(&format!("DCGM_FI_{name}"), &[("gpu", "2")]));
+    assert_eq!(values, expected.map(Some));
+    let labels = format!("{}DCGM_FI_DEV_GPU_TEMP, gauge, Text\n", of_kind("label"));
+    let labelled = Served::with(SCENARIO, &[&list(&folder, &labels)]).scrape();
+    let series = labelled.all("DCGM_FI_DEV_GPU_TEMP").find(|series| series.label("gpu") == Some("2")).unwrap();
+    let texts = names.map(|name| series.label(&format!("DCGM_FI_{name}")).map(str::to_owned));
+    assert_eq!(texts, expected.map(|value| Some(value.to_string())));
 }
 
 #[test]
@@ -54,7 +77,7 @@ fn what_is_not_served_is_named_once_in_the_log() {
         assert!(said.contains(name), "{said}");
     }
     assert!(said.contains("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION (it needs telemetry.energy=true)"), "{said}");
-    assert!(!said.contains("DCGM_FI_PROF_"), "{said}");
+    assert!(!said.contains("DCGM_FI_PROF_GR_ENGINE_ACTIVE"), "{said}");
     assert!(!said.contains("DCGM_FI_DEV_FB_USED") && said.contains("docs/from-dcgm.md"), "{said}");
 }
 
