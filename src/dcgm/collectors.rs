@@ -167,7 +167,10 @@ impl Collectors {
             (Some(_), None) => {
                 self.unserved.push((name, "it is a number that changes; its type must be gauge or counter"))
             }
-            (None, _) => self.unserved.push((name, "the exporter does not have it")),
+            (None, _) => {
+                let why = fields::why_missing(&name);
+                self.unserved.push((name, why));
+            }
         }
     }
 }

@@ -7,6 +7,7 @@
 mod base_units;
 mod extra;
 mod listed;
+mod missing;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -19,6 +20,7 @@ use base_units::BASE_UNITS;
 use extra::EXTRA;
 use gpu_metrics::Kind;
 use listed::{LABEL, LISTED};
+pub use missing::{MISSING, Missing};
 
 fn all() -> impl Iterator<Item = &'static Field> {
     LISTED.iter().chain(EXTRA).chain(BASE_UNITS)
@@ -27,6 +29,11 @@ fn all() -> impl Iterator<Item = &'static Field> {
 /// The field with this name, in any version of DCGM, or in a list for dcgm-exporter 1.x.
 pub(super) fn find(name: &str) -> Option<&'static Field> {
     all().find(|field| field.names().any(|known| known == name))
+}
+
+/// Why a field is not served.
+pub(super) fn why_missing(name: &str) -> &'static str {
+    missing::reason(name).unwrap_or("no field of DCGM is known by this name")
 }
 
 /// The fields that are served without a collectors file, with the names and units of a naming.
@@ -40,6 +47,13 @@ pub(super) fn listed(naming: DcgmNames) -> impl Iterator<Item = (&'static str, &
 /// The name of the label that is served without a collectors file, and how it is read.
 pub(super) fn listed_label(naming: DcgmNames) -> Option<(&'static str, &'static Field)> {
     find(LABEL).map(|field| naming.of(field))
+}
+
+/// The fields that are served only if a collectors file lists them, each with its names up to DCGM 4.5 and in
+/// dcgm-exporter 4.9.
+pub fn on_request() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let names = |field: &'static Field| [DcgmNames::Exporter48, DcgmNames::Exporter49].map(|naming| naming.of(field));
+    EXTRA.iter().map(move |field| names(field).map(|(name, _)| name).into())
 }
 
 /// The names of every field that can be served, in any version of DCGM and in dcgm-exporter 1.x.
@@ -310,6 +324,28 @@ mod tests {
             assert_eq!(base.share.is_some(), field.share.is_some(), "{}", field.name);
             let kind = |field: &Field| field.listed.map(|(kind, _)| kind);
             assert!(field.listed.is_none() || kind(field) == kind(base), "{}", field.name);
+        }
+    }
+
+    #[test]
+    fn every_field_of_dcgm_is_served_or_has_a_reason() {
+        let facts = include_str!("../../tests/fixtures/dcgm/fields.csv");
+        let mut names = BTreeSet::new();
+        for line in facts.lines().filter(|line| !line.starts_with('#')) {
+            let of_field: Vec<_> = line.split(", ").skip(1).collect();
+            let found: Vec<_> = of_field.iter().filter_map(|name| find(name)).collect();
+            for name in &of_field {
+                let reason = missing::reason(name);
+                assert!(find(name).is_some() != reason.is_some(), "{name}: served or missing, one of both: {reason:?}");
+            }
+            // A field is served under all its names, or under none.
+            assert!(found.is_empty() || found.len() == of_field.len(), "{of_field:?}");
+            names.extend(of_field);
+        }
+        assert!(served().all(|name| names.contains(name)), "{:?}", served().find(|name| !names.contains(name)));
+        for pattern in MISSING.iter().flat_map(|missing| missing.names) {
+            let pattern = glob::Pattern::new(pattern).expect("a pattern");
+            assert!(names.iter().any(|name| pattern.matches(name)), "{pattern} matches no field");
         }
     }
 }

@@ -18,7 +18,7 @@ fn text(path: &str) -> String {
 }
 
 /// Compares the text between two marks of a file with a generated one. `UPDATE_GOLDEN=1` writes it.
-fn assert_part(path: &str, from: &str, to: &str, part: &str) {
+pub(crate) fn assert_part(path: &str, from: &str, to: &str, part: &str) {
     let whole = text(path);
     let (before, rest) = whole.split_once(from).unwrap_or_else(|| panic!("{path} lacks {from:?}"));
     let (_, after) = rest.split_once(to).unwrap_or_else(|| panic!("{path} lacks {to:?} after {from:?}"));

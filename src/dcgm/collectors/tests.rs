@@ -61,6 +61,12 @@ fn what_cannot_be_served_is_named_with_the_reason() {
     assert_eq!(unserved.len(), 4);
     assert_eq!(unserved[1], ("DCGM_FI_DEV_GPU_TEMP", "it is a number that changes; its type must be gauge or counter"));
     assert_eq!(unserved[2], ("DCGM_FI_DRIVER_VERSION", "it is text; its type must be label"));
+    assert!(
+        unserved[0].1.contains("virtual GPUs") && unserved[3].1.contains("DCGM_EXP_XID_ERRORS_TOTAL"),
+        "{unserved:?}"
+    );
+    let unknown = parse(b"DCGM_FI_DEV_NONSENSE, gauge, None\n").unwrap();
+    assert_eq!(unknown.unserved().next(), Some(("DCGM_FI_DEV_NONSENSE", "no field of DCGM is known by this name")));
     assert_eq!(list.len(), 1);
 }
 

@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use vram_exporter::dcgm::{MISSING, on_request};
+
 use super::{Served, assert_refused, bare};
+use crate::declared_once::assert_part;
 
 /// A field in the default list of dcgm-exporter, as `default-fields.csv` describes it.
 pub(super) struct Fact {
@@ -136,4 +139,21 @@ fn a_name_that_was_removed_is_an_error_with_the_name_to_write() {
         let said = format!("must be exporter-4.8 or exporter-4.9; write \"{instead}\" instead");
         assert_refused(&mut bare(&["--check-config", &format!("--dcgm.names={removed}")]), &["dcgm.names", &said]);
     }
+}
+
+/// Both tables of the page are complete: a unit test holds the tables of the program against a list of every field.
+#[test]
+fn the_page_says_which_fields_are_served_and_which_are_missing() {
+    let on_request = on_request().map(|(old, new)| {
+        let new = if new == old { String::new() } else { format!("`{new}`") };
+        format!("| `{old}` | {new} |\n")
+    });
+    let mark = "\n| only with a collectors file | in 4.9, if different |\n|---|---|\n";
+    assert_part("docs/from-dcgm.md", mark, "\n\n", on_request.collect::<String>().trim_end());
+    let missing = MISSING.iter().map(|missing| {
+        let names: Vec<_> = missing.names.iter().map(|name| format!("`{name}`")).collect();
+        format!("| {} | {} |\n", names.join(", "), missing.reason)
+    });
+    let mark = "\n| fields | why they are missing |\n|---|---|\n";
+    assert_part("docs/from-dcgm.md", mark, "\n\n", missing.collect::<String>().trim_end());
 }
