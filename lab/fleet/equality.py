@@ -9,7 +9,7 @@ from template import TIME, labels_of, lines_of
 
 # Labels that name a machine, or something that lives on one machine only.
 IDENTITIES = {
-    "uuid", "UUID", "mig_uuid", "pid", "pod", "pod_uid", "container_id", "workload", "slurm_job", "Hostname",
+    "uuid", "UUID", "mig_uuid", "pid", "pod", "pod_uid", "container_id", "workload", "slurm_job", "Hostname", "hostname",
 }  # fmt: skip
 # The slots of a list are numbered by gpu, so these need no identity: gpu, gpu_instance, pci_bus_id.
 

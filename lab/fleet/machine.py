@@ -139,8 +139,9 @@ class Machine:
             new["mig_uuid"] = "MIG-" + str(uuid.UUID(digits(32, *self.word("mig", found["mig_uuid"], state.recuts))))
         if "driver_version" in new or "DCGM_FI_DRIVER_VERSION" in new:
             self.upgrade(new, found, state.drivers)
-        if "Hostname" in new and not same:
-            new["Hostname"] = f"node-{self.at:05}"
+        for label in ("Hostname", "hostname"):
+            if label in new and not same:
+                new[label] = f"node-{self.at:05}"
         if "pid" in new and not (same and not process):
             count = len(self.owners.pids)
             start = number(self.plan.seed, self.at, "pids") % (PIDS // 2)
