@@ -41,7 +41,7 @@ ISSUES = " or ".join(
         issue(
             "max without (reason) (avg_over_time(gpu_throttle_active"
             f'{{{NODE},reason=~"hw_thermal_slowdown|sw_thermal_slowdown|hw_power_brake_slowdown"}}[$__range])) > 0',
-            "throttled, share of time",
+            "throttled, share of readings",
         ),
         f'label_replace(1 - vram_exporter_nvml_up{{{NODE}}} > 0, "issue", "no driver: NVML is not open", "", "")',
         f'label_replace({KNOWN} unless {PRESENT}, "issue", "exporter silent", "", "")',

@@ -120,6 +120,23 @@ HEALTH = [
         empty="Not reported.",
     ),
     p.series(
+        "Time with limited clocks",
+        "Highest share of time in which a reason limited the clocks of a selected GPU, as the driver counts. Power: at the "
+        "power limit, which is normal under load. Reasons can limit the clocks at the same time. NVML does not say "
+        "whether thermal includes slowdowns by the hardware: see the panel Throttling.",
+        [
+            p.ranged(
+                f"max by (reason) (rate(gpu_clock_limited_seconds_total{{{GPU}}}[{q.STEP}]))",
+                "{{reason}}",
+            )
+        ],
+        unit=p.RATIO,
+        fill=0,
+        calcs=p.LAST_AND_MAX,
+        size=(8, 9),
+        empty="Not reported.",
+    ),
+    p.series(
         "BAR1 aperture",
         "Address space through which the host accesses the memory of the GPU. It is not part of GPU memory, and has "
         "its own limit.",
@@ -128,14 +145,16 @@ HEALTH = [
             p.ranged(f"min(gpu_bar1_memory_total_bytes{{{GPU}}})", "smallest size"),
         ],
         calcs=p.LAST_AND_MAX,
-        size=(8, 9),
+        size=(8, 7),
         empty="Not reported.",
     ),
     p.states(
         "Throttling",
-        "Reasons that reduced the clocks of at least one selected GPU, even for a moment. Grey: not reported.",
+        "Reasons that reduced the clocks of at least one selected GPU at one reading or more. What happened between two "
+        "readings is not shown. Grey: not reported.",
         [p.ranged(f"max by (reason) ({q.highest('gpu_throttle_active', THROTTLES, q.STEP)})", "{{reason}}")],
         p.values(_0=("no", "rgb(115, 160, 125)"), _1=("yes", "red")),
+        size=(8, 7),
         empty="Not reported.",
     ),
     p.series(
@@ -152,7 +171,7 @@ HEALTH = [
             p.ranged(f"{q.total(f'gpu_row_remap_failed{{{GPU}}}')} > 0", "row remapping failed"),
         ],
         unit=p.COUNT,
-        size=(12, 7),
+        size=(8, 7),
         style="points",
         empty="No error was reported in the selected time range.",
     ),

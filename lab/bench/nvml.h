@@ -12,6 +12,9 @@
 #define NVML_INSUFFICIENT_SIZE 7
 #define NVML_TIMEOUT 10
 
+/* The time for which each limit held the clocks: six fields from the first. */
+#define FIELD_FIRST_LIMIT 74
+#define LIMIT_FIELDS 6
 #define FIELD_MEMORY_TEMPERATURE 82
 #define FIELD_RECOVERY_ACTION 230
 #define EVENT_XID 8ull

@@ -38,6 +38,13 @@ static int width(device d) { unsigned a; return nvmlDeviceGetCurrPcieLinkWidth(d
 
 static int bar1(device d) { ull a[3]; return nvmlDeviceGetBAR1MemoryInfo(d, a); }
 static int banks(device d) { unsigned a[5]; return nvmlDeviceGetRowRemapperHistogram(d, a); }
+static int limited(device d) {
+    field_value values[LIMIT_FIELDS] = {0};
+    for (unsigned int each = 0; each < LIMIT_FIELDS; each++)
+        values[each].field = FIELD_FIRST_LIMIT + each;
+    int code = nvmlDeviceGetFieldValues(d, LIMIT_FIELDS, values);
+    return code ? code : (int)values[0].code;
+}
 static int most_generation(device d) { unsigned a; return nvmlDeviceGetMaxPcieLinkGeneration(d, &a); }
 static int most_width(device d) { unsigned a; return nvmlDeviceGetMaxPcieLinkWidth(d, &a); }
 static int mig_mode(device d) { unsigned a, b; return nvmlDeviceGetMigMode(d, &a, &b); }
@@ -66,8 +73,8 @@ typedef int (*reading)(device);
 static const reading QUICK[] = {FAST_NUMBERS(NUMBER_READING) utilization, encoder, decoder, temperature,
     memory_temperature, graphics_clock, sm_clock, memory_clock, video_clock, throttle, ecc_corrected, ecc_uncorrected,
     remapped, recovery, generation, width};
-static const reading SLOW[] = {SLOW_NUMBERS(NUMBER_READING) mig_mode, bar1, retired_single, retired_double, banks,
-    most_generation, most_width};
+static const reading SLOW[] = {SLOW_NUMBERS(NUMBER_READING) mig_mode, bar1, limited, retired_single, retired_double,
+    banks, most_generation, most_width};
 #define QUICKS (sizeof QUICK / sizeof *QUICK)
 #define SLOWS (sizeof SLOW / sizeof *SLOW)
 

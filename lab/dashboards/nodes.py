@@ -244,6 +244,8 @@ class Node:
         yield "gpu_clock_hertz", {**labels, "clock": "sm"}, 1.98e9 if busy else 3.45e8, False
         for reason in ("hw_thermal_slowdown", "sw_power_cap"):
             yield "gpu_throttle_active", {**labels, "reason": reason}, 0, False
+        yield "gpu_clock_limited_seconds_total", {**labels, "reason": "power"}, counter(0.3 * busy), False
+        yield "gpu_clock_limited_seconds_total", {**labels, "reason": "thermal"}, 0, False
         for dropped in ("process_series_dropped", "workload_series_dropped", "processes_invisible"):
             yield f"vram_exporter_{dropped}", labels, 0, False
         yield "gpu_xid_class_errors_total", {**labels, "class": "hardware"}, 0, False

@@ -271,7 +271,8 @@ def link_and_error_calls(r, device):
 FIELDS = {
     "ecc_current": 1, "ecc_sbe_volatile_total": 3, "ecc_dbe_volatile_total": 4, "ecc_sbe_aggregate_total": 5,
     "ecc_dbe_aggregate_total": 6, "retired_sbe": 29, "retired_dbe": 30, "retired_pending": 31,
-    "memory_temperature": 82, "total_energy_consumption": 83, "pcie_replay_counter": 94,
+    "limited_by_power": 74, "limited_by_heat": 75, "limited_by_sync_boost": 76, "limited_by_board": 77,
+    "limited_by_low_utilization": 78, "limited_by_reliability": 79, "memory_temperature": 82, "total_energy_consumption": 83, "pcie_replay_counter": 94,
     "pcie_replay_rollover_counter": 95, "remapped_correctable": 142, "remapped_uncorrectable": 143,
     "remapped_pending": 144, "remapped_failure": 145, "power_average": 185, "power_instant": 186,
     "power_current_limit": 190, "temperature_shutdown_tlimit": 193, "temperature_slowdown_tlimit": 194,

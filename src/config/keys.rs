@@ -115,8 +115,8 @@ const OTHERS: &[Key] = &[
     Key::duration("telemetry.interval", "1s", millis(100)..=secs(3600), |c| &mut c.telemetry.interval)
         .help("Interval for cheap readings such as temperature, power and clocks."),
     Key::duration("telemetry.slow-interval", "15s", millis(100)..=secs(3600), |c| &mut c.telemetry.slow_interval).help(
-        "Interval for readings that are expensive or rarely change (BAR1, PCIe replays, energy, retired pages, spare \
-         rows, highest PCIe link); at least telemetry.interval.",
+        "Interval for readings that are expensive or rarely change (BAR1, PCIe replays, limited clocks, energy, retired \
+         pages, spare rows, highest PCIe link); at least telemetry.interval.",
     ),
     Key::switch("telemetry.energy", "false", |c| &mut c.telemetry.energy)
         .help("Read the energy counter. Its call can hold the driver's lock for many milliseconds."),

@@ -105,3 +105,36 @@ fn what_cannot_be_true_is_counted_and_not_shown() {
     assert!(implausible("telemetry") >= 3.0);
     assert_eq!(implausible("topology"), 1.0);
 }
+
+/// The time for which a reason has limited the clocks of a GPU.
+fn limited(scrape: &Scrape, gpu: &str, reason: &str) -> Option<f64> {
+    scrape.value("gpu_clock_limited_seconds_total", &[("gpu", gpu), ("reason", reason)])
+}
+
+#[test]
+fn the_driver_s_own_counters_show_for_how_long_the_clocks_were_limited() {
+    let often = ["--telemetry.interval=100ms", "--telemetry.slow-interval=100ms"];
+    let exporter = Machine::built_in("throttled").export(&often);
+    let begun = exporter.scrape_until("the times", |s| limited(s, "0", "power").is_some_and(|time| time > 0.0));
+    let scrape = exporter.scrape_until("a second more of each", |s| {
+        let grown = |gpu, reason| limited(s, gpu, reason) > limited(&begun, gpu, reason).map(|time| time + 1.0);
+        grown("0", "power") && grown("1", "thermal") && grown("2", "thermal")
+    });
+    for (gpu, reason) in [("0", "thermal"), ("3", "power"), ("3", "thermal"), ("0", "sync_boost")] {
+        assert_eq!(limited(&scrape, gpu, reason), Some(0.0), "{gpu} {reason}");
+    }
+    let active = |gpu, reason| scrape.value("gpu_throttle_active", &[("gpu", gpu), ("reason", reason)]);
+    assert_eq!((active("0", "sw_power_cap"), active("1", "sw_thermal_slowdown")), (Some(1.0), Some(1.0)));
+    assert_eq!((active("2", "hw_thermal_slowdown"), active("3", "sw_power_cap")), (Some(1.0), Some(0.0)));
+}
+
+#[test]
+fn a_time_that_the_driver_does_not_count_is_absent() {
+    // A GPU in a system chip counts none; the other one answers with all ones.
+    let scenario = "[[gpu]]\nmodel = \"GB10\"\n[[gpu]]\nmodel = \"H200\"\n[[fault]]\ncall = \"nvmlDeviceGetFieldValues\"\n\
+                    gpu = 1\nkind = \"implausible\"\nvalue = \"ones\"\n";
+    let scrape = Machine::new(scenario).once(&[]);
+    assert_eq!(scrape.all("gpu_clock_limited_seconds_total").count(), 0, "{}", scrape.text);
+    // The other implausible answer is that about the recovery action.
+    assert!(faults(&scrape, "telemetry", "implausible") >= 2.0);
+}

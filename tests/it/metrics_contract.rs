@@ -611,6 +611,11 @@ fn telemetry_is_split_by_its_own_label() {
             "class",
             vec![("application", "2"), ("hardware", "1"), ("memory", "0"), ("unknown", "0")],
         ),
+        (
+            "gpu_clock_limited_seconds_total",
+            "reason",
+            vec![("board_limit", "0"), ("power", "1.5"), ("thermal", "0.25")],
+        ),
         ("gpu_clock_hertz", "clock", vec![("graphics", "345000000"), ("memory", "3201000000"), ("sm", "345000000")]),
     ] {
         let found: BTreeSet<_> = scrape.of(name).map(|s| (s.labels[label].as_str(), s.value.as_str())).collect();

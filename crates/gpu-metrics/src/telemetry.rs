@@ -4,7 +4,7 @@ use super::exposition::Exposition;
 use super::family::{Cadence, Family, GPU, Row, Rows, Series, Split};
 use super::openmetrics::Counted;
 use super::section::{Pass, Section};
-use gpu_readings::snapshot::{ClockDomain, FastTelemetry, SlowTelemetry, THROTTLE_REASONS, XidClass};
+use gpu_readings::snapshot::{ClockDomain, ClockLimit, FastTelemetry, SlowTelemetry, THROTTLE_REASONS, XidClass};
 
 const FAST: Series = Series::new(Cadence::Fast, GPU);
 const SLOW: Series = Series::new(Cadence::Slow, GPU);
@@ -12,7 +12,14 @@ const SLOW: Series = Series::new(Cadence::Slow, GPU);
 static CLOCK: Family = Series::new(Cadence::Fast, &["gpu", "uuid", "clock"])
     .family("gpu_clock_hertz", "Current frequency of the clock in hertz.");
 static THROTTLE: Family = Series::new(Cadence::Fast, &["gpu", "uuid", "reason"])
-    .family("gpu_throttle_active", "1 while the reason limits the clocks, else 0.");
+    .family(
+        "gpu_throttle_active",
+        "1 if the reason limited the clocks at the moment of the reading, else 0. It does not show how long: gpu_clock_limited_seconds_total does.",
+    );
+static LIMITED: Family = Series::new(Cadence::Slow, &["gpu", "uuid", "reason"]).family(
+    "gpu_clock_limited_seconds_total",
+    "Time for which the reason limited the clocks, in seconds, as the driver counts it in nanoseconds. Reasons can limit the clocks at the same time: their sum is not a time. A reason that the driver does not count is absent. NVML does not say whether thermal includes slowdowns by the hardware; gpu_throttle_active shows these.",
+);
 static XID: Family = Series::new(Cadence::Event, &["gpu", "uuid", "xid"]).family(
     "gpu_xid_errors_total",
     "Critical errors by Xid code since the exporter started. A code has a series from its first error; gpu_xid_class_errors_total has one from the start.",
@@ -108,7 +115,7 @@ pub(super) static SECTION: Section = Section {
             `video`; `type` of an ECC error is `corrected` or `uncorrected`; `class` of an Xid is `hardware`, `memory`, \
             `application` or `unknown`, and the [runbook](runbook.md#gpuxiderror) lists the codes of each. The families about Xids \
             are absent for a GPU that does not report Xids.",
-    families: &[&FAST_ROWS, &SLOW_ROWS, &CLOCK, &THROTTLE, &FAST_SPLIT, &SLOW_SPLIT, &XID, &XID_CLASS],
+    families: &[&FAST_ROWS, &SLOW_ROWS, &CLOCK, &THROTTLE, &LIMITED, &FAST_SPLIT, &SLOW_SPLIT, &XID, &XID_CLASS],
     collect,
 };
 
@@ -131,6 +138,11 @@ fn collect(&Pass { gpus, .. }: &Pass<'_>, out: &mut Exposition<'_>) {
                 .map(move |(reason, bit)| (labels.with_room(1).and("reason", reason), f64::from(bits & bit != 0)))
         });
     out.add(&THROTTLE, throttle);
+    let limited = slow.iter().flat_map(|(labels, slow)| {
+        let times = ClockLimit::ALL.iter().zip(slow.clock_limited);
+        times.filter_map(|(limit, time)| Some((labels.with_room(1).and("reason", limit.label()), time? as f64 / 1e9)))
+    });
+    out.add(&LIMITED, limited);
     let xid = gpus.iter().flat_map(|gpu| {
         let errors = gpu.xid_errors.into_iter().flatten();
         let counted = |count: u64| Counted::since(gpu.xids_since, count as f64);

@@ -60,7 +60,8 @@ pub use pushes::Pushes;
 pub use recorder::{IncidentCount, RecorderPart, WorkloadShortage};
 pub use slurm::{JOBS_EVERY, JobAllocation, JobAllocations};
 pub use telemetry::{
-    ClockDomain, FastTelemetry, GpuTelemetry, GpuXids, SlowTelemetry, THROTTLE_REASONS, TelemetryPart, XidPart,
+    ClockDomain, ClockLimit, FastTelemetry, GpuTelemetry, GpuXids, SlowTelemetry, THROTTLE_REASONS, TelemetryPart,
+    XidPart,
 };
 pub use vitals::{DURATION_BUCKETS, Durations, Lane, MAX_STUCK_THREADS, Vitals};
 pub use xid::{XIDS, XidClass, XidGroup};

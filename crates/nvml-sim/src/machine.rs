@@ -4,11 +4,11 @@
 
 pub(crate) mod activity;
 mod build;
-pub(crate) mod energy;
 pub(crate) mod memory;
 mod pids;
 pub(crate) mod process;
 pub(crate) mod profiling;
+pub(crate) mod sums;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU32;

@@ -7,11 +7,13 @@ mod rig;
 use std::time::{Duration, Instant};
 
 use nvml_sim::internals::GetMemoryLimits;
+use nvml_wrapper::bitmasks::device::ThrottleReasons;
 use nvml_wrapper::bitmasks::event::EventTypes;
-use nvml_wrapper::enum_wrappers::device::TemperatureSensor;
-use nvml_wrapper::enums::device::UsedGpuMemory;
+use nvml_wrapper::enum_wrappers::device::{Clock, TemperatureSensor};
+use nvml_wrapper::enums::device::{SampleValue, UsedGpuMemory};
 use nvml_wrapper::enums::event::XidError;
 use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::structs::device::FieldId;
 use rig::{Rig, eventually};
 
 const MIB: u64 = 1 << 20;
@@ -96,6 +98,38 @@ fn one_process_is_told_exactly() {
             busy.total_energy_consumption().unwrap()
         });
         assert!(second > first, "{first} {second}");
+    });
+}
+
+#[test]
+fn limited_clocks_are_told_as_a_state_and_as_a_time() {
+    Rig::alone("limited_clocks_are_told_as_a_state_and_as_a_time", "throttled", |rig| {
+        let nvml = rig.nvml();
+        let devices = [0, 1, 2, 3].map(|index| nvml.device_by_index(index).unwrap());
+        let seconds = |field: u32, device: &nvml_wrapper::Device<'_>| {
+            let read = device.field_values_for(&[FieldId(field)]).unwrap().remove(0).unwrap();
+            match read.value.unwrap() {
+                SampleValue::U64(nanoseconds) => nanoseconds as f64 / 1e9,
+                other => panic!("{other:?}"),
+            }
+        };
+        let began = Instant::now();
+        let before = [74, 75].map(|field| devices.each_ref().map(|device| seconds(field, device)));
+        std::thread::sleep(Duration::from_millis(1_300));
+        let most = began.elapsed().as_secs_f64() + 0.001;
+        let [capped, hot] = [(74, 0), (75, 1)].map(|(field, row)| {
+            let grown = |index: usize| seconds(field, &devices[index]) - before[row][index];
+            [0, 1, 2, 3].map(grown)
+        });
+        assert!(capped[0] > 0.5 && hot[1] > 1.0 && hot[2] > 1.0, "{capped:?} {hot:?}");
+        assert!(capped.iter().chain(&hot).all(|&grown| grown <= most), "{capped:?} {hot:?} {most}");
+        assert_eq!((capped[3], hot[0], hot[3]), (0.0, 0.0, 0.0));
+        let reasons = |index: usize| devices[index].current_throttle_reasons().unwrap();
+        assert_eq!(reasons(1), ThrottleReasons::SW_THERMAL_SLOWDOWN);
+        assert_eq!(reasons(2), ThrottleReasons::HW_SLOWDOWN | ThrottleReasons::HW_THERMAL_SLOWDOWN);
+        assert_eq!(reasons(3), ThrottleReasons::NONE);
+        let clock = |index: usize| devices[index].clock_info(Clock::SM).unwrap();
+        assert!(clock(2) < clock(1) && clock(1) < clock(0) && clock(0) < clock(3));
     });
 }
 

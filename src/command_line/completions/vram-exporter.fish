@@ -62,7 +62,7 @@ false\t''"
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l process.command-line -d 'Show the command line of each process' -r -f -a "true\t''
 false\t''"
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l telemetry.interval -d 'Interval for cheap readings such as temperature, power and clocks' -r -f
-complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l telemetry.slow-interval -d 'Interval for readings that are expensive or rarely change (BAR1, PCIe replays, energy, retired pages, spare rows, highest PCIe link); at least telemetry.interval' -r -f
+complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l telemetry.slow-interval -d 'Interval for readings that are expensive or rarely change (BAR1, PCIe replays, limited clocks, energy, retired pages, spare rows, highest PCIe link); at least telemetry.interval' -r -f
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l telemetry.energy -d 'Read the energy counter' -r -f -a "true\t''
 false\t''"
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l profiling.enabled -d 'Read the profiling counters (GPM) of GPUs that have them: Hopper and later' -r -f -a "true\t''
@@ -119,6 +119,7 @@ mig-h100\t''
 mixed\t''
 old-driver\t''
 unified-memory\t''
+throttled\t''
 hostile-names\t''"
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l once -d 'Print one scrape and exit'
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l check-config -d 'Check the configuration, print what is wrong, and exit'

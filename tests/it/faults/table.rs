@@ -153,7 +153,10 @@ pub(crate) const READINGS: [Repeated; 15] = [
     reading(&["nvmlDeviceGetEncoderUtilization"], &["gpu_encoder_utilization_ratio"]),
     reading(&["nvmlDeviceGetDecoderUtilization"], &["gpu_decoder_utilization_ratio"]),
     reading(&["nvmlDeviceGetTemperature"], &["gpu_temperature_celsius"]),
-    reading(&["nvmlDeviceGetFieldValues"], &["gpu_memory_temperature_celsius", "gpu_recovery_action"]),
+    reading(
+        &["nvmlDeviceGetFieldValues"],
+        &["gpu_memory_temperature_celsius", "gpu_recovery_action", "gpu_clock_limited_seconds_total"],
+    ),
     reading(&["nvmlDeviceGetClockInfo"], &["gpu_clock_hertz"]),
     reading(&["nvmlDeviceGetCurrentClocksThrottleReasons"], &["gpu_throttle_active"]),
     reading(&["nvmlDeviceGetTotalEccErrors"], &["gpu_ecc_errors_total"]),

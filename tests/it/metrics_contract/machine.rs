@@ -139,6 +139,7 @@ pub(crate) fn telemetry(gpu: &Arc<Gpu>) -> GpuTelemetry {
         bar1_total: Some(256 * GIB),
         bar1_used: Some(4 << 20),
         pcie_replays: Some(9),
+        clock_limited: [Some(1_500_000_000), Some(250_000_000), None, Some(0), None, None],
         power_limit_default: Some(650.0),
         energy: Some(1234.5),
         retired_single_bit: Some(4),

@@ -30,7 +30,8 @@ fn both_formats_hold_the_same_samples() {
 }
 
 /// The counters that the driver or a process counts: they did not begin at 0 when the exporter first saw them.
-const COUNTED_ELSEWHERE: [&str; 5] = [
+const COUNTED_ELSEWHERE: [&str; 6] = [
+    "gpu_clock_limited_seconds",
     "gpu_ecc_errors",
     "gpu_energy_joules",
     "gpu_pcie_replays",

@@ -117,6 +117,7 @@ def series():
     yield "gpu_throttle_active", gpu(0, reason="hw_thermal_slowdown"), lambda b: (
         None if HOUR < b < 2 * HOUR else throttled(b)
     )
+    yield "gpu_clock_limited_seconds_total", gpu(0, reason="thermal"), lambda before: (WEEK - before) // 8
     yield "vram_exporter_sample_age_seconds", gpu(0, lane="memory"), age
     yield from workload("peaking", gpu(0), 40 * GIB, peaking(40 * GIB, 128 * GIB))
     yield from workload("c++&co", gpu(0), 10 * GIB)

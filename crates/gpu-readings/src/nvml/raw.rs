@@ -22,7 +22,7 @@ use super::error::Error;
 use super::readings::RemappedRows;
 use crate::closed_enum::closed_enum;
 
-pub(super) use health::{FIELD_CALL, addressing_mode, field, module_id, row_remapper_histogram};
+pub(super) use health::{FIELD_CALL, addressing_mode, field, fields, module_id, row_remapper_histogram};
 pub(super) use limits::{MEMORY_LIMITS_CALL, hard_memory_limit};
 pub(super) use vgpu::{active_vgpus, vm_id};
 

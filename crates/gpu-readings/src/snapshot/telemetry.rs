@@ -71,6 +71,25 @@ closed_enum! {
     }
 }
 
+closed_enum! {
+    /// What limits the clocks, by the label `reason` of `gpu_clock_limited_seconds_total`: the performance policies of which
+    /// NVML counts the time.
+    pub enum ClockLimit {
+        /// The power limit in force.
+        Power => "power",
+        /// Heat.
+        Thermal => "thermal",
+        /// The slowest GPU of a group that must keep the same clocks.
+        SyncBoost => "sync_boost",
+        /// A limit of the board.
+        BoardLimit => "board_limit",
+        /// Too little work.
+        LowUtilization => "low_utilization",
+        /// The limit that keeps the board reliable.
+        Reliability => "reliability",
+    }
+}
+
 /// The values of the `reason` label of `gpu_throttle_active`, each with NVML's bit (`nvmlClocksEventReason…`).
 pub const THROTTLE_REASONS: [(&str, u64); 9] = [
     ("gpu_idle", 0x1),
@@ -136,6 +155,8 @@ pub struct SlowTelemetry {
     pub bar1_used: Option<u64>,
     /// PCIe replays.
     pub pcie_replays: Option<u64>,
+    /// Nanoseconds for which each [`ClockLimit`] held, as the driver counts.
+    pub clock_limited: [Option<u64>; ClockLimit::ALL.len()],
     /// Watts: the limit that the board has unless somebody sets another.
     pub power_limit_default: Option<f64>,
     /// Joules since the driver was loaded, only if the configuration enables this reading.

@@ -43,6 +43,22 @@ fn recovery_action(on: &On) -> u32 {
     }
 }
 
+/// The nanoseconds for which a limit held. A GPU without a board of its own counts none.
+fn limited(on: &On, field: u32) -> Answer<Value> {
+    if on.gpu.model.pcie.is_none() {
+        return Err(Code::NOT_SUPPORTED);
+    }
+    if on.implausible() == Some(Implausible::Ones) {
+        return Ok(Value::Long(u64::MAX));
+    }
+    let sums = on.machine.sums(on.gpu, on.now);
+    Ok(Value::Long(match field {
+        id::NVML_FI_DEV_PERF_POLICY_POWER => sums.capped.unsigned_abs(),
+        id::NVML_FI_DEV_PERF_POLICY_THERMAL => sums.hot.unsigned_abs(),
+        _ => 0,
+    }))
+}
+
 fn value(on: &On, field: u32) -> Answer<Value> {
     on.whole()?;
     let errors = &on.gpu.written.errors;
@@ -62,7 +78,7 @@ fn value(on: &On, field: u32) -> Answer<Value> {
         id::NVML_FI_DEV_MEMORY_TEMP if on.gpu.model.has_memory_sensor() => {
             Ok(Value::Int((19.0 + on.machine.temperature(on.gpu, on.now) * 0.46) as u32))
         }
-        id::NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION => Ok(Value::Long(on.machine.energy(on.gpu, on.now))),
+        id::NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION => Ok(Value::Long(on.machine.sums(on.gpu, on.now).energy as u64)),
         id::NVML_FI_DEV_PCIE_REPLAY_COUNTER => link(errors.pcie_replays),
         id::NVML_FI_DEV_PCIE_REPLAY_ROLLOVER_COUNTER => link(0),
         id::NVML_FI_DEV_REMAPPED_COR => rows(errors.remapped_correctable),
@@ -71,6 +87,7 @@ fn value(on: &On, field: u32) -> Answer<Value> {
         id::NVML_FI_DEV_REMAPPED_FAILURE => rows(errors.remap_failed.into()),
         POWER_AVERAGE | POWER_INSTANT => milliwatts(on.machine.power(on.gpu, on.now)),
         POWER_LIMIT if on.gpu.model.pcie.is_some() => milliwatts(on.gpu.model.power[2]),
+        id::NVML_FI_DEV_PERF_POLICY_POWER..=id::NVML_FI_DEV_PERF_POLICY_RELIABILITY => limited(on, field),
         id::NVML_FI_DEV_GET_GPU_RECOVERY_ACTION if major(on) >= RECOVERY_SINCE => Ok(Value::Int(recovery_action(on))),
         // A driver does not know the numbers of later fields.
         id::NVML_FI_DEV_GET_GPU_RECOVERY_ACTION => Err(Code::INVALID_ARGUMENT),

@@ -47,7 +47,7 @@ numbers! {
     nvmlDeviceGetPowerManagementLimit: c_uint = |on| telemetry::power_limit(on, 2);
     nvmlDeviceGetPowerManagementDefaultLimit: c_uint = |on| telemetry::power_limit(on, 2);
     nvmlDeviceGetPowerManagementMode: c_uint = |on| of_whole(on, ENABLED);
-    nvmlDeviceGetTotalEnergyConsumption: c_ulonglong = |on| of_whole(on, on.machine.energy(on.gpu, on.now));
+    nvmlDeviceGetTotalEnergyConsumption: c_ulonglong = |on| of_whole(on, on.machine.sums(on.gpu, on.now).energy as c_ulonglong);
     nvmlDeviceGetPerformanceState: c_uint = |on| telemetry::state(on);
     nvmlDeviceGetPowerState: c_uint = |on| telemetry::state(on);
     nvmlDeviceGetNumFans: c_uint = |on| of_whole(on, on.gpu.model.fans);

@@ -88,11 +88,19 @@ fn samples(on: &On, since: c_ulonglong) -> Vec<sys::nvmlProcessUtilizationSample
 pub(super) fn reasons(on: &On) -> Answer<c_ulonglong> {
     on.whole()?;
     let idle = on.machine.activity(on.gpu, None, on.now).processes == 0;
-    Ok(match () {
-        () if idle => sys::nvmlClocksEventReasonGpuIdle.into(),
-        () if on.machine.capped(on.gpu, on.now) => sys::nvmlClocksEventReasonSwPowerCap.into(),
+    let heat = match () {
+        () if on.machine.burning(on.gpu, on.now) => {
+            sys::nvmlClocksThrottleReasonHwSlowdown | sys::nvmlClocksThrottleReasonHwThermalSlowdown
+        }
+        () if on.machine.hot(on.gpu, on.now) => sys::nvmlClocksEventReasonSwThermalSlowdown,
         () => 0,
-    })
+    };
+    let load = match () {
+        () if idle => sys::nvmlClocksEventReasonGpuIdle,
+        () if on.machine.capped(on.gpu, on.now) => sys::nvmlClocksEventReasonSwPowerCap,
+        () => 0,
+    };
+    Ok((heat | load).into())
 }
 
 pub(super) fn state(on: &On) -> Answer<sys::nvmlPstates_t> {

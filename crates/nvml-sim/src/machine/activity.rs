@@ -62,7 +62,12 @@ impl Machine {
             0 if gpu.model.drops_state => [idle, memory.min(405), video.min(idle)],
             0 => [idle, memory, video.min(idle)],
             _ => {
-                let held_down = if self.capped(gpu, now) { 0.94 } else { 1.0 };
+                let held_down = match () {
+                    () if self.burning(gpu, now) => 0.5,
+                    () if self.hot(gpu, now) => 0.8,
+                    () if self.capped(gpu, now) => 0.94,
+                    () => 1.0,
+                };
                 [(f64::from(graphics) * held_down) as u32, memory, video]
             }
         }
@@ -71,5 +76,20 @@ impl Machine {
     /// Whether the power limit reduces the clocks.
     pub(crate) fn capped(&self, gpu: &Gpu, now: Nanos) -> bool {
         self.power(gpu, now) > gpu.model.power[2] * 0.95
+    }
+
+    /// Whether heat reduces the clocks: the GPU is at its highest operating temperature.
+    pub(crate) fn hot(&self, gpu: &Gpu, now: Nanos) -> bool {
+        self.reaches(gpu, gpu.model.thresholds[3], now)
+    }
+
+    /// Whether the hardware halves the clocks because of heat.
+    pub(crate) fn burning(&self, gpu: &Gpu, now: Nanos) -> bool {
+        self.reaches(gpu, gpu.model.thresholds[1], now)
+    }
+
+    /// `threshold`: 0 if the model has none.
+    fn reaches(&self, gpu: &Gpu, threshold: u32, now: Nanos) -> bool {
+        threshold > 0 && self.temperature(gpu, now) >= f64::from(threshold)
     }
 }

@@ -130,6 +130,9 @@ pub(super) static SLOW: &[Reading] = &[
         slow.power_limit_default,
         thousandths
     ),
+    Reading::of(&["gpu_clock_limited_seconds_total"], |device, shown| {
+        fill(device, Device::clock_limited, |times| shown.slow.clock_limited = times.unwrap_or_default())
+    }),
     plain!("gpu_retired_pages", pages_retired_for_single_bit_errors, slow.retired_single_bit),
     plain!("gpu_retired_pages", pages_retired_for_double_bit_errors, slow.retired_double_bit),
     plain!("gpu_row_remap_banks", row_remap_banks, slow.row_remap_banks),

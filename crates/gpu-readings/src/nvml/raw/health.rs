@@ -1,5 +1,7 @@
 //! The calls that report the health of a GPU.
 
+use std::ffi::c_int;
+
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
 use nvml_wrapper_sys::bindings::{
@@ -20,8 +22,21 @@ pub(in crate::nvml) const FIELD_CALL: &str = "nvmlDeviceGetFieldValues";
 /// `NOT_SUPPORTED` if the driver does not have the field; [`crate::faults::Reason::Implausible`] if its value is of
 /// another type.
 pub(in crate::nvml) fn field(nvml: &Nvml, handle: Handle, id: u32) -> Result<u64, Error> {
-    let value = nvmlValue_t { ullVal: 0 };
-    let mut read = nvmlFieldValue_t {
+    let [field] = fields(nvml, handle, [id])?;
+    field
+}
+
+/// Several unsigned fields, read by one call of `nvmlDeviceGetFieldValues`: each has an answer of its own, with the errors
+/// of [`field`].
+///
+/// # Errors
+/// Those of the whole call.
+pub(in crate::nvml) fn fields<const N: usize>(
+    nvml: &Nvml,
+    handle: Handle,
+    ids: [u32; N],
+) -> Result<[Result<u64, Error>; N], Error> {
+    let mut read = ids.map(|id| nvmlFieldValue_t {
         fieldId: id,
         scopeId: 0,
         timestamp: 0,
@@ -29,25 +44,30 @@ pub(in crate::nvml) fn field(nvml: &Nvml, handle: Handle, id: u32) -> Result<u64
         valueType: UNSIGNED_INT,
         // 0 would be a successful result with the value 0 if the driver left the field as it is.
         nvmlReturn: nvmlReturn_enum_NVML_ERROR_UNKNOWN,
-        value,
-    };
+        value: nvmlValue_t { ullVal: 0 },
+    });
     call(FIELD_CALL, || {
         let sym = nvml_sym(nvml.lib().nvmlDeviceGetFieldValues.as_ref())?;
-        // SAFETY: the handle is valid and `read` is one struct of the type that the call fills.
-        nvml_try(unsafe { sym(handle.0, 1, &mut read) })?;
-        match nvml_try(read.nvmlReturn) {
-            // What a driver returns for the number of a field that it does not have (recorded).
-            Err(NvmlError::InvalidArg) => Err(NvmlError::NotSupported),
-            answer => answer,
-        }
+        // SAFETY: the handle is valid and `read` has as many structs of the type that the call fills.
+        nvml_try(unsafe { sym(handle.0, N as c_int, read.as_mut_ptr()) })
+    })?;
+    Ok(read.map(|field| unsigned(&field)))
+}
+
+/// The value of a field that the driver has filled.
+fn unsigned(field: &nvmlFieldValue_t) -> Result<u64, Error> {
+    call(FIELD_CALL, || match nvml_try(field.nvmlReturn) {
+        // What a driver returns for the number of a field that it does not have (recorded).
+        Err(NvmlError::InvalidArg) => Err(NvmlError::NotSupported),
+        answer => answer,
     })?;
     // SAFETY: `valueType` names the member that the driver wrote; all members are integers that may have any bits.
     unsafe {
-        match read.valueType {
-            UNSIGNED_INT => Ok(read.value.uiVal.into()),
-            UNSIGNED_LONG => Ok(read.value.ulVal),
-            UNSIGNED_LONG_LONG => Ok(read.value.ullVal),
-            other => Err(Error::implausible(FIELD_CALL, format!("field {id} has the type {other}"))),
+        match field.valueType {
+            UNSIGNED_INT => Ok(field.value.uiVal.into()),
+            UNSIGNED_LONG => Ok(field.value.ulVal),
+            UNSIGNED_LONG_LONG => Ok(field.value.ullVal),
+            other => Err(Error::implausible(FIELD_CALL, format!("field {} has the type {other}", field.fieldId))),
         }
     }
 }
