@@ -27,6 +27,8 @@ cargo_home=$(absolute "${CARGO_HOME:-$HOME/.cargo}")
 release/tools.sh "$tools"
 export RUSTUP_TOOLCHAIN=$RUST
 epoch=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
+# The label `revision`, only if git says that the files are those of the commit.
+revision=$(git rev-parse HEAD 2>/dev/null) && git diff --quiet HEAD -- || revision=
 
 # The last prefix that fits is replaced, so the more specific one comes later.
 flags=(
@@ -54,6 +56,7 @@ environment=(
     "ZIG_GLOBAL_CACHE_DIR=$target/zig"
     "ZIG_LOCAL_CACHE_DIR=$target/zig"
     "SOURCE_DATE_EPOCH=$epoch"
+    ${revision:+"VRAM_EXPORTER_REVISION=$revision"}
     LC_ALL=C.UTF-8
 )
 env -i "${environment[@]}" cargo zigbuild --release --frozen --target "$triple.$GLIBC" --package vram-exporter --package vram

@@ -45,6 +45,36 @@ RECOVERY = t.table(
     size=(24, 10),
     empty="Not reported by the driver or the GPU.",
 )
+LIMITS = {
+    "gpu_max": ("GPU max.", 90),
+    "slowdown": ("Slowdown", 95),
+    "shutdown": ("Shutdown", 95),
+    "memory_max": ("Memory max.", 115),
+}
+FENCES = t.table(
+    "Limits of power and temperature",
+    "Power limit in force, the one with which the GPU boots, and the range in which it can be set. GPU max.: temperature at which the "
+    "driver may lower the clocks below the base clock. Slowdown, shutdown: temperatures at which the hardware acts. Memory max.: "
+    "temperature of the memory at which the driver slows the GPU down. –: not reported by the driver or the GPU.",
+    [
+        *(each(f"gpu_power_limit{name}_watts{{{GPU}}}") for name in ("", "_default", "_min", "_max")),
+        *(each(f'gpu_temperature_threshold_celsius{{{GPU},threshold="{name}"}}') for name in LIMITS),
+    ],
+    [
+        t.column("instance", "Node"),
+        t.column("gpu", "GPU", width=50),
+        t.column("Value #A", "Power limit", "watt", width=105),
+        t.column("Value #B", "Default", "watt", width=85),
+        t.column("Value #C", "Lowest", "watt", width=85),
+        t.column("Value #D", "Highest", "watt", width=85),
+        *(
+            t.column(f"Value #{letter}", title, "celsius", width=width)
+            for letter, (title, width) in zip("EFGH", LIMITS.values())
+        ),
+    ],
+    size=(24, 10),
+    empty="Not reported by the driver or the GPU.",
+)
 HEALTH = [
     t.table(
         "Identity",
@@ -69,6 +99,7 @@ HEALTH = [
         empty="No GPU is visible. Check whether the driver is loaded and the exporter is scraped.",
     ),
     RECOVERY,
+    FENCES,
     p.series(
         "Utilization",
         "Share of time in which a kernel ran, memory was read or written, or video was encoded or decoded, averaged "

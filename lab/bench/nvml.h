@@ -80,6 +80,8 @@ typedef struct {
     call(int, nvmlDeviceGetEncoderUtilization, (device, unsigned int *, unsigned int *))                               \
     call(int, nvmlDeviceGetDecoderUtilization, (device, unsigned int *, unsigned int *))                               \
     call(int, nvmlDeviceGetTemperature, (device, int, unsigned int *))                                                 \
+    call(int, nvmlDeviceGetPowerManagementLimitConstraints, (device, unsigned int *, unsigned int *))                  \
+    call(int, nvmlDeviceGetTemperatureThreshold, (device, int, unsigned int *))                                        \
     call(int, nvmlDeviceGetFieldValues, (device, int, field_value *))                                                  \
     call(int, nvmlDeviceGetClockInfo, (device, int, unsigned int *))                                                   \
     call(int, nvmlDeviceGetCurrentClocksThrottleReasons, (device, ull *))                                              \

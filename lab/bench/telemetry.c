@@ -45,6 +45,11 @@ static int limited(device d) {
     int code = nvmlDeviceGetFieldValues(d, LIMIT_FIELDS, values);
     return code ? code : (int)values[0].code;
 }
+static int limits(device d) { unsigned a, b; return nvmlDeviceGetPowerManagementLimitConstraints(d, &a, &b); }
+static int shutdown_at(device d) { unsigned a; return nvmlDeviceGetTemperatureThreshold(d, 0, &a); }
+static int slowdown_at(device d) { unsigned a; return nvmlDeviceGetTemperatureThreshold(d, 1, &a); }
+static int memory_at(device d) { unsigned a; return nvmlDeviceGetTemperatureThreshold(d, 2, &a); }
+static int gpu_at(device d) { unsigned a; return nvmlDeviceGetTemperatureThreshold(d, 3, &a); }
 static int most_generation(device d) { unsigned a; return nvmlDeviceGetMaxPcieLinkGeneration(d, &a); }
 static int most_width(device d) { unsigned a; return nvmlDeviceGetMaxPcieLinkWidth(d, &a); }
 static int mig_mode(device d) { unsigned a, b; return nvmlDeviceGetMigMode(d, &a, &b); }
@@ -73,8 +78,8 @@ typedef int (*reading)(device);
 static const reading QUICK[] = {FAST_NUMBERS(NUMBER_READING) utilization, encoder, decoder, temperature,
     memory_temperature, graphics_clock, sm_clock, memory_clock, video_clock, throttle, ecc_corrected, ecc_uncorrected,
     remapped, recovery, generation, width};
-static const reading SLOW[] = {SLOW_NUMBERS(NUMBER_READING) mig_mode, bar1, limited, retired_single, retired_double,
-    banks, most_generation, most_width};
+static const reading SLOW[] = {SLOW_NUMBERS(NUMBER_READING) mig_mode, bar1, limits, shutdown_at, slowdown_at,
+    memory_at, gpu_at, limited, retired_single, retired_double, banks, most_generation, most_width};
 #define QUICKS (sizeof QUICK / sizeof *QUICK)
 #define SLOWS (sizeof SLOW / sizeof *SLOW)
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use super::{descriptors, resource};
-use crate::config::{ApiServer, Config, Probes, Recorder};
+use crate::config::{ApiServer, Config, Probes, Recorder, Telemetry};
 use crate::dcgm::{self, Collectors};
 use crate::faults::Source;
 use crate::kubernetes::{api, kubelet};
@@ -34,7 +34,6 @@ pub fn lanes(config: &Config, library: Library) -> lanes::Settings {
             telemetry: Some(TelemetrySettings {
                 interval: telemetry.interval,
                 slow_interval: telemetry.slow_interval,
-                energy: telemetry.energy,
                 profiling_interval: config.profiling.enabled.then_some(config.profiling.interval),
                 unseen: unseen(config),
             }),
@@ -42,13 +41,21 @@ pub fn lanes(config: &Config, library: Library) -> lanes::Settings {
     }
 }
 
-/// The families that are excluded. With dcgm-exporter's families, which have the same values under other names, none counts.
+/// The families that are excluded or not requested. With dcgm-exporter's families, which have the same values under other
+/// names, exclusion does not count.
 fn unseen(config: &Config) -> Vec<&'static str> {
+    let Telemetry { energy, fan_speed, performance_state, .. } = config.telemetry;
+    let on_request = [
+        ("gpu_energy_joules_total", energy),
+        ("gpu_fan_speed_ratio", fan_speed),
+        ("gpu_performance_state", performance_state),
+    ];
+    let not_requested = on_request.into_iter().filter(|(_, wanted)| !wanted).map(|(family, _)| family);
     if !config.dcgm.listen_addresses.is_empty() {
-        return Vec::new();
+        return not_requested.collect();
     }
     let seen = gpu_metrics::Selection::new(&[], &config.metrics.exclude, gpu_metrics::families());
-    seen.left_out().to_vec()
+    not_requested.chain(seen.left_out().iter().copied()).collect()
 }
 
 /// The settings of the metrics. `host_pid_namespace` indicates whether the exporter sees the host's processes.

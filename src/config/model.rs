@@ -186,6 +186,10 @@ pub struct Telemetry {
     pub slow_interval: Duration,
     /// `telemetry.energy`: whether the expensive energy counter is read.
     pub energy: bool,
+    /// `telemetry.fan-speed`: whether the fans are read.
+    pub fan_speed: bool,
+    /// `telemetry.performance-state`: whether the performance state is read.
+    pub performance_state: bool,
 }
 
 /// The profiling counters.

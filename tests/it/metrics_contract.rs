@@ -44,8 +44,13 @@ fn type_help_and_labels_are_those_of_the_table() {
         assert_eq!(shown.help, family.help(), "{}", family.name);
         let labels = shown.series.iter().flat_map(|series| series.labels.keys().map(String::as_str));
         let emitted: BTreeSet<_> = labels.filter(|label| !(family.kind == Kind::Histogram && *label == "le")).collect();
-        // Only a part that is down has a reason.
-        let is_shown = |label: &&str| family.name != "vram_exporter_probes_up" || *label != "reason";
+        // Only a part that is down has a reason, and only a release has a commit.
+        let told = option_env!("VRAM_EXPORTER_REVISION").is_some();
+        let is_shown = |label: &&str| match (family.name, *label) {
+            ("vram_exporter_probes_up", "reason") => false,
+            ("vram_exporter_build_info", "revision") => told,
+            _ => true,
+        };
         assert_eq!(emitted, family.labels.iter().copied().filter(is_shown).collect(), "labels of {}", family.name);
     }
 }
@@ -612,6 +617,12 @@ fn telemetry_is_split_by_its_own_label() {
             vec![("application", "2"), ("hardware", "1"), ("memory", "0"), ("unknown", "0")],
         ),
         (
+            "gpu_temperature_threshold_celsius",
+            "threshold",
+            vec![("gpu_max", "87"), ("shutdown", "95"), ("slowdown", "89")],
+        ),
+        ("gpu_fan_speed_ratio", "fan", vec![("0", "0.3"), ("1", "1.02")]),
+        (
             "gpu_clock_limited_seconds_total",
             "reason",
             vec![("board_limit", "0"), ("power", "1.5"), ("thermal", "0.25")],
@@ -632,6 +643,16 @@ fn telemetry_is_split_by_its_own_label() {
 
 // ---- the exporter itself
 // ---------------------------------------------------------------------------------------------
+
+#[test]
+fn the_build_names_its_compiler_and_only_a_commit_that_it_was_told() {
+    let scrape = Machine::one().scrape();
+    let build = scrape.of("vram_exporter_build_info").next().unwrap();
+    assert_eq!(build.labels["version"], env!("CARGO_PKG_VERSION"));
+    assert!(build.labels["rustversion"].starts_with("1."), "{:?}", build.labels);
+    let told = option_env!("VRAM_EXPORTER_REVISION");
+    assert_eq!(build.labels.get("revision").map(String::as_str), told);
+}
 
 #[test]
 fn the_histogram_is_cumulative_and_ends_in_its_count() {

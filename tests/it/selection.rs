@@ -52,6 +52,8 @@ fn an_excluded_family_costs_no_driver_call_that_only_it_needs() {
         ("nvmlDeviceGetRemappedRows", rows, true),
         ("nvmlDeviceGetRemappedRows", &format!("{rows},gpu_row_remap_failed"), false),
         ("nvmlDeviceGetPcieReplayCounter", "gpu_pcie_replays_total", false),
+        // Only on request.
+        ("nvmlDeviceGetPerformanceState", "gpu_power_watts", false),
     ] {
         machine.control(&refuse(call));
         let exporter = machine.export(&[

@@ -11,8 +11,17 @@ use super::openmetrics::Counted;
 use super::section::Section;
 use super::selection::Selection;
 
-static BUILD_INFO: Family = Series::new(Cadence::Scrape, &["version"])
-    .family("vram_exporter_build_info", "Always 1; the label is the exporter's version.");
+static BUILD_INFO: Family = Series::new(Cadence::Scrape, &["version", "revision", "rustversion"]).family(
+    "vram_exporter_build_info",
+    "Always 1; the labels are the exporter's version, the commit of which release/compile.sh made it (left out if it was made otherwise, or of files that were not committed), and the version of the Rust compiler.",
+);
+
+/// The labels of the build: the commit is set by `release/compile.sh`, and the version of the compiler by the build script.
+const BUILD: [(&str, Option<&str>); 3] = [
+    ("version", Some(env!("CARGO_PKG_VERSION"))),
+    ("revision", option_env!("VRAM_EXPORTER_REVISION")),
+    ("rustversion", option_env!("VRAM_EXPORTER_RUSTVERSION")),
+];
 static SCRAPES: Family =
     Series::ONE.family("vram_exporter_scrapes_total", "Scrapes that were answered, this one included.");
 
@@ -46,7 +55,12 @@ impl BuildMetrics {
         let (show_build, show_scrapes) =
             (selection.shows_own(&BUILD_INFO), show_scrapes && selection.shows_own(&SCRAPES));
         let options = |family: &Family| Opts::new(family.name, family.help());
-        let build = IntGauge::with_opts(options(&BUILD_INFO).const_label("version", env!("CARGO_PKG_VERSION")))?;
+        let add = |options: Opts, (name, value): (_, Option<&str>)| match value {
+            Some(value) => options.const_label(name, value),
+            None => options,
+        };
+        let build = BUILD.into_iter().fold(options(&BUILD_INFO), add);
+        let build = IntGauge::with_opts(build)?;
         build.set(1);
         let scrapes = IntCounter::with_opts(options(&SCRAPES))?;
         if show_build {
@@ -69,7 +83,9 @@ impl BuildMetrics {
     /// `started`: when the first scrape had not been counted yet.
     pub(super) fn collect(&self, started: SystemTime, out: &mut Exposition<'_>) {
         if self.show_build {
-            out.add(&BUILD_INFO, [(Labels::default().and("version", env!("CARGO_PKG_VERSION")), 1.0)]);
+            let labels =
+                BUILD.into_iter().fold(Labels::default(), |labels, (name, value)| labels.and_known(name, value));
+            out.add(&BUILD_INFO, [(labels, 1.0)]);
         }
         if self.show_scrapes {
             out.add_one(&SCRAPES, Counted::since(Some(started), self.scrapes.get() as f64));

@@ -16,6 +16,7 @@ const GPU_LABELS: &[&str] = &[
     "compute_capability",
     "addressing_mode",
     "module_id",
+    "minor_number",
     "mig_mode",
     "simulated",
 ];
@@ -27,7 +28,7 @@ static UP: Family = Series::new(Cadence::MemoryLane, GPU).family(
 );
 static GPU_INFO: Family = Series::new(Cadence::Opening, GPU_LABELS).family(
     "gpu_info",
-    "Always 1; the labels identify the GPU. addressing_mode is none, hmm or ats (driver 580 and later); module_id is the position of the GPU's module on its baseboard (driver 535 and later), left out for a GPU that is not on one. simulated=\"true\" marks a simulated GPU, whose values are not measurements.",
+    "Always 1; the labels identify the GPU. addressing_mode is none, hmm or ats (driver 580 and later); module_id is the position of the GPU's module on its baseboard (driver 535 and later), left out for a GPU that is not on one; minor_number is that of the GPU's device file, /dev/nvidia<minor_number>. simulated=\"true\" marks a simulated GPU, whose values are not measurements.",
 );
 static DRIVER_INFO: Family = DRIVER.family(
     "nvidia_driver_info",
@@ -51,7 +52,7 @@ fn collect(&Pass { parts, gpus, .. }: &Pass<'_>, out: &mut Exposition<'_>) {
             let gpu = view.gpu;
             let labels = view
                 .labels
-                .with_room(9)
+                .with_room(10)
                 .and_known("name", gpu.name.as_deref())
                 .and_known("pci_bus_id", gpu.pci_bus_id.as_deref())
                 .and_known("architecture", gpu.architecture.as_deref())
@@ -59,6 +60,7 @@ fn collect(&Pass { parts, gpus, .. }: &Pass<'_>, out: &mut Exposition<'_>) {
                 .and_known("compute_capability", gpu.compute_capability.as_deref())
                 .and_known("addressing_mode", gpu.addressing_mode.map(AddressingMode::label))
                 .and_known_number("module_id", gpu.module_id)
+                .and_known_number("minor_number", gpu.minor)
                 .and_known("mig_mode", gpu.mig_mode.map(|on| if on { "enabled" } else { "disabled" }))
                 .and_known("simulated", simulated);
             (labels, 1.0)

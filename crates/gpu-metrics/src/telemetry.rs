@@ -4,7 +4,9 @@ use super::exposition::Exposition;
 use super::family::{Cadence, Family, GPU, Row, Rows, Series, Split};
 use super::openmetrics::Counted;
 use super::section::{Pass, Section};
-use gpu_readings::snapshot::{ClockDomain, ClockLimit, FastTelemetry, SlowTelemetry, THROTTLE_REASONS, XidClass};
+use gpu_readings::snapshot::{
+    ClockDomain, ClockLimit, FastTelemetry, SlowTelemetry, THROTTLE_REASONS, TemperatureThreshold, XidClass,
+};
 
 const FAST: Series = Series::new(Cadence::Fast, GPU);
 const SLOW: Series = Series::new(Cadence::Slow, GPU);
@@ -14,11 +16,19 @@ static CLOCK: Family = Series::new(Cadence::Fast, &["gpu", "uuid", "clock"])
 static THROTTLE: Family = Series::new(Cadence::Fast, &["gpu", "uuid", "reason"])
     .family(
         "gpu_throttle_active",
-        "1 if the reason limited the clocks at the moment of the reading, else 0. It does not show how long: gpu_clock_limited_seconds_total does.",
+        "1 if the reason limited the clocks at the moment of the reading, else 0. It does not show for how long; gpu_clock_limited_seconds_total does, for the reasons that the driver counts.",
     );
 static LIMITED: Family = Series::new(Cadence::Slow, &["gpu", "uuid", "reason"]).family(
     "gpu_clock_limited_seconds_total",
     "Time for which the reason limited the clocks, in seconds, as the driver counts it in nanoseconds. Reasons can limit the clocks at the same time: their sum is not a time. A reason that the driver does not count is absent. NVML does not say whether thermal includes slowdowns by the hardware; gpu_throttle_active shows these.",
+);
+static THRESHOLD: Family = Series::new(Cadence::Slow, &["gpu", "uuid", "threshold"]).family(
+    "gpu_temperature_threshold_celsius",
+    "Temperature in degrees Celsius at which something happens. gpu_max: the driver may lower the clocks below the base clock. slowdown: the hardware slows the GPU down. shutdown: the hardware shuts it down. memory_max: the temperature of the memory at which the driver slows the GPU down.",
+);
+static FAN: Family = Series::new(Cadence::Slow, &["gpu", "uuid", "fan"]).family(
+    "gpu_fan_speed_ratio",
+    "Intended speed of a fan, as a share of the highest that the board allows for its noise; it can be above 1. A blocked fan has it too. Read only with telemetry.fan-speed.",
 );
 static XID: Family = Series::new(Cadence::Event, &["gpu", "uuid", "xid"]).family(
     "gpu_xid_errors_total",
@@ -58,6 +68,11 @@ static FAST_ROWS: Rows<FastTelemetry> = &[
     ),
     FAST.row("gpu_power_watts", "Power draw in watts, as the driver averages it.", |q| q.power),
     FAST.row("gpu_power_limit_watts", "Power limit in force in watts.", |q| q.power_limit),
+    FAST.row(
+        "gpu_performance_state",
+        "Performance state, from 0 (P0, the highest performance) to 15. Read only with telemetry.performance-state.",
+        |q| q.performance_state.map(f64::from),
+    ),
     FAST.row("gpu_row_remap_pending", "1 while a row remapping waits for a GPU reset, else 0.", |q| {
         q.remap_pending.map(f64::from)
     }),
@@ -75,6 +90,8 @@ static SLOW_ROWS: Rows<SlowTelemetry> = &[
         "Power limit with which the GPU boots in watts. A lower gpu_power_limit_watts was set by somebody or by the machine.",
         |s| s.power_limit_default,
     ),
+    SLOW.row("gpu_power_limit_min_watts", "Lowest power limit that somebody can set, in watts.", |s| s.power_limit_min),
+    SLOW.row("gpu_power_limit_max_watts", "Highest power limit that somebody can set, in watts.", |s| s.power_limit_max),
     SLOW.row(
         "gpu_energy_joules_total",
         "Energy used since the driver was loaded, in joules. Read only with telemetry.energy, because the call holds the driver's lock.",
@@ -115,7 +132,19 @@ pub(super) static SECTION: Section = Section {
             `video`; `type` of an ECC error is `corrected` or `uncorrected`; `class` of an Xid is `hardware`, `memory`, \
             `application` or `unknown`, and the [runbook](runbook.md#gpuxiderror) lists the codes of each. The families about Xids \
             are absent for a GPU that does not report Xids.",
-    families: &[&FAST_ROWS, &SLOW_ROWS, &CLOCK, &THROTTLE, &LIMITED, &FAST_SPLIT, &SLOW_SPLIT, &XID, &XID_CLASS],
+    families: &[
+        &FAST_ROWS,
+        &SLOW_ROWS,
+        &CLOCK,
+        &THROTTLE,
+        &LIMITED,
+        &THRESHOLD,
+        &FAN,
+        &FAST_SPLIT,
+        &SLOW_SPLIT,
+        &XID,
+        &XID_CLASS,
+    ],
     collect,
 };
 
@@ -143,6 +172,18 @@ fn collect(&Pass { gpus, .. }: &Pass<'_>, out: &mut Exposition<'_>) {
         times.filter_map(|(limit, time)| Some((labels.with_room(1).and("reason", limit.label()), time? as f64 / 1e9)))
     });
     out.add(&LIMITED, limited);
+    let thresholds = slow.iter().flat_map(|(labels, slow)| {
+        let thresholds = TemperatureThreshold::ALL.iter().zip(slow.temperature_thresholds);
+        thresholds.filter_map(|(threshold, celsius)| {
+            Some((labels.with_room(1).and("threshold", threshold.label()), celsius?))
+        })
+    });
+    out.add(&THRESHOLD, thresholds);
+    let fans = slow.iter().flat_map(|(labels, slow)| {
+        let speeds = slow.fan_speeds.iter().zip(0u32..);
+        speeds.map(|(speed, fan)| (labels.with_room(1).and_number("fan", fan), *speed))
+    });
+    out.add(&FAN, fans);
     let xid = gpus.iter().flat_map(|gpu| {
         let errors = gpu.xid_errors.into_iter().flatten();
         let counted = |count: u64| Counted::since(gpu.xids_since, count as f64);

@@ -15,7 +15,13 @@ use crate::harness::{Exporter, Machine, Scrape, Series, eventually, eventually_o
 
 /// Each call is tested soon after the previous one. The time between two process passes over this many GPUs must be
 /// enough for their readings, even on a busy machine.
-pub(crate) const QUICKLY: [&str; 3] = ["--telemetry.energy=true", "--process.interval=500ms", "--process.linger=0s"];
+pub(crate) const QUICKLY: [&str; 5] = [
+    "--telemetry.energy=true",
+    "--telemetry.fan-speed=true",
+    "--telemetry.performance-state=true",
+    "--process.interval=500ms",
+    "--process.linger=0s",
+];
 
 /// Shown for a GPU whose MIG devices are known.
 const OF_SLICES: &str = "gpu_mig_memory_total_bytes";

@@ -148,7 +148,7 @@ pub(crate) const OF_MEMORY: [Repeated; 2] = [
     reading(&["nvmlDeviceGetBAR1MemoryInfo"], &["gpu_bar1_memory_total_bytes", "gpu_bar1_memory_used_bytes"]),
 ];
 
-pub(crate) const READINGS: [Repeated; 15] = [
+pub(crate) const READINGS: [Repeated; 18] = [
     reading(&["nvmlDeviceGetUtilizationRates"], &["gpu_utilization_ratio", "gpu_memory_bandwidth_utilization_ratio"]),
     reading(&["nvmlDeviceGetEncoderUtilization"], &["gpu_encoder_utilization_ratio"]),
     reading(&["nvmlDeviceGetDecoderUtilization"], &["gpu_decoder_utilization_ratio"]),
@@ -167,6 +167,12 @@ pub(crate) const READINGS: [Repeated; 15] = [
         answers: &["NOT_FOUND", "INSUFFICIENT_SIZE"],
         ..reading(&["nvmlDeviceGetProcessUtilization"], &["gpu_process_idle_seconds"])
     },
+    reading(&["nvmlDeviceGetTemperatureThreshold"], &["gpu_temperature_threshold_celsius"]),
+    reading(
+        &["nvmlDeviceGetPowerManagementLimitConstraints"],
+        &["gpu_power_limit_min_watts", "gpu_power_limit_max_watts"],
+    ),
+    reading(&["nvmlDeviceGetPerformanceState"], &["gpu_performance_state"]),
     reading(&["nvmlDeviceGetRowRemapperHistogram"], &["gpu_row_remap_banks"]),
     reading(&["nvmlDeviceGetCurrPcieLinkGeneration"], &["gpu_pcie_link_generation"]),
     reading(&["nvmlDeviceGetMaxPcieLinkGeneration"], &["gpu_pcie_link_generation_max"]),
@@ -181,6 +187,12 @@ pub(crate) fn numbers() -> impl Iterator<Item = Repeated> {
 
 /// The call for GPU models that retire pages; these do not remap rows.
 pub(crate) const OF_RETIRED_PAGES: [Repeated; 1] = [reading(&["nvmlDeviceGetRetiredPages"], &["gpu_retired_pages"])];
+
+/// The calls for GPU models that have fans.
+pub(crate) const OF_FANS: [Repeated; 2] = [
+    reading(&["nvmlDeviceGetNumFans"], &["gpu_fan_speed_ratio"]),
+    reading(&["nvmlDeviceGetFanSpeed_v2"], &["gpu_fan_speed_ratio"]),
+];
 
 pub(crate) const OF_LAYOUT: [Repeated; 1] = [layout(&["nvmlDeviceGetMigMode"])];
 
@@ -215,7 +227,7 @@ const fn at_opening(name: &'static str, label: Option<&'static str>, silent: Sil
 pub(crate) const AT_OPENING: [AtOpening; 14] = [
     at_opening("nvmlDeviceGetHandleByIndex_v2", None, Silent::No),
     at_opening("nvmlDeviceGetUUID", Some("uuid"), Silent::No),
-    at_opening("nvmlDeviceGetMinorNumber", None, Silent::ForGood),
+    at_opening("nvmlDeviceGetMinorNumber", Some("minor_number"), Silent::ForGood),
     at_opening("nvmlDeviceGetName", Some("name"), Silent::ForGood),
     at_opening("nvmlDeviceGetPciInfo_v3", Some("pci_bus_id"), Silent::No),
     at_opening("nvmlDeviceGetArchitecture", Some("architecture"), Silent::ForGood),
@@ -267,6 +279,7 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
         .chain(&OF_LISTS)
         .chain(&OF_MEMORY)
         .chain(&READINGS)
+        .chain(&OF_FANS)
         .chain(&OF_RETIRED_PAGES);
     let repeated = repeated.chain(&OF_LAYOUT).chain(&OF_SLICES).flat_map(|call| call.names).copied();
     let repeated = repeated.chain(numbers().flat_map(|call| call.names).copied());

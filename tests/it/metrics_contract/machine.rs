@@ -132,6 +132,7 @@ pub(crate) fn telemetry(gpu: &Arc<Gpu>) -> GpuTelemetry {
         remap_pending: Some(true),
         remap_failed: Some(false),
         recovery_action: Some(RecoveryAction::DrainP2p),
+        performance_state: Some(8),
         pcie_generation: Some(4),
         pcie_width: Some(8),
     };
@@ -141,6 +142,10 @@ pub(crate) fn telemetry(gpu: &Arc<Gpu>) -> GpuTelemetry {
         pcie_replays: Some(9),
         clock_limited: [Some(1_500_000_000), Some(250_000_000), None, Some(0), None, None],
         power_limit_default: Some(650.0),
+        power_limit_min: Some(200.0),
+        power_limit_max: Some(700.0),
+        temperature_thresholds: [Some(95.0), Some(89.0), None, Some(87.0)],
+        fan_speeds: vec![0.3, 1.02],
         energy: Some(1234.5),
         retired_single_bit: Some(4),
         retired_double_bit: Some(5),

@@ -117,6 +117,11 @@ def series():
     yield "gpu_throttle_active", gpu(0, reason="hw_thermal_slowdown"), lambda b: (
         None if HOUR < b < 2 * HOUR else throttled(b)
     )
+    yield "gpu_power_limit_watts", gpu(0), 600
+    for name, watts in (("default", 700), ("min", 200), ("max", 700)):
+        yield f"gpu_power_limit_{name}_watts", gpu(0), watts
+    for name, celsius in (("gpu_max", 87), ("slowdown", 89), ("shutdown", 95), ("memory_max", 95)):
+        yield "gpu_temperature_threshold_celsius", gpu(0, threshold=name), celsius
     yield "gpu_clock_limited_seconds_total", gpu(0, reason="thermal"), lambda before: (WEEK - before) // 8
     yield "vram_exporter_sample_age_seconds", gpu(0, lane="memory"), age
     yield from workload("peaking", gpu(0), 40 * GIB, peaking(40 * GIB, 128 * GIB))

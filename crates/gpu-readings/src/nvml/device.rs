@@ -5,7 +5,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use nvml_wrapper::Nvml;
-use nvml_wrapper::enum_wrappers::device::{Clock, EccCounter, MemoryError, TemperatureSensor};
+use nvml_wrapper::enum_wrappers::device::{
+    Clock, EccCounter, MemoryError, PerformanceState, TemperatureSensor, TemperatureThreshold as Threshold,
+};
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper_sys::bindings::field_id::NVML_FI_DEV_MEMORY_TEMP;
 use nvml_wrapper_sys::bindings::{
@@ -16,7 +18,7 @@ use nvml_wrapper_sys::bindings::{
 use super::error::Error;
 use super::raw::{self, Handle};
 use super::readings::{Bar1, MemoryReading, RemappedRows, UtilizationSample};
-use crate::snapshot::ClockDomain;
+use crate::snapshot::{ClockDomain, TemperatureThreshold};
 
 /// A GPU or MIG device of an open driver.
 #[derive(Debug, Clone, Copy)]
@@ -26,6 +28,9 @@ pub struct Device<'d> {
     /// Whether process lists are read with the second version of the calls.
     pub(super) second_version_lists: bool,
 }
+
+/// The highest number of fans that is taken for plausible.
+const MOST_FANS: u32 = 32;
 
 type Result<T> = std::result::Result<T, Error>;
 
@@ -81,6 +86,59 @@ impl<'d> Device<'d> {
     /// GPU temperature in degrees Celsius.
     pub fn temperature(&self) -> Result<f64> {
         self.call("nvmlDeviceGetTemperature", |device| device.temperature(TemperatureSensor::Gpu)).map(f64::from)
+    }
+
+    /// The temperature at which something happens, in degrees Celsius.
+    ///
+    /// # Errors
+    /// `NOT_SUPPORTED` also for a threshold of 0, which the driver returns for what the GPU does not have.
+    pub fn temperature_threshold(&self, threshold: TemperatureThreshold) -> Result<f64> {
+        const CALL: &str = "nvmlDeviceGetTemperatureThreshold";
+        let threshold = match threshold {
+            TemperatureThreshold::Shutdown => Threshold::Shutdown,
+            TemperatureThreshold::Slowdown => Threshold::Slowdown,
+            TemperatureThreshold::MemoryMax => Threshold::MemoryMax,
+            TemperatureThreshold::GpuMax => Threshold::GpuMax,
+        };
+        match self.call(CALL, |device| device.temperature_threshold(threshold))? {
+            0 => Err(Error::new(CALL, NvmlError::NotSupported)),
+            celsius => Ok(f64::from(celsius)),
+        }
+    }
+
+    /// The lowest and the highest power limit that somebody can set, in watts.
+    pub fn power_limits(&self) -> Result<(f64, f64)> {
+        const CALL: &str = "nvmlDeviceGetPowerManagementLimitConstraints";
+        let limits = self.call(CALL, |device| device.power_management_limit_constraints())?;
+        Ok((f64::from(limits.min_limit) / 1e3, f64::from(limits.max_limit) / 1e3))
+    }
+
+    /// The intended speed of each fan, as a share of its highest. A blocked fan has it too.
+    ///
+    /// # Errors
+    /// `NOT_SUPPORTED` also for a GPU without fans.
+    pub fn fan_speeds(&self) -> Result<Vec<f64>> {
+        const CALL: &str = "nvmlDeviceGetNumFans";
+        match self.call(CALL, |device| device.num_fans())? {
+            0 => Err(Error::new(CALL, NvmlError::NotSupported)),
+            fans if fans > MOST_FANS => Err(Error::implausible(CALL, fans.to_string())),
+            fans => (0..fans)
+                .map(|fan| self.call("nvmlDeviceGetFanSpeed_v2", |device| device.fan_speed(fan)))
+                .map(|percent| percent.map(|percent| f64::from(percent) / 100.0))
+                .collect(),
+        }
+    }
+
+    /// The performance state, from 0 (highest performance) to 15.
+    ///
+    /// # Errors
+    /// `NOT_SUPPORTED` also if the driver does not know the state.
+    pub fn performance_state(&self) -> Result<u32> {
+        const CALL: &str = "nvmlDeviceGetPerformanceState";
+        match self.call(CALL, |device| device.performance_state())? {
+            PerformanceState::Unknown => Err(Error::new(CALL, NvmlError::NotSupported)),
+            state => Ok(state.as_c()),
+        }
     }
 
     /// Current clock in hertz.

@@ -72,6 +72,20 @@ closed_enum! {
 }
 
 closed_enum! {
+    /// The temperatures at which the driver or the hardware acts, by the label `threshold`.
+    pub enum TemperatureThreshold {
+        /// Of the GPU: the hardware shuts it down.
+        Shutdown => "shutdown",
+        /// Of the GPU: the hardware slows it down.
+        Slowdown => "slowdown",
+        /// Of the memory: the driver slows the GPU down.
+        MemoryMax => "memory_max",
+        /// Of the GPU: the driver may lower the clocks below the base clock.
+        GpuMax => "gpu_max",
+    }
+}
+
+closed_enum! {
     /// What limits the clocks, by the label `reason` of `gpu_clock_limited_seconds_total`: the performance policies of which
     /// NVML counts the time.
     pub enum ClockLimit {
@@ -140,6 +154,8 @@ pub struct FastTelemetry {
     pub remap_failed: Option<bool>,
     /// What must be done to recover the GPU. `None` also for an action that is not known.
     pub recovery_action: Option<RecoveryAction>,
+    /// The performance state, from 0 (highest performance) to 15, only if the configuration enables this reading.
+    pub performance_state: Option<u32>,
     /// The generation of the PCIe link now. A GPU may lower it while it is idle.
     pub pcie_generation: Option<u32>,
     /// The number of lanes of the PCIe link now.
@@ -159,6 +175,14 @@ pub struct SlowTelemetry {
     pub clock_limited: [Option<u64>; ClockLimit::ALL.len()],
     /// Watts: the limit that the board has unless somebody sets another.
     pub power_limit_default: Option<f64>,
+    /// Watts: the lowest limit that somebody can set.
+    pub power_limit_min: Option<f64>,
+    /// Watts: the highest limit that somebody can set.
+    pub power_limit_max: Option<f64>,
+    /// Degrees Celsius, by [`TemperatureThreshold`].
+    pub temperature_thresholds: [Option<f64>; TemperatureThreshold::ALL.len()],
+    /// The intended speed of each fan, as a share of its highest. Empty unless the configuration enables this reading.
+    pub fan_speeds: Vec<f64>,
     /// Joules since the driver was loaded, only if the configuration enables this reading.
     pub energy: Option<f64>,
     /// Pages retired because of several single-bit errors.

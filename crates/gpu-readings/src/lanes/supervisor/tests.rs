@@ -77,7 +77,6 @@ fn supervisor(panics: u32) -> (Supervisor, Stage) {
                 profiling_interval: Some(Duration::from_secs(1)),
                 interval: Duration::from_secs(1),
                 slow_interval: Duration::from_secs(15),
-                energy: false,
             }),
         },
     };

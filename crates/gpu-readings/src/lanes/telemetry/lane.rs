@@ -22,11 +22,10 @@ pub struct Settings {
     pub interval: Duration,
     /// The time between two slow readings.
     pub slow_interval: Duration,
-    /// Whether the expensive energy counter is read.
-    pub energy: bool,
     /// The time between two samples of the profiling counters; `None`: they are not read.
     pub profiling_interval: Option<Duration>,
-    /// Families that nobody sees. A driver call that only they need is not made.
+    /// Families that nobody sees, and those that are made only on request and were not requested. A driver call that only
+    /// they need is not made.
     pub unseen: Vec<&'static str>,
 }
 
@@ -53,7 +52,7 @@ impl<'s> Telemetry<'s> {
         session: &'s Session,
     ) -> Self {
         let now = Instant::now();
-        let Settings { interval, slow_interval, energy, profiling_interval, ref unseen } = *settings;
+        let Settings { interval, slow_interval, profiling_interval, ref unseen } = *settings;
         let ticker = |period| Ticker::starting(period, now);
         let rounds = profiling_interval.map(|interval| ProfilingRounds::starting(interval, now));
         let profiler = profiling_interval.map(|interval| Profiler::new(interval, snapshot, faults, totals, session));
@@ -65,7 +64,7 @@ impl<'s> Telemetry<'s> {
             faults,
             gpus: session.driver.gpus().enumerate().map(readings).collect(),
             profiler,
-            queue: Queue::new(ticker(interval), ticker(slow_interval), rounds, energy),
+            queue: Queue::new(ticker(interval), ticker(slow_interval), rounds),
             spent: Duration::ZERO,
         }
     }

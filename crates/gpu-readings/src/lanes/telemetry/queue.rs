@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::gpu::GpuReadings;
 use super::profiling::Profiler;
-use super::reading::{ENERGY, FAST, Reading, SLOW, WORK};
+use super::reading::{FAST, FAST_ON_REQUEST, Reading, SLOW, SLOW_ON_REQUEST, WORK};
 use crate::lanes::guarded::Caller;
 use crate::lanes::schedule::{IDLE_STRIDE, RECONSIDER, Ticker};
 
@@ -80,12 +80,11 @@ pub(super) struct Queue {
     pub(super) profiling: Option<ProfilingRounds>,
     fast_round: u32,
     slow_round: u32,
-    energy: bool,
 }
 
 impl Queue {
-    pub(super) fn new(fast: Ticker, slow: Ticker, profiling: Option<ProfilingRounds>, energy: bool) -> Self {
-        Self { steps: VecDeque::new(), fast, slow, profiling, fast_round: 0, slow_round: 0, energy }
+    pub(super) fn new(fast: Ticker, slow: Ticker, profiling: Option<ProfilingRounds>) -> Self {
+        Self { steps: VecDeque::new(), fast, slow, profiling, fast_round: 0, slow_round: 0 }
     }
 
     /// When the next step is due: `now`, if any steps are queued. (The caller's own `now`: a moment later, it would sleep
@@ -139,6 +138,7 @@ impl Queue {
         for (position, gpu) in gpus.iter().enumerate().filter(|&(position, _)| caller.serves(position)) {
             self.steps.extend(gpu.lacks_uuid.then_some(Step::Uuid(position)));
             self.read(position, gpu, FAST);
+            self.read(position, gpu, FAST_ON_REQUEST);
             // Nothing ran on the GPU, according to the last reading.
             let idle = gpu.shown.fast.utilization == Some(0.0) && self.fast_round % IDLE_STRIDE != 1;
             if gpu.gives(&WORK) {
@@ -167,9 +167,7 @@ impl Queue {
         for (position, gpu) in gpus.iter().enumerate().filter(|&(position, _)| caller.serves(position)) {
             self.steps.push_back(Step::MigLayout(position));
             self.read(position, gpu, SLOW);
-            if self.energy {
-                self.read(position, gpu, [&ENERGY]);
-            }
+            self.read(position, gpu, SLOW_ON_REQUEST);
             self.steps.push_back(Step::SlowDone(position));
         }
     }
@@ -210,7 +208,7 @@ mod tests {
     fn queued_steps_are_due_now_and_not_a_moment_later() {
         let now = Instant::now();
         let ticker = || Ticker::starting(Duration::from_secs(1), now);
-        let mut queue = Queue::new(ticker(), ticker(), None, false);
+        let mut queue = Queue::new(ticker(), ticker(), None);
         queue.steps.push_back(Step::GpuCount);
         assert_eq!(queue.next(now), now);
     }

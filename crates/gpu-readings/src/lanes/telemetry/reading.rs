@@ -1,7 +1,7 @@
 //! The individual readings: which driver call each one makes, and which fields it fills. A reading is one entry of a table here.
 
 use crate::nvml::{Device, Error};
-use crate::snapshot::{ClockDomain, GpuTelemetry};
+use crate::snapshot::{ClockDomain, GpuTelemetry, TemperatureThreshold};
 
 /// One driver call. Two readings are equal if they are the same entry.
 #[derive(Debug)]
@@ -69,6 +69,19 @@ macro_rules! clock {
     };
 }
 
+/// One of the temperatures at which something happens.
+macro_rules! threshold {
+    ($threshold:ident) => {
+        Reading::of(&["gpu_temperature_threshold_celsius"], |device, shown| {
+            fill(
+                device,
+                |gpu| gpu.temperature_threshold(TemperatureThreshold::$threshold),
+                |celsius| shown.slow.temperature_thresholds[TemperatureThreshold::$threshold as usize] = celsius,
+            )
+        })
+    };
+}
+
 /// Cheap calls: the driver answers them from a cache, or within 25 µs.
 pub(super) static FAST: &[Reading] = &[
     // Tells whether the processes are asked for their work.
@@ -130,6 +143,15 @@ pub(super) static SLOW: &[Reading] = &[
         slow.power_limit_default,
         thousandths
     ),
+    Reading::of(&["gpu_power_limit_min_watts", "gpu_power_limit_max_watts"], |device, shown| {
+        fill(device, Device::power_limits, |limits| {
+            (shown.slow.power_limit_min, shown.slow.power_limit_max) = limits.unzip();
+        })
+    }),
+    threshold!(Shutdown),
+    threshold!(Slowdown),
+    threshold!(MemoryMax),
+    threshold!(GpuMax),
     Reading::of(&["gpu_clock_limited_seconds_total"], |device, shown| {
         fill(device, Device::clock_limited, |times| shown.slow.clock_limited = times.unwrap_or_default())
     }),
@@ -140,21 +162,30 @@ pub(super) static SLOW: &[Reading] = &[
     plain!("gpu_pcie_link_width_max", pcie_width_max, slow.pcie_width_max),
 ];
 
-/// The slow call that is made only on request, because it holds the driver's lock for milliseconds.
-pub(super) static ENERGY: Reading = number!(
-    "gpu_energy_joules_total",
-    "nvmlDeviceGetTotalEnergyConsumption",
-    total_energy_consumption,
-    slow.energy,
-    thousandths
-);
+/// Cheap calls that are made only on request.
+pub(super) static FAST_ON_REQUEST: &[Reading] =
+    &[plain!("gpu_performance_state", performance_state, fast.performance_state)];
+
+/// Slow calls that are made only on request. That for energy holds the driver's lock for milliseconds.
+pub(super) static SLOW_ON_REQUEST: &[Reading] = &[
+    number!(
+        "gpu_energy_joules_total",
+        "nvmlDeviceGetTotalEnergyConsumption",
+        total_energy_consumption,
+        slow.energy,
+        thousandths
+    ),
+    Reading::of(&["gpu_fan_speed_ratio"], |device, shown| {
+        fill(device, Device::fan_speeds, |speeds| shown.slow.fan_speeds = speeds.unwrap_or_default())
+    }),
+];
 
 /// What each process did. This reading fills no field and has a step of its own.
 pub(super) static WORK: Reading = Reading::of(ALWAYS, |_, _| Ok(()));
 
 /// Every reading that fills a field.
 pub(super) fn all() -> impl Iterator<Item = &'static Reading> {
-    FAST.iter().chain(SLOW).chain([&ENERGY])
+    [FAST, SLOW, FAST_ON_REQUEST, SLOW_ON_REQUEST].into_iter().flatten()
 }
 
 /// The call of a reading of one number, and the families that show the number.
@@ -163,7 +194,7 @@ pub(crate) type Number = (&'static str, &'static [&'static str]);
 /// The readings of one number, for tests and for the programs that make the same calls: the fast ones, the slow ones, and
 /// those that are made only on request.
 pub fn numbers() -> [Vec<Number>; 3] {
-    [FAST, SLOW, std::slice::from_ref(&ENERGY)].map(|readings| {
+    [FAST, SLOW, SLOW_ON_REQUEST].map(|readings| {
         let numbers = readings.iter().filter_map(|reading| Some((reading.number?, reading.families)));
         numbers.collect()
     })
