@@ -46,7 +46,7 @@ pub fn lanes(config: &Config, library: Library) -> lanes::Settings {
 fn unseen(config: &Config) -> Vec<&'static str> {
     let Telemetry { energy, fan_speed, performance_state, .. } = config.telemetry;
     let on_request = [
-        ("gpu_energy_joules_total", energy),
+        ("gpu_driver_energy_joules_total", energy),
         ("gpu_fan_speed_ratio", fan_speed),
         ("gpu_performance_state", performance_state),
     ];

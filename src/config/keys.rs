@@ -119,7 +119,10 @@ const OTHERS: &[Key] = &[
          limits of power and temperature, retired pages, spare rows, highest PCIe link); at least telemetry.interval.",
     ),
     Key::switch("telemetry.energy", "false", |c| &mut c.telemetry.energy)
-        .help("Read the energy counter. Its call can hold the driver's lock for many milliseconds."),
+        .help(
+            "Read the driver's own energy counter too (gpu_driver_energy_joules_total). Its call can hold the driver's lock \
+             for many milliseconds.",
+        ),
     Key::switch("telemetry.fan-speed", "false", |c| &mut c.telemetry.fan_speed)
         .help("Read the intended speed of the fans of GPUs that have fans, with the slow readings."),
     Key::switch("telemetry.performance-state", "false", |c| &mut c.telemetry.performance_state)

@@ -62,7 +62,12 @@ static UTILIZATION: Instrument =
 static IO: Instrument = instrument("hw.gpu.io", "By", Shape::Counter, "Bytes that the GPU transferred over PCIe.");
 static ERRORS: Instrument = instrument("hw.errors", "{error}", Shape::Counter, "ECC memory errors of the GPU.");
 static POWER: Instrument = instrument("hw.power", "W", Shape::Gauge, "Power draw of the GPU in watts.");
-static ENERGY: Instrument = instrument("hw.energy", "J", Shape::Counter, "Energy used by the GPU in joules.");
+static ENERGY: Instrument = instrument(
+    "hw.energy",
+    "J",
+    Shape::Counter,
+    "Energy used by the GPU in joules, integrated from readings of its power.",
+);
 static TEMPERATURE: Instrument =
     instrument("hw.temperature", "Cel", Shape::Gauge, "Temperature of a part of the GPU in degrees Celsius.");
 

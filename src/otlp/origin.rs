@@ -91,7 +91,7 @@ mod tests {
             "gpu_process_allocator_retries_total",
             "gpu_process_allocator_out_of_memory_total",
             "gpu_pcie_replays_total",
-            "gpu_energy_joules_total",
+            "gpu_driver_energy_joules_total",
             "gpu_clock_limited_seconds_total",
             "gpu_ecc_errors_total",
         ];

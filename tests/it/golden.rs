@@ -22,7 +22,7 @@ const MOVING: [&str; 14] = [
     "gpu_memory_decrease_bytes_total",
     "gpu_process_start_time_seconds",
     "gpu_process_idle_seconds",
-    "gpu_energy_joules_total",
+    "gpu_energy_",
     "gpu_engine_active_seconds_total",
     "gpu_pipe_active_seconds_total",
     "gpu_memory_bandwidth_active_seconds_total",

@@ -1,5 +1,6 @@
 //! What the driver reports about repairs to a GPU, and the state of its PCIe link.
 
+use crate::faults::refusals::{reacquire, release};
 use crate::faults::{faults, faults_but_slow};
 use crate::harness::{Machine, Scrape};
 
@@ -137,4 +138,24 @@ fn a_time_that_the_driver_does_not_count_is_absent() {
     assert_eq!(scrape.all("gpu_clock_limited_seconds_total").count(), 0, "{}", scrape.text);
     // The other implausible answer is that about the recovery action.
     assert!(faults(&scrape, "telemetry", "implausible") >= 2.0);
+}
+
+#[test]
+fn energy_is_integrated_from_the_power_and_the_driver_s_own_counter_is_apart() {
+    let machine = Machine::new("[[gpu]]\nmodel = \"H200\"\npower = 300\n");
+    let (own, of_driver, unmeasured) =
+        ("gpu_energy_joules_total", "gpu_driver_energy_joules_total", "gpu_energy_unmeasured_seconds_total");
+    let began = std::time::Instant::now();
+    let exporter = machine.export(&["--telemetry.interval=100ms"]);
+    let scrape = exporter.scrape_until("two seconds", |s| s.value(own, &[]).is_some_and(|joules| joules > 600.0));
+    assert!(scrape.value(own, &[]).unwrap() <= 300.0 * began.elapsed().as_secs_f64(), "{}", scrape.text);
+    assert_eq!((scrape.value(of_driver, &[]), scrape.value(unmeasured, &[]).is_some()), (None, true));
+    // While the driver is closed, no power is read: the sum goes on afterwards, and the gap is counted.
+    let before = scrape.value(unmeasured, &[]).unwrap();
+    release(&exporter);
+    reacquire(&exporter);
+    let after = exporter.scrape_until("a gap", |s| s.value(unmeasured, &[]).is_some_and(|time| time > before));
+    assert!(after.value(own, &[]) >= scrape.value(own, &[]), "{}", after.text);
+    let asked = machine.once(&["--telemetry.energy=true"]);
+    assert!(asked.value(of_driver, &[]).is_some());
 }

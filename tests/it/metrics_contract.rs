@@ -638,7 +638,9 @@ fn telemetry_is_split_by_its_own_label() {
     assert_eq!(scrape.count("gpu_throttle_active"), THROTTLE_REASONS.len());
     assert_eq!((scrape.value("gpu_row_remap_pending", &[]), scrape.value("gpu_row_remap_failed", &[])), ("1", "0"));
     assert_eq!(scrape.value("gpu_bar1_memory_total_bytes", &[]), "274877906944");
-    assert_eq!(scrape.value("gpu_energy_joules_total", &[]), "1234.5");
+    assert_eq!(scrape.value("gpu_driver_energy_joules_total", &[]), "1234.5");
+    assert_eq!(scrape.value("gpu_energy_joules_total", &[]), "4321.5");
+    assert_eq!(scrape.value("gpu_energy_unmeasured_seconds_total", &[]), "1.25");
 }
 
 // ---- the exporter itself

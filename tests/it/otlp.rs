@@ -110,8 +110,7 @@ fn units_shapes_and_times_are_those_of_the_families() {
 #[test]
 fn the_conventions_name_what_they_know_and_a_scrape_names_the_rest() {
     let (machine, receiver) = (Machine::new(GPU), Receiver::start(&[]));
-    let command = ["--otlp.names=semantic-conventions", "--telemetry.energy=true", "--telemetry.slow-interval=1s"];
-    let exporter = export(&machine, &receiver, &command);
+    let exporter = export(&machine, &receiver, &["--otlp.names=semantic-conventions"]);
     let push = receiver.until("the energy", |push| push.all("hw.energy", &[]).count() == 1);
     let scrape = exporter.scrape();
     let value = |name: &str, labels: &[(&str, &str)]| push.one(name, labels).value.unwrap();

@@ -95,6 +95,8 @@ pub enum Cadence {
     Fast,
     /// With the slow telemetry readings.
     Slow,
+    /// From all fast telemetry readings.
+    Integrated,
     /// With the profiling samples.
     Profiling,
     /// When the driver reports the event.
@@ -127,6 +129,9 @@ impl Cadence {
             }
             Self::Fast => "Read in the background once per telemetry.interval, not at the scrape.",
             Self::Slow => "Read in the background once per telemetry.slow-interval, not at the scrape.",
+            Self::Integrated => {
+                "Integrated in the background from readings taken once per telemetry.interval, not at the scrape."
+            }
             Self::Profiling => {
                 "Integrated in the background from samples taken once per profiling.interval, not at the scrape."
             }

@@ -42,7 +42,7 @@ the listener of dcgm-exporter's families.
   `/api/v1/incidents/{id}` has this incident. When the exporter has dropped the incident, the exemplar is absent.
 - **Creation times** (`_created`) are sent only with `web.openmetrics-created`, because Prometheus stores each as one more
   series unless its feature `created-timestamp-zero-ingestion` is on. They are present for what the exporter itself counts from
-  0. They are absent for what the driver, the GPU or a framework counts: `gpu_energy_joules_total`, `gpu_ecc_errors_total`,
+  0. They are absent for what the driver, the GPU or a framework counts: `gpu_driver_energy_joules_total`, `gpu_ecc_errors_total`,
   `gpu_pcie_replays_total` and `gpu_process_allocator_*_total`.
 ";
 

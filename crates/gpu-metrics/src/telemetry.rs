@@ -5,7 +5,7 @@ use super::family::{Cadence, Family, GPU, Row, Rows, Series, Split};
 use super::openmetrics::Counted;
 use super::section::{Pass, Section};
 use gpu_readings::snapshot::{
-    ClockDomain, ClockLimit, FastTelemetry, SlowTelemetry, THROTTLE_REASONS, TemperatureThreshold, XidClass,
+    ClockDomain, ClockLimit, Energy, FastTelemetry, SlowTelemetry, THROTTLE_REASONS, TemperatureThreshold, XidClass,
 };
 
 const FAST: Series = Series::new(Cadence::Fast, GPU);
@@ -79,6 +79,19 @@ static FAST_ROWS: Rows<FastTelemetry> = &[
     FAST.row("gpu_row_remap_failed", "1 if a row remapping failed, else 0.", |q| q.remap_failed.map(f64::from)),
 ];
 
+static ENERGY_ROWS: Rows<Energy, Counted<'static>> = &[
+    Series::new(Cadence::Integrated, GPU).row(
+        "gpu_energy_joules_total",
+        "Energy in joules since the exporter first read the power: the readings of gpu_power_watts, integrated over the time between them. A missing reading adds nothing: gpu_energy_unmeasured_seconds_total counts the time without energy. Absent while the power is unknown.",
+        |e| Some(Counted::since(Some(e.counted_since), e.joules)),
+    ),
+    Series::new(Cadence::Integrated, GPU).row(
+        "gpu_energy_unmeasured_seconds_total",
+        "Time in seconds since the exporter first read the power of which gpu_energy_joules_total has no energy, because a reading was missing or late.",
+        |e| Some(Counted::since(Some(e.counted_since), e.unmeasured)),
+    ),
+];
+
 static SLOW_ROWS: Rows<SlowTelemetry> = &[
     SLOW.row(
         "gpu_pcie_replays_total",
@@ -93,9 +106,9 @@ static SLOW_ROWS: Rows<SlowTelemetry> = &[
     SLOW.row("gpu_power_limit_min_watts", "Lowest power limit that somebody can set, in watts.", |s| s.power_limit_min),
     SLOW.row("gpu_power_limit_max_watts", "Highest power limit that somebody can set, in watts.", |s| s.power_limit_max),
     SLOW.row(
-        "gpu_energy_joules_total",
-        "Energy used since the driver was loaded, in joules. Read only with telemetry.energy, because the call holds the driver's lock.",
-        |s| s.energy,
+        "gpu_driver_energy_joules_total",
+        "Energy in joules since the driver was loaded, as the driver counts it. Read only with telemetry.energy, because the call holds the driver's lock.",
+        |s| s.driver_energy,
     ),
 ];
 
@@ -134,6 +147,7 @@ pub(super) static SECTION: Section = Section {
             are absent for a GPU that does not report Xids.",
     families: &[
         &FAST_ROWS,
+        &ENERGY_ROWS,
         &SLOW_ROWS,
         &CLOCK,
         &THROTTLE,
@@ -152,6 +166,8 @@ fn collect(&Pass { gpus, .. }: &Pass<'_>, out: &mut Exposition<'_>) {
     let fast: Vec<_> = gpus.iter().filter_map(|gpu| Some((&gpu.labels, gpu.fast?))).collect();
     let slow: Vec<_> = gpus.iter().filter_map(|gpu| Some((&gpu.labels, gpu.slow?))).collect();
     out.add_rows(FAST_ROWS, fast.iter().copied());
+    let energies = fast.iter().filter_map(|(labels, fast)| Some((labels.as_str(), fast.energy.as_ref()?)));
+    out.add_rows(ENERGY_ROWS, energies);
     out.add_rows(SLOW_ROWS, slow.iter().copied());
     out.add_split(FAST_SPLIT, fast.iter().map(|(labels, part)| (labels.as_str(), *part)), |_, part, read| read(part));
     out.add_split(SLOW_SPLIT, slow.iter().map(|(labels, part)| (labels.as_str(), *part)), |_, part, read| read(part));

@@ -60,8 +60,8 @@ pub use pushes::Pushes;
 pub use recorder::{IncidentCount, RecorderPart, WorkloadShortage};
 pub use slurm::{JOBS_EVERY, JobAllocation, JobAllocations};
 pub use telemetry::{
-    ClockDomain, ClockLimit, FastTelemetry, GpuTelemetry, GpuXids, SlowTelemetry, THROTTLE_REASONS, TelemetryPart,
-    TemperatureThreshold, XidPart,
+    ClockDomain, ClockLimit, Energy, FastTelemetry, GpuTelemetry, GpuXids, SlowTelemetry, THROTTLE_REASONS,
+    TelemetryPart, TemperatureThreshold, XidPart,
 };
 pub use vitals::{DURATION_BUCKETS, Durations, Lane, MAX_STUCK_THREADS, Vitals};
 pub use xid::{XIDS, XidClass, XidGroup};

@@ -63,7 +63,7 @@ complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l process.com
 false\t''"
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l telemetry.interval -d 'Interval for cheap readings such as temperature, power and clocks' -r -f
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l telemetry.slow-interval -d 'Interval for readings that are expensive or rarely change (BAR1, PCIe replays, limited clocks, energy, fans, limits of power and temperature, retired pages, spare rows, highest PCIe link); at least telemetry.interval' -r -f
-complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l telemetry.energy -d 'Read the energy counter' -r -f -a "true\t''
+complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l telemetry.energy -d 'Read the driver\'s own energy counter too (gpu_driver_energy_joules_total)' -r -f -a "true\t''
 false\t''"
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l telemetry.fan-speed -d 'Read the intended speed of the fans of GPUs that have fans, with the slow readings' -r -f -a "true\t''
 false\t''"

@@ -15,7 +15,7 @@ pub(super) static BASE_UNITS: &[Field] = &[
     number("DCGM_FI_DEV_MEMORY_CLOCK_HERTZ", |r| hertz(r, ClockDomain::Memory))
         .gauge("Clock of the device memory in hertz."),
     number("DCGM_FI_DEV_VIDEO_CLOCK_HERTZ", |r| hertz(r, ClockDomain::Video)),
-    number("DCGM_FI_DEV_GPU_ENERGY_JOULES_TOTAL", |r| r.slow?.energy)
+    number("DCGM_FI_DEV_GPU_ENERGY_JOULES_TOTAL", |r| r.slow?.driver_energy)
         .counter("Energy used since the driver was loaded, in joules. Present only with telemetry.energy."),
     number("DCGM_FI_DEV_GPU_UTIL_RATIO", |r| r.fast?.utilization)
         .shared(Share::Utilization(|ratio| ratio))

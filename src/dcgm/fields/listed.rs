@@ -28,7 +28,7 @@ pub(super) static LISTED: &[Field] = &[
         .in_1x("dcgm_power_usage")
         .renamed("DCGM_FI_DEV_BOARD_POWER_WATTS")
         .gauge("Power draw in watts."),
-    number("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", |r| r.slow?.energy.map(|joules| (joules * 1e3).round()))
+    number("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", |r| r.slow?.driver_energy.map(|joules| (joules * 1e3).round()))
         .in_1x("dcgm_total_energy_consumption")
         .then("DCGM_FI_DEV_GPU_ENERGY_JOULES_TOTAL")
         .counter("Energy used since the driver was loaded, in millijoules. Present only with telemetry.energy."),

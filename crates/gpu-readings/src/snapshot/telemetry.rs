@@ -117,6 +117,17 @@ pub const THROTTLE_REASONS: [(&str, u64); 9] = [
     ("display_clock_setting", 0x100),
 ];
 
+/// The energy of a GPU, integrated from readings of its power.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Energy {
+    /// When nothing had been counted yet: when the exporter first read the power.
+    pub counted_since: SystemTime,
+    /// Joules since then, without those of the unmeasured time.
+    pub joules: f64,
+    /// Seconds since then of which the energy is not known.
+    pub unmeasured: f64,
+}
+
 /// Cheap readings. `None`: this GPU does not provide the value, or the call failed.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct FastTelemetry {
@@ -134,6 +145,8 @@ pub struct FastTelemetry {
     pub memory_temperature: Option<f64>,
     /// Watts.
     pub power: Option<f64>,
+    /// The energy up to the reading of the power. `None` while the power is not known.
+    pub energy: Option<Energy>,
     /// Watts: the enforced limit.
     pub power_limit: Option<f64>,
     /// Hertz, by domain.
@@ -183,8 +196,8 @@ pub struct SlowTelemetry {
     pub temperature_thresholds: [Option<f64>; TemperatureThreshold::ALL.len()],
     /// The intended speed of each fan, as a share of its highest. Empty unless the configuration enables this reading.
     pub fan_speeds: Vec<f64>,
-    /// Joules since the driver was loaded, only if the configuration enables this reading.
-    pub energy: Option<f64>,
+    /// Joules since the driver was loaded, as it counts them, only if the configuration enables this reading.
+    pub driver_energy: Option<f64>,
     /// Pages retired because of several single-bit errors.
     pub retired_single_bit: Option<u64>,
     /// Pages retired because of a double-bit error.

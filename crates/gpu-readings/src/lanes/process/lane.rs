@@ -56,6 +56,8 @@ pub(crate) struct ProcessLane {
     lists: Mutex<Vec<Option<GpuLists>>>,
     /// The totals of the profiling counters, which are sampled between two passes.
     profiling: Mutex<telemetry::Totals>,
+    /// The energy of the GPUs, whose power is read between two passes.
+    energies: Mutex<telemetry::Energies>,
 }
 
 /// What the lane remembers about one GPU between passes of a session.
@@ -87,6 +89,7 @@ impl ProcessLane {
             state: Mutex::new(state),
             lists: Mutex::default(),
             profiling: Mutex::default(),
+            energies: Mutex::default(),
         }
     }
 
@@ -302,8 +305,8 @@ impl LaneTask for ProcessLane {
     }
 
     fn run(&self, session: &Session, watch: &Watch) -> Result<(), Superseded> {
-        let Self { settings, snapshot, faults, profiling, .. } = self;
-        let begin = |settings| Telemetry::new(settings, snapshot, faults, profiling, session);
+        let Self { settings, snapshot, faults, profiling, energies, .. } = self;
+        let begin = |settings| Telemetry::new(settings, snapshot, faults, profiling, energies, session);
         let mut telemetry = settings.telemetry.as_ref().map(begin);
         let caller = Caller::new(session, watch);
         self.work(caller, &mut telemetry)?;

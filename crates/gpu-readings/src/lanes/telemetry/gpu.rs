@@ -23,6 +23,8 @@ pub(crate) struct Work {
 /// The readings of one GPU.
 #[derive(Debug)]
 pub(super) struct GpuReadings {
+    /// [`Gpu::key`].
+    pub(super) key: String,
     pub(super) shown: GpuTelemetry,
     /// Readings that this GPU does not provide; they are not tried again before [`GpuReadings::reconsider`].
     absent: Vec<&'static Reading>,
@@ -40,6 +42,7 @@ impl GpuReadings {
     /// `unseen`: families that nobody sees.
     pub(super) fn new(gpu: Arc<Gpu>, unseen: &[&'static str], lacks_uuid: bool) -> Self {
         Self {
+            key: gpu.key(),
             unseen: reading::all().filter(|reading| reading.is_unseen(unseen)).collect(),
             shown: GpuTelemetry::unread(gpu),
             absent: Vec::new(),

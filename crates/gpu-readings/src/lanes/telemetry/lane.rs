@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use super::energy::Energies;
 use super::gpu::{GpuReadings, Work};
+use super::moment::Moment;
 use super::profiling::{Profiler, Totals};
 use super::queue::{ProfilingRounds, Queue, Step};
 use crate::faults::{Faults, Source};
@@ -34,6 +36,8 @@ pub struct Settings {
 pub(crate) struct Telemetry<'s> {
     snapshot: &'s Snapshot,
     faults: &'s Faults,
+    interval: Duration,
+    energies: &'s Mutex<Energies>,
     gpus: Vec<GpuReadings>,
     /// `None` if the profiling counters are not read.
     profiler: Option<Profiler<'s>>,
@@ -49,6 +53,7 @@ impl<'s> Telemetry<'s> {
         snapshot: &'s Snapshot,
         faults: &'s Faults,
         totals: &'s Mutex<Totals>,
+        energies: &'s Mutex<Energies>,
         session: &'s Session,
     ) -> Self {
         let now = Instant::now();
@@ -62,6 +67,8 @@ impl<'s> Telemetry<'s> {
         Self {
             snapshot,
             faults,
+            interval,
+            energies,
             gpus: session.driver.gpus().enumerate().map(readings).collect(),
             profiler,
             queue: Queue::new(ticker(interval), ticker(slow_interval), rounds),
@@ -132,6 +139,8 @@ impl<'s> Telemetry<'s> {
             Step::Idle(position) => return Ok(Some(self.gpus[position].no_work())),
             Step::FastDone(position) => {
                 let gpu = &mut self.gpus[position];
+                let (fast, now) = (&mut gpu.shown.fast, Moment::now());
+                fast.energy = self.energies.lock().add(&gpu.key, now, fast.power, self.interval);
                 gpu.shown.fast_at = gpu.end_round().or(gpu.shown.fast_at);
                 self.publish(position, |from, to| (to.fast, to.fast_at) = (from.fast.clone(), from.fast_at));
             }

@@ -4,7 +4,6 @@
 //! Invariants: an interval that was not measured adds nothing; the totals outlive sessions and threads; a round
 //! allocates nothing once every GPU has its samples.
 
-mod interval;
 mod scope;
 mod totals;
 

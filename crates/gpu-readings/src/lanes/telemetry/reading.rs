@@ -34,13 +34,13 @@ macro_rules! plain {
     };
 }
 
-/// A number of the driver, declared here alone: its family, the call, the call's method in nvml-wrapper, the field, and the
+/// A number of the driver, declared here alone: its families, the call, the call's method in nvml-wrapper, the field, and the
 /// number in the field's unit. The simulator answers the call from a table too (`crates/nvml-sim/src/abi/numbers.rs`).
 macro_rules! number {
-    ($family:literal, $call:literal, $method:ident, $part:ident.$field:ident, $in_unit:expr) => {
+    ($($family:literal)|+, $call:literal, $method:ident, $part:ident.$field:ident, $in_unit:expr) => {
         Reading {
             number: Some($call),
-            ..Reading::of(&[$family], |device, shown| {
+            ..Reading::of(&[$($family),+], |device, shown| {
                 fill(
                     device,
                     |gpu| gpu.call($call, |device| device.$method()),
@@ -94,7 +94,13 @@ pub(super) static FAST: &[Reading] = &[
     plain!("gpu_decoder_utilization_ratio", decoder_utilization, fast.decoder_utilization),
     plain!("gpu_temperature_celsius", temperature, fast.temperature),
     plain!("gpu_memory_temperature_celsius", memory_temperature, fast.memory_temperature),
-    number!("gpu_power_watts", "nvmlDeviceGetPowerUsage", power_usage, fast.power, thousandths),
+    number!(
+        "gpu_power_watts" | "gpu_energy_joules_total" | "gpu_energy_unmeasured_seconds_total",
+        "nvmlDeviceGetPowerUsage",
+        power_usage,
+        fast.power,
+        thousandths
+    ),
     number!(
         "gpu_power_limit_watts",
         "nvmlDeviceGetEnforcedPowerLimit",
@@ -169,10 +175,10 @@ pub(super) static FAST_ON_REQUEST: &[Reading] =
 /// Slow calls that are made only on request. That for energy holds the driver's lock for milliseconds.
 pub(super) static SLOW_ON_REQUEST: &[Reading] = &[
     number!(
-        "gpu_energy_joules_total",
+        "gpu_driver_energy_joules_total",
         "nvmlDeviceGetTotalEnergyConsumption",
         total_energy_consumption,
-        slow.energy,
+        slow.driver_energy,
         thousandths
     ),
     Reading::of(&["gpu_fan_speed_ratio"], |device, shown| {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use super::interval::Moment;
+use super::super::moment::Moment;
 use super::totals::Totals;
 use crate::lanes::guarded::GuardedDevice;
 use crate::lanes::watch::Superseded;
@@ -13,6 +13,8 @@ use crate::snapshot::{Gpu, MigDevice, ProfilingFigures, ProfilingMetric, Profili
 /// After this many intervals in which no metric was filled, no further sample is taken until
 /// [`Scope::reconsider`]. Consumer Blackwell GPUs report that they support the counters and never fill them.
 const EMPTY_INTERVALS: u32 = 5;
+/// The longest time between two samples that counts as measured, in configured intervals.
+const LONGEST_INTERVALS: u32 = 5;
 
 /// A whole GPU or one GPU instance.
 #[derive(Debug)]
@@ -82,7 +84,8 @@ impl<'s> Scope<'s> {
             return Ok(Err(error));
         }
         let now = began.until(Moment::now());
-        let seconds = earlier.and_then(|earlier| now.seconds_since(earlier, interval));
+        let seconds =
+            earlier.and_then(|earlier| now.seconds_since(earlier, interval.saturating_mul(LONGEST_INTERVALS)));
         let totals = &self.figures.totals;
         let filled = |metric| totals.get(metric).is_some();
         let compared = match seconds {

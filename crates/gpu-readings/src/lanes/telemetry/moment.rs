@@ -1,4 +1,4 @@
-//! The time between two samples, and whether its means may be added.
+//! When a reading was taken, and the time between two readings.
 
 use std::time::{Duration, Instant};
 
@@ -8,8 +8,6 @@ use nix::time::{ClockId, clock_gettime};
 /// after a change of load. The configured interval is at least 0.5 s; this limit applies if the earlier sample
 /// was taken late.
 const SHORTEST: Duration = Duration::from_millis(400);
-/// The longest time between two samples that counts as measured, in configured intervals.
-const LONGEST_INTERVALS: u32 = 5;
 /// The boot clock may advance by this much more than the monotonic clock, which stops while the system is suspended.
 const SUSPENDED: Duration = Duration::from_millis(100);
 
@@ -28,6 +26,12 @@ impl Moment {
         Self { monotonic: Instant::now(), boot }
     }
 
+    /// A moment that comes later by these times on the two clocks.
+    #[cfg(test)]
+    pub(super) fn after(self, monotonic: Duration, boot: Duration) -> Self {
+        Self { monotonic: self.monotonic + monotonic, boot: self.boot + boot }
+    }
+
     /// The midpoint between this moment and a later one. Between the moments before and after the sampling calls, it is
     /// the best estimate of the time of the sample.
     pub(super) fn until(self, later: Self) -> Self {
@@ -40,13 +44,18 @@ impl Moment {
         self.monotonic.saturating_duration_since(earlier.monotonic) < SHORTEST
     }
 
-    /// The seconds between two samples that are due once per `interval`. `None` if the samples are too far apart, or if
-    /// the system was suspended in the meantime.
-    pub(super) fn seconds_since(self, earlier: Self, interval: Duration) -> Option<f64> {
+    /// The seconds since an earlier reading. `None` if they are more than `longest`, or if the system was suspended in the
+    /// meantime.
+    pub(super) fn seconds_since(self, earlier: Self, longest: Duration) -> Option<f64> {
         let time = self.monotonic.saturating_duration_since(earlier.monotonic);
         let suspended = self.boot.saturating_sub(earlier.boot).saturating_sub(time);
-        let is_measured = time <= interval.saturating_mul(LONGEST_INTERVALS) && suspended <= SUSPENDED;
+        let is_measured = time <= longest && suspended <= SUSPENDED;
         is_measured.then_some(time.as_secs_f64())
+    }
+
+    /// All seconds since an earlier reading, with those in which the system was suspended.
+    pub(super) fn all_seconds_since(self, earlier: Self) -> f64 {
+        self.boot.saturating_sub(earlier.boot).as_secs_f64()
     }
 }
 
@@ -54,17 +63,16 @@ impl Moment {
 mod tests {
     use super::*;
 
-    const INTERVAL: Duration = Duration::from_secs(1);
+    const LONGEST: Duration = Duration::from_secs(5);
 
     fn after(start: Moment, monotonic: f64, boot: f64) -> Moment {
-        let (monotonic, boot) = (Duration::from_secs_f64(monotonic), Duration::from_secs_f64(boot));
-        Moment { monotonic: start.monotonic + monotonic, boot: start.boot + boot }
+        start.after(Duration::from_secs_f64(monotonic), Duration::from_secs_f64(boot))
     }
 
     #[test]
     fn an_interval_has_its_real_length() {
         let start = Moment::now();
-        assert_eq!(after(start, 1.25, 1.25).seconds_since(start, INTERVAL), Some(1.25));
+        assert_eq!(after(start, 1.25, 1.25).seconds_since(start, LONGEST), Some(1.25));
         assert!(after(start, 0.3, 0.3).is_too_early_after(start));
         assert!(!after(start, 0.5, 0.5).is_too_early_after(start));
     }
@@ -72,9 +80,10 @@ mod tests {
     #[test]
     fn a_gap_and_a_suspension_are_no_interval() {
         let start = Moment::now();
-        assert_eq!(after(start, 5.1, 5.1).seconds_since(start, INTERVAL), None);
-        assert_eq!(after(start, 1.0, 30.0).seconds_since(start, INTERVAL), None);
-        assert!(after(start, 1.0, 1.001).seconds_since(start, INTERVAL).is_some());
+        assert_eq!(after(start, 5.1, 5.1).seconds_since(start, LONGEST), None);
+        assert_eq!(after(start, 1.0, 30.0).seconds_since(start, LONGEST), None);
+        assert!((after(start, 1.0, 30.0).all_seconds_since(start) - 30.0).abs() < 1e-6);
+        assert!(after(start, 1.0, 1.001).seconds_since(start, LONGEST).is_some());
     }
 
     #[test]
