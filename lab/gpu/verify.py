@@ -35,6 +35,7 @@ import check_run
 import check_sharing
 import check_sites
 import check_survival
+import check_time
 import check_tools
 import nvml_abi
 from results import Results
@@ -42,6 +43,7 @@ from results import Results
 CHECKS = {
     "identity": check_memory.identity,
     "health": check_health.health,
+    "time": check_time.lost,
     "formats": check_formats.formats,
     "dcgm": check_dcgm.dcgm,
     "spikes20": check_memory.spikes20,
