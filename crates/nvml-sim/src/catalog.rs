@@ -3,6 +3,7 @@
 //! The H200 is as recorded on a real one (driver 580.159.04); the others have the sizes that `nvidia-smi` shows for
 //! them and the limits from their published specifications.
 
+mod integrated;
 pub(crate) mod mig;
 
 use nvml_wrapper_sys::bindings as sys;
@@ -291,30 +292,9 @@ pub(crate) const MODELS: &[Model] = &[
         profiler: Profiler::Unfilled,
         ..GEFORCE
     },
-    Model {
-        key: "GB10",
-        name: "NVIDIA GB10",
-        architecture: sys::NVML_DEVICE_ARCH_BLACKWELL,
-        capability: (12, 1),
-        total: 119 * GIB,
-        unified: true,
-        cores: 6144,
-        bus_width: 256,
-        clocks: [3003, 0, 0],
-        idle_clock: 208,
-        power: [4.5, 11.0, 140.0, 5.0],
-        temperature: [39.0, 78.0],
-        thresholds: [0, 0, 0, 0],
-        pcie: None,
-        pci_device: 0x2E12_10DE,
-        vbios: "9A.0B.1F.00.00",
-        ecc: Ecc::Absent,
-        on_baseboard: false,
-        addressing_mode: AddressingMode::Ats,
-        drops_state: true,
-        profiler: Profiler::Absent,
-        ..SERVER
-    },
+    integrated::GB10,
+    integrated::THOR,
+    integrated::ORIN,
 ];
 
 impl Model {

@@ -18,6 +18,8 @@ use crate::scenario::{self, Problem, Source};
 
 /// How long a change to the control file may go unnoticed.
 const CONTROL_INTERVAL: Nanos = 4_000_000;
+/// How often the memory of the machine is written to the simulated `/proc`, where a GPU shares it.
+const MEMINFO_INTERVAL: Nanos = clock::SECOND / 200;
 
 static OPEN: AtomicU32 = AtomicU32::new(0);
 static MACHINE: AtomicPtr<Machine> = AtomicPtr::new(std::ptr::null_mut());
@@ -136,7 +138,7 @@ fn current() -> Option<&'static Machine> {
     unsafe { machine.as_ref() }
 }
 
-/// Updates the simulated `/proc` before a call reports processes.
+/// Updates the simulated `/proc` before a call reports processes, or that a GPU has no memory of its own.
 pub(crate) fn update_processes() {
     let now = clock::now();
     if now < NEXT_CHANGE.load(Ordering::Acquire) {
@@ -150,7 +152,8 @@ pub(crate) fn update_processes() {
     if let Err(error) = tree.update(machine, now) {
         complain(&format_args!("{}: {error}", tree.root.display()));
     }
-    let next = machine.processes.iter().filter_map(|process| process.next_change(now)).min();
+    let shared = machine.host.is_some().then_some(now + MEMINFO_INTERVAL);
+    let next = machine.processes.iter().filter_map(|process| process.next_change(now)).chain(shared).min();
     NEXT_CHANGE.store(next.unwrap_or(Nanos::MAX), Ordering::Release);
 }
 

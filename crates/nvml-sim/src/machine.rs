@@ -4,6 +4,7 @@
 
 pub(crate) mod activity;
 mod build;
+pub(crate) mod host;
 pub(crate) mod memory;
 mod pids;
 pub(crate) mod process;
@@ -18,6 +19,7 @@ use crate::catalog::mig::Profile;
 use crate::clock::Nanos;
 use crate::fault::Fault;
 use crate::scenario::grammar;
+use host::Host;
 use memory::Load;
 use process::{Process, ProcessList};
 
@@ -32,6 +34,8 @@ pub struct Machine {
     pub(crate) cuda: u32,
     /// Calls that this driver does not have.
     pub(crate) missing: Vec<&'static str>,
+    /// The memory that GPUs share with the CPU, if there are such GPUs.
+    pub(crate) host: Option<Host>,
     pub gpus: Vec<Gpu>,
     pub processes: Vec<Process>,
     pub(crate) containers: Vec<Container>,
@@ -125,6 +129,13 @@ impl Xid {
 }
 
 impl Machine {
+    /// What `/proc/meminfo` says now, if a GPU shares the machine's memory.
+    pub(crate) fn meminfo(&self, now: Nanos) -> Option<String> {
+        let sharing = self.gpus.iter().filter(|gpu| gpu.model.unified);
+        let on_gpu = sharing.map(|gpu| self.used(gpu, None, now)).sum();
+        Some(self.host.as_ref()?.meminfo(on_gpu, now))
+    }
+
     /// What the processes of one GPU or MIG device hold now.
     pub fn used(&self, gpu: &Gpu, instance: Option<&Instance>, now: Nanos) -> u64 {
         gpu.loads(instance).map(|(load, _)| load.used(&self.processes, now)).sum()

@@ -61,6 +61,9 @@ impl Tree {
             self.place("containers", &record::containers(&machine.containers))?;
             self.containers = Some(machine.containers.clone());
         }
+        if let Some(meminfo) = machine.meminfo(now) {
+            self.place("meminfo", meminfo.as_bytes())?;
+        }
         let up = (now + UPTIME) as f64 / clock::SECOND as f64;
         self.place("uptime", format!("{up:.2} {:.2}\n", up * 0.9).as_bytes())?;
         let visible = machine.processes.iter().filter(|process| !process.is_orphaned());

@@ -5,6 +5,7 @@ use nvml_wrapper_sys::bindings as sys;
 use super::output::{check_version, put, struct_version};
 use super::{On, device_calls};
 use crate::code::{Answer, Code};
+use crate::library;
 use crate::scenario::grammar::Implausible;
 
 /// The memory of a GPU or MIG device, in bytes.
@@ -16,6 +17,10 @@ struct Memory {
 
 /// A MIG device has the memory of its profile, and all of it can be allocated.
 fn memory(on: &On) -> Answer<Memory> {
+    if on.gpu.model.unified {
+        // The machine's own account of its memory is as new as the answer.
+        library::update_processes();
+    }
     if on.gpu.written.memory_unsupported || on.gpu.model.unified {
         return Err(Code::NOT_SUPPORTED);
     }

@@ -3,6 +3,7 @@
 mod containers;
 mod faults;
 mod gpus;
+mod host;
 mod limits;
 mod processes;
 mod vgpus;
@@ -96,12 +97,14 @@ impl Machine {
         if driver.version.len() > 79 {
             return refuse("driver.version", "is longer than the 80 bytes that NVML allows");
         }
+        let gpus = gpus::all(scenario)?;
         Ok(Self {
             driver: driver.version.clone(),
             nvml: driver.nvml.clone().unwrap_or_else(|| format!("{major}.{}", driver.version)),
             cuda: driver.cuda,
             missing,
-            gpus: gpus::all(scenario)?,
+            host: host::of(scenario.host.as_ref(), &gpus)?,
+            gpus,
             ..Self::default()
         })
     }

@@ -16,6 +16,7 @@ scenarios![
     "mixed",
     "old-driver",
     "unified-memory",
+    "gb10",
     "throttled",
     "hostile-names",
 ];

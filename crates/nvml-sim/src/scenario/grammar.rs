@@ -18,6 +18,7 @@ pub(crate) struct Scenario {
     pub(crate) driver: Driver,
     /// Calls that this driver lacks because it is too old.
     pub(crate) calls_missing: Vec<String>,
+    pub(crate) host: Option<Host>,
     pub(crate) gpu: Vec<Gpu>,
     pub(crate) process: Vec<Process>,
     pub(crate) container: Vec<Container>,
@@ -68,6 +69,18 @@ impl Default for Driver {
     fn default() -> Self {
         Self { version: "580.159.04".to_owned(), nvml: None, cuda: 13_000 }
     }
+}
+
+/// The memory that the CPU shares with a GPU of a model with unified memory.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Host {
+    /// What the programs on the CPU hold; nothing if absent.
+    pub(crate) used: Option<Curve<Size>>,
+    pub(crate) used_cycle: bool,
+    pub(crate) swap_free: Option<Size>,
+    /// The reserved huge pages of 2 MiB: all of them, and those that are free.
+    pub(crate) huge_pages: Option<[u32; 2]>,
 }
 
 /// GPUs of one model.

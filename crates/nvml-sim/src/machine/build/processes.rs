@@ -127,7 +127,13 @@ pub(super) fn add(
     Ok(())
 }
 
-fn curve<V: Quantity>(phases: &[curves::Phase<V>], cycle: bool, granular: bool, key: &str) -> Result<Curve, Refusal> {
+/// Compiles the phases at a key.
+pub(super) fn curve<V: Quantity>(
+    phases: &[curves::Phase<V>],
+    cycle: bool,
+    granular: bool,
+    key: &str,
+) -> Result<Curve, Refusal> {
     Curve::of(phases, cycle, granular).map_err(|(inner, what)| (format!("{key}{inner}"), what))
 }
 
