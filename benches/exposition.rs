@@ -38,7 +38,7 @@ fn memory(gpu: &Arc<Gpu>) -> GpuMemory {
         total: 150_754_820_096,
         reserved: Some(644_939_776),
         used: 13_822_918_656,
-        free: 136_286_961_664,
+        free: Some(136_286_961_664),
         window_peak: 13_822_918_656,
         peak: 20_000_000_000,
     };
@@ -83,6 +83,7 @@ fn workload(process: &Process) -> WorkloadUse {
         mig: None,
         processes: 1,
         used,
+        at_least: None,
         window_peak,
         is_peak_of_calls: None,
         peak,

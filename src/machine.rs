@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 pub use document::{Document, Driver, Gpu, Gpus, Memory, Mig, Placed, Process, Processes, Workload, Workloads};
 
 use crate::recorder::Visits;
-use crate::snapshot::{self, GpuProcesses, MemoryFigures, MigDevice, Other, WorkloadUse};
+use crate::snapshot::{self, GpuMemory, GpuProcesses, Held, MemoryFigures, MigDevice, Other, WorkloadUse};
 use gpu_metrics::{GpuView, Parts, Reporting, Settings};
 
 /// The version of the documents. It is incremented when the meaning of a field changes or a field is removed.
@@ -95,7 +95,7 @@ fn gpu(view: &GpuView<'_>) -> Gpu {
         uuid: view.gpu.uuid.clone(),
         name: view.gpu.name.clone(),
         up: view.up,
-        memory: view.memory.and_then(|memory| memory.figures.as_ref()).map(memory),
+        memory: view.memory.and_then(|memory| gpu_memory(memory, listed.and_then(|listed| listed.held))),
         unattributed_bytes: listed.and_then(|listed| listed.unattributed),
         needed_bytes: view.needed,
         utilization_ratio: fast.and_then(|fast| fast.utilization),
@@ -109,15 +109,26 @@ fn gpu(view: &GpuView<'_>) -> Gpu {
     }
 }
 
-fn memory(figures: &MemoryFigures) -> Memory {
+/// `None` if neither the driver nor the machine reports how much memory there is.
+fn gpu_memory(memory: &GpuMemory, held: Option<Held>) -> Option<Memory> {
+    let total_bytes = memory.total()?;
+    let known = memory.figures.as_ref().map(|figures| figures_of(figures, memory.allocatable()));
+    let available_bytes = memory.shared.map(|shared| shared.available);
+    let used_at_least_bytes = held.filter(|held| held.is_lower_bound).map(|held| held.bytes);
+    Some(Memory { total_bytes, used_at_least_bytes, available_bytes, ..known.unwrap_or_default() })
+}
+
+fn figures_of(figures: &MemoryFigures, allocatable: u64) -> Memory {
     Memory {
         total_bytes: figures.total,
         reserved_bytes: figures.reserved,
-        allocatable_bytes: snapshot::allocatable(figures.total, figures.reserved),
-        used_bytes: figures.used,
+        allocatable_bytes: Some(allocatable),
+        used_bytes: Some(figures.used),
+        used_at_least_bytes: None,
         free_bytes: figures.free,
-        window_peak_bytes: figures.window_peak,
-        peak_bytes: figures.peak,
+        available_bytes: None,
+        window_peak_bytes: Some(figures.window_peak),
+        peak_bytes: Some(figures.peak),
     }
 }
 
@@ -129,7 +140,7 @@ fn mig(device: &Arc<MigDevice>, figures: Option<&MemoryFigures>, listed: Option<
         gpu_instance: device.gpu_instance,
         compute_instance: device.compute_instance,
         profile: device.profile.clone(),
-        memory: figures.map(memory),
+        memory: figures.map(|known| figures_of(known, snapshot::allocatable(known.total, known.reserved))),
         unattributed_bytes: unattributed.filter(|(of, _)| of.uuid == device.uuid).map(|&(_, bytes)| bytes).next(),
     }
 }
@@ -167,6 +178,7 @@ fn workload(workload: &WorkloadUse) -> Workload {
         mig_index: workload.mig.as_ref().map(|mig| mig.index),
         processes: workload.processes,
         used_bytes: workload.used,
+        used_at_least_bytes: workload.at_least,
         window_peak_bytes: workload.window_peak,
         peak_bytes: workload.peak,
     }

@@ -92,7 +92,7 @@ OVERVIEW = [
     p.stat(
         "Free",
         "Sum of the free memory of all GPUs. A job needs its memory on one GPU: the section Capacity shows where it fits.",
-        q.total(f"gpu_memory_free_bytes{{{NODE}}}"),
+        q.total(q.free(NODE)),
         unit=p.BYTES,
         size=(3, 3),
         empty="unknown",

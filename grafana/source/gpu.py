@@ -65,8 +65,9 @@ OVERVIEW = [
     ),
     p.stat(
         "Free",
-        "Memory that can be allocated now, on the selected GPU, or its MIG devices if there are any, with the least.",
-        f"min({q.each_device(lambda prefix: f'{prefix}_free_bytes{{{GPU}}}', GPU)})",
+        "Memory that can be allocated now, on the selected GPU, or its MIG devices if there are any, with the least. Of a GPU that "
+        "shares the memory of the machine: what the machine can still give to any program.",
+        f"min({q.each_device(lambda prefix: q.free(GPU, prefix=prefix), GPU)})",
         unit=p.BYTES,
         size=SMALL,
         empty="unknown",

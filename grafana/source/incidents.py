@@ -16,6 +16,7 @@ ACTIONS = {
     "GpuMemoryPeakNearLimit": "See Holders: give the peak room",
     "GpuMemoryExhaustionPredicted": "See Holders: stop what grows",
     "GpuMemoryUnattributed": "Look for dead processes, reset it",
+    "GpuSharedMemoryLow": "End or move a program, CPU or GPU",
     "GpuMemoryIncident": "See Incidents, the exporter's page",
     "GpuProcessMemoryLeak": "Restart it before the GPU is full",
     "GpuOutOfMemory": "See Incidents: who held the memory",

@@ -62,9 +62,16 @@ def newest(family, select, time=None):
     return f"last_over_time({family}{{{select}}}[{time}])" if time else f"{family}{{{select}}}"
 
 
+def free(select, time=None, prefix=WHOLE):
+    """What can be allocated now. A GPU that shares the memory of the machine has what the machine can still give."""
+    own = newest(f"{prefix}_free_bytes", select, time)
+    return f"({own} or {newest(f'{prefix}_available_bytes', select, time)})" if prefix == WHOLE else own
+
+
 def usable(select, time=None, prefix=WHOLE):
-    """Allocatable memory: total minus reserved. Correct even if the driver does not report reserved memory."""
-    return f"({newest(f'{prefix}_used_bytes', select, time)} + {newest(f'{prefix}_free_bytes', select, time)})"
+    """Allocatable memory: total minus reserved. Correct even if the driver does not report reserved memory. Of the memory that a
+    GPU shares with the CPU: what the processes on the GPU hold or can still allocate."""
+    return f"({newest(f'{prefix}_used_bytes', select, time)} + {free(select, time, prefix)})"
 
 
 def rise(counter, time):

@@ -118,7 +118,9 @@ fn has_read_all(snapshot: &Snapshot, profiling: bool, since: Instant) -> bool {
     // The first round of telemetry includes the slow readings.
     let telemetry = snapshot.vitals.durations(Lane::Telemetry).buckets.iter().any(|&rounds| rounds > 0);
     let read = |(index, gpu): (usize, &GpuMemory)| {
-        let listed = processes.gpus.get(index).is_some_and(|gpu| gpu.at.is_some_and(|at| at >= since));
+        let list = processes.gpus.get(index).filter(|list| list.at.is_some_and(|at| at >= since));
+        // The memory lane takes what the processes hold from the list, where the driver does not report the sum.
+        let listed = list.is_some_and(|list| list.held.is_none_or(|held| held.is_lower_bound) || gpu.figures.is_some());
         let profiled = !profiling || sampled.gpus.get(index).is_some_and(|gpu| gpu.settled);
         gpu.state == GpuState::Unreadable || (listed && profiled)
     };

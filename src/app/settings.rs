@@ -25,6 +25,8 @@ pub fn lanes(config: &Config, library: Library) -> lanes::Settings {
             idle_period: Duration::from_secs_f64(1.0 / memory.idle_rate),
             peak_window: memory.peak_window,
             stale_after: memory.stale_after,
+            list_stale_after: gpu_metrics::list_stale_after(memory.stale_after, process.interval),
+            procfs: config.path.procfs.clone(),
         },
         process: ProcessSettings {
             interval: process.interval,

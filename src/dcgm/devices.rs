@@ -122,7 +122,9 @@ fn own_value(used: Use, share: Share) -> Option<f64> {
 
 /// The devices of a GPU.
 pub(super) fn of<'a>(parts: &'a Parts, view: &'a GpuView<'a>, format: Format<'_>) -> Vec<Device<'a>> {
-    let memory = view.memory.and_then(|memory| memory.figures.as_ref());
+    // A GPU that shares the memory of the machine has no frame buffer: DCGM has no value for it either.
+    let own = view.memory.filter(|_| view.gpu.unified_memory.is_none());
+    let memory = own.and_then(|memory| memory.figures.as_ref());
     let whole = Reading {
         driver: &parts.driver,
         gpu: view.gpu,

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::assets::{ICON, RUNBOOK, SCRIPT, STYLE};
 use super::state::HttpState;
-use crate::snapshot::{Driver, GpuState, MemoryFigures, Process};
+use crate::snapshot::{Driver, GpuState, MemoryFigures, Process, SharedMemory};
 use crate::text::Escaped;
 use gpu_metrics::{GpuView, Parts, Settings};
 
@@ -113,14 +113,23 @@ fn write_gpus(out: &mut String, gpus: &[GpuView<'_>], settings: &Settings) -> fm
 fn write_gpu(out: &mut String, view: &GpuView<'_>, now: Instant) -> fmt::Result {
     let name = view.gpu.name.as_deref().unwrap_or("unknown");
     write!(out, "<tr><td class=\"n\">{}</td><td class=\"w\">{}</td>", view.gpu.index, Escaped(name))?;
-    match view.memory.and_then(|memory| memory.figures.as_ref()) {
-        Some(figures) => {
+    let shared = view.memory.and_then(|memory| memory.shared);
+    match (view.memory.and_then(|memory| memory.figures.as_ref()), shared) {
+        (Some(figures), _) => {
             write!(out, "<td>{} of {}", bytes(figures.used), bytes(figures.total))?;
             write_bar(out, figures)?;
+            write_available(out, shared)?;
             let (window, ever) = (bytes(figures.window_peak), bytes(figures.peak));
             write!(out, "</td><td class=\"n\">{window}</td><td class=\"n\">{ever}</td>")?;
         }
-        None => out.push_str("<td class=\"soft\">unknown</td><td></td><td></td>"),
+        (None, Some(SharedMemory { total, .. })) => {
+            let held = view.processes.and_then(|listed| listed.held);
+            let used = held.map_or_else(|| "unknown".to_owned(), |held| format!("at least {}", bytes(held.bytes)));
+            write!(out, "<td><span class=\"soft\">{used}</span> of {}", bytes(total))?;
+            write_available(out, shared)?;
+            out.push_str("</td><td></td><td></td>");
+        }
+        (None, None) => out.push_str("<td class=\"soft\">unknown</td><td></td><td></td>"),
     }
     out.push_str("<td><ul>");
     let processes = view.processes.map_or(&[][..], |part| &part.processes);
@@ -140,6 +149,12 @@ fn write_gpu(out: &mut String, view: &GpuView<'_>, now: Instant) -> fmt::Result 
     }
     let class = if view.up { "" } else { " problem" };
     writeln!(out, "</ul></td><td class=\"w{class}\">{}</td></tr>", state(view))
+}
+
+/// What can still be allocated of the memory that a GPU shares with the CPU.
+fn write_available(out: &mut String, shared: Option<SharedMemory>) -> fmt::Result {
+    let Some(SharedMemory { available, .. }) = shared else { return Ok(()) };
+    write!(out, "<br><span class=\"soft\">shared with the CPU, {} available</span>", bytes(available))
 }
 
 /// Used memory as a bar, with a mark at the window's peak.

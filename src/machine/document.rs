@@ -111,22 +111,28 @@ pub struct Gpu {
 
 /// The memory of a GPU or MIG device, in bytes.
 #[skip_serializing_none]
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub struct Memory {
     /// All memory.
     pub total_bytes: u64,
     /// Reserved by the driver and the firmware.
     pub reserved_bytes: Option<u64>,
-    /// Total minus reserved.
-    pub allocatable_bytes: u64,
-    /// Allocated.
-    pub used_bytes: u64,
-    /// Free to be allocated.
-    pub free_bytes: u64,
+    /// Total minus reserved. If the GPU shares the machine's memory: what its processes hold or can still allocate; absent
+    /// while what they hold is unknown.
+    pub allocatable_bytes: Option<u64>,
+    /// Allocated. If the GPU shares the machine's memory: the sum over its processes; absent while it is unknown.
+    pub used_bytes: Option<u64>,
+    /// What the processes hold of which this is known, while it is unknown of another. Present only if the GPU shares the
+    /// machine's memory.
+    pub used_at_least_bytes: Option<u64>,
+    /// Free to be allocated. Absent if the GPU shares the machine's memory.
+    pub free_bytes: Option<u64>,
+    /// What any process of the machine can still allocate. Present only if the GPU shares the machine's memory.
+    pub available_bytes: Option<u64>,
     /// The highest use within the peak window.
-    pub window_peak_bytes: u64,
+    pub window_peak_bytes: Option<u64>,
     /// The highest use since the exporter started.
-    pub peak_bytes: u64,
+    pub peak_bytes: Option<u64>,
 }
 
 /// A MIG device.
@@ -209,6 +215,8 @@ pub struct Workload {
     pub processes: u64,
     /// Memory in use, in bytes.
     pub used_bytes: Option<u64>,
+    /// Memory in use by its processes of which this is known, while it is unknown of another.
+    pub used_at_least_bytes: Option<u64>,
     /// The highest sum of its processes' memory within the peak window.
     pub window_peak_bytes: Option<u64>,
     /// The highest sum of its processes' memory.

@@ -49,6 +49,7 @@ mod scripts;
 mod selection;
 mod service;
 mod slurm;
+mod unified;
 mod vgpu;
 mod web_config;
 mod web_guard;

@@ -550,7 +550,7 @@ fn bytes_are_exact_and_print_as_integers() {
         total: exact,
         reserved: Some(644_939_776),
         used: 0,
-        free: 1,
+        free: Some(1),
         window_peak: 2,
         is_peak_of_calls: None,
         peak: 150_754_820_096,

@@ -358,9 +358,14 @@ fn a_process_on_a_mig_device_is_measured_there() {
 
 #[test]
 fn memory_that_the_driver_does_not_report_is_absent() {
-    let machine = Machine::new("[[gpu]]\nmodel = \"GB10\"\n");
-    let body = "printf '[[process]]\\npid = %s\\nmemory = \"unknown\"\\n' $$ | place; listed $$ 4194001";
-    let (report, _) = report(&machine, &[], body);
+    let machine = Machine::new(GPU);
+    let refused =
+        |call| format!("[[fault]]\ncall = \"{call}\"\nkind = \"error\"\ncode = \"NOT_SUPPORTED\"\nfrom = \"0s\"\n");
+    machine.control(&["nvmlDeviceGetMemoryInfo", "nvmlDeviceGetMemoryInfo_v2"].map(refused).concat());
+    let body = "cp \"$NVML_SIM_CONTROL\" fault; \
+                { cat fault; printf '[[process]]\\npid = %s\\nmemory = \"unknown\"\\n' $$; } | place; listed $$ 4194001";
+    let mut command = machine.run(&["--format=json"], &script(body));
+    let report = parse(&ended(command.current_dir(machine.folder.path())));
     let gpu = report["gpus"][0].as_object().unwrap();
     for absent in ["used_peak_bytes", "allocatable_bytes", "least_free_bytes", "nearly_full_seconds", "together"] {
         assert!(!gpu.contains_key(absent), "{absent}: {report:#}");

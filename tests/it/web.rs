@@ -105,7 +105,7 @@ impl Served {
         let figures = MemoryFigures {
             total: 80 << 30,
             used: 20 << 30,
-            free: 60 << 30,
+            free: Some(60 << 30),
             window_peak: 40 << 30,
             peak: 50 << 30,
             ..MemoryFigures::default()

@@ -43,7 +43,9 @@ impl Machine for View<'_> {
     }
 
     fn free(&self, device: &Device) -> Option<u64> {
-        Some(self.figures(device)?.free)
+        let memory = self.snapshot.memory.load();
+        let shared = memory.gpus.iter().find(|known| known.gpu.uuid == device.gpu.uuid).and_then(|known| known.shared);
+        self.figures(device)?.free.or(shared.map(|shared| shared.available))
     }
 
     fn allocatable(&self, device: &Device) -> Option<u64> {

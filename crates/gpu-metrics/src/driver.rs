@@ -15,6 +15,7 @@ const GPU_LABELS: &[&str] = &[
     "vbios",
     "compute_capability",
     "addressing_mode",
+    "memory",
     "module_id",
     "minor_number",
     "mig_mode",
@@ -28,7 +29,7 @@ static UP: Family = Series::new(Cadence::MemoryLane, GPU).family(
 );
 static GPU_INFO: Family = Series::new(Cadence::Opening, GPU_LABELS).family(
     "gpu_info",
-    "Always 1; the labels identify the GPU. addressing_mode is none, hmm or ats (driver 580 and later); module_id is the position of the GPU's module on its baseboard (driver 535 and later), left out for a GPU that is not on one; minor_number is that of the GPU's device file, /dev/nvidia<minor_number>. simulated=\"true\" marks a simulated GPU, whose values are not measurements.",
+    "Always 1; the labels identify the GPU. addressing_mode is none, hmm or ats (driver 580 and later); memory=\"unified\" marks a GPU that shares the memory of the machine with the CPU, and is left out for any other; module_id is the position of the GPU's module on its baseboard (driver 535 and later), left out for a GPU that is not on one. minor_number is that of the GPU's device file, /dev/nvidia<minor_number>. simulated=\"true\" marks a simulated GPU, whose values are not measurements.",
 );
 static DRIVER_INFO: Family = DRIVER.family(
     "nvidia_driver_info",
@@ -52,13 +53,14 @@ fn collect(&Pass { parts, gpus, .. }: &Pass<'_>, out: &mut Exposition<'_>) {
             let gpu = view.gpu;
             let labels = view
                 .labels
-                .with_room(10)
+                .with_room(11)
                 .and_known("name", gpu.name.as_deref())
                 .and_known("pci_bus_id", gpu.pci_bus_id.as_deref())
                 .and_known("architecture", gpu.architecture.as_deref())
                 .and_known("vbios", gpu.vbios.as_deref())
                 .and_known("compute_capability", gpu.compute_capability.as_deref())
                 .and_known("addressing_mode", gpu.addressing_mode.map(AddressingMode::label))
+                .and_known("memory", gpu.unified_memory.map(|_| "unified"))
                 .and_known_number("module_id", gpu.module_id)
                 .and_known_number("minor_number", gpu.minor)
                 .and_known("mig_mode", gpu.mig_mode.map(|on| if on { "enabled" } else { "disabled" }))

@@ -7,6 +7,7 @@ use super::family::{Cadence, Family, GPU, Rows, Series};
 use super::label::Labels;
 use super::openmetrics::Counted;
 use super::section::{Pass, Section};
+use super::view::GpuView;
 use gpu_readings::snapshot::{GpuMemory, MemoryFigures, PRESSURE_RATIOS, SlowTelemetry};
 
 const SAMPLED: Series = Series::new(Cadence::MemoryLane, GPU);
@@ -14,15 +15,32 @@ const SLOW: Series = Series::new(Cadence::Slow, GPU);
 
 static PRESSURE: Family = Series::new(Cadence::MemoryLane, &["gpu", "uuid", "ratio"]).family(
     "gpu_memory_pressure_seconds_total",
-    "Seconds spent with used / (total - reserved) at or above the ratio, weighted by real time. The ratios are nested: do not sum over them. Where gpu_memory_reserved_bytes is absent, reserved memory counts as used.",
+    "Seconds spent with used / (total - reserved) at or above the ratio, weighted by real time. The ratios are nested: do not sum over them. Where gpu_memory_reserved_bytes is absent, reserved memory counts as used. Where gpu_info has memory=\"unified\", total is the machine's memory, which the CPU can fill before: see gpu_memory_available_bytes.",
 );
 static UNATTRIBUTED: Family = Series::new(Cadence::ProcessLane, GPU).family(
     "gpu_memory_unattributed_bytes",
     "Used memory in bytes that neither a visible process nor a vGPU holds, at least 0. Absent while the memory of any process or vGPU on the GPU is unknown.",
 );
 
+static WHOLE: Rows<GpuMemory, u64> = &[
+    SAMPLED.row(
+        "gpu_memory_total_bytes",
+        "All device memory of the GPU in bytes. Where gpu_info has memory=\"unified\": the memory of the machine (MemTotal of /proc/meminfo), which the CPU uses too.",
+        |m| m.total(),
+    ),
+    SAMPLED.row(
+        "gpu_memory_available_bytes",
+        "Memory in bytes that a process on the GPU can still allocate, where gpu_info has memory=\"unified\": MemAvailable plus SwapFree of /proc/meminfo or, if HugePages_Total is above 0, the free huge pages, as NVIDIA's documentation of DGX Spark recommends. The CPU takes from it too.",
+        |m| m.shared.map(|shared| shared.available),
+    ),
+];
+
+static AT_LEAST: Family = Series::new(Cadence::ProcessLane, GPU).family(
+    "gpu_memory_used_at_least_bytes",
+    "What the processes on the GPU hold in bytes, without those whose memory the driver does not report: a lower bound of the used memory. Present only where gpu_info has memory=\"unified\", and only while the memory of one process is known and that of another is not.",
+);
+
 static FIGURES: Rows<MemoryFigures, u64> = &[
-    SAMPLED.row("gpu_memory_total_bytes", "All device memory of the GPU in bytes.", |m| Some(m.total)),
     SAMPLED.row(
         "gpu_memory_reserved_bytes",
         "Device memory kept by driver and firmware in bytes; it cannot be allocated. Absent where the driver does not report it: gpu_memory_used_bytes includes it there.",
@@ -30,10 +48,14 @@ static FIGURES: Rows<MemoryFigures, u64> = &[
     ),
     SAMPLED.row(
         "gpu_memory_used_bytes",
-        "Allocated device memory in bytes. Reserved memory is left out, but is included where gpu_memory_reserved_bytes is absent.",
+        "Allocated device memory in bytes. Reserved memory is left out, but is included where gpu_memory_reserved_bytes is absent. Where gpu_info has memory=\"unified\": the sum over the processes in the driver's lists, which are read in the background when the machine's memory changes and at least once per process.interval; absent while the memory of a process is unknown.",
         |m| Some(m.used),
     ),
-    SAMPLED.row("gpu_memory_free_bytes", "Device memory that can still be allocated in bytes.", |m| Some(m.free)),
+    SAMPLED.row(
+        "gpu_memory_free_bytes",
+        "Device memory that can still be allocated in bytes. Absent where gpu_info has memory=\"unified\": see gpu_memory_available_bytes.",
+        |m| m.free,
+    ),
     SAMPLED.row(
         "gpu_memory_window_peak_bytes",
         "Highest used memory in bytes within the last vram_exporter_peak_window_seconds. The window slides, and no scrape resets it. Includes reserved memory where gpu_memory_reserved_bytes is absent.",
@@ -79,18 +101,23 @@ static BAR1: Rows<SlowTelemetry, u64> = &[
 
 pub(super) static SECTION: Section = Section {
     title: "GPU memory",
-    intro: "One series for each GPU. total = reserved + used + free where the driver reports reserved memory.",
-    families: &[&FIGURES, &PRESSURE, &CHURN, &UNATTRIBUTED, &BAR1],
+    intro: "One series for each GPU. total = reserved + used + free where the driver reports reserved memory. \
+            A GPU that shares the memory of the machine with the CPU (`gpu_info{memory=\"unified\"}`) has no memory of its own.",
+    families: &[&WHOLE, &FIGURES, &AT_LEAST, &PRESSURE, &CHURN, &UNATTRIBUTED, &BAR1],
     collect,
 };
 
 fn collect(&Pass { gpus, .. }: &Pass<'_>, out: &mut Exposition<'_>) {
-    // A GPU that shares the system's memory has no figures, and so none of the values computed from them.
+    out.add_rows(WHOLE, gpus.iter().filter_map(|gpu| Some((&gpu.labels, gpu.memory?))));
+    // A GPU that shares the machine's memory has no figures while the memory of its processes is unknown, and so none of the
+    // values computed from them.
     let measured: Vec<_> = gpus
         .iter()
         .filter_map(|gpu| gpu.memory.and_then(|m| m.figures.as_ref().map(|f| (&gpu.labels, m, f))))
         .collect();
     out.add_rows(FIGURES, measured.iter().map(|&(labels, _, f)| (labels, f)));
+    let at_least = |gpu: &GpuView<'_>| gpu.processes?.held.filter(|held| held.is_lower_bound).map(|held| held.bytes);
+    out.add(&AT_LEAST, gpus.iter().filter_map(|gpu| Some((&gpu.labels, at_least(gpu)?))));
     out.add_rows(CHURN, measured.iter().map(|&(labels, m, _)| (labels, m)));
     let pressures = measured.iter().flat_map(|(labels, m, _)| pressure(labels, m.counted_since, m.pressure_seconds));
     out.add(&PRESSURE, pressures);

@@ -51,4 +51,4 @@ pub use scraped::{Scrape, Scraped};
 pub use selection::Selection;
 pub use settings::Settings;
 pub use table::families;
-pub use view::{GpuView, Parts, Reporting};
+pub use view::{GpuView, Parts, Reporting, list_stale_after};

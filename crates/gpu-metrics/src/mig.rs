@@ -36,7 +36,7 @@ static FIGURES: Rows<MemoryFigures, u64> = &[
     SAMPLED.row(
         "gpu_mig_memory_free_bytes",
         "Memory of the MIG device that can still be allocated in bytes.",
-        |m| Some(m.free),
+        |m| m.free,
     ),
     SAMPLED.row(
         "gpu_mig_memory_window_peak_bytes",

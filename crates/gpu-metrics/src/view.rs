@@ -43,6 +43,11 @@ pub struct Parts {
     jobs: Arc<JobAllocations>,
 }
 
+/// How old a list of processes, or another reading that is due once per interval, may be to be shown.
+pub fn list_stale_after(stale_after: Duration, interval: Duration) -> Duration {
+    stale_after.max(interval.saturating_mul(3))
+}
+
 /// One GPU, without the values that are unknown or too old.
 #[derive(Debug)]
 pub struct GpuView<'a> {
@@ -144,9 +149,7 @@ impl Parts {
         let xids = self.xids.gpus.iter().find(|x| same(&x.gpu));
 
         let age = |at: Option<Instant>| at.map(|at| self.now.saturating_duration_since(at));
-        let fresh = |at, interval: Duration| {
-            age(at).is_some_and(|age| age <= settings.stale_after.max(interval.saturating_mul(3)))
-        };
+        let fresh = |at, interval| age(at).is_some_and(|age| age <= list_stale_after(settings.stale_after, interval));
         let state = memory.map_or(GpuState::Unsampled, |m| m.state);
         let up = self.driver.up
             && state == GpuState::Up
@@ -157,7 +160,7 @@ impl Parts {
         let reporting =
             processes_shown.map(|list| Reporting::all(list, gpu, &self.allocator, self.now)).unwrap_or_default();
         let figures = memory_shown.and_then(|memory| memory.figures);
-        let (used, total) = (figures.map(|figures| figures.used), figures.map(|figures| figures.total));
+        let (used, total) = (figures.map(|figures| figures.used), memory_shown.and_then(GpuMemory::total));
         let telemetry_up = telemetry.filter(|_| up);
         let profiling_up = profiling.filter(|_| up);
         let instances = profiling_up.map_or(&[][..], |p| &p.mig);

@@ -25,6 +25,11 @@ static READINGS: &[Row<Reading>] = &[
         (|w| w.used, |other| other.used),
     ),
     SUMS.row(
+        "gpu_workload_memory_used_at_least_bytes",
+        "Device memory in bytes that those of the workload's processes hold whose memory the driver reports, while it does not report that of another: a lower bound of what the workload uses. Absent while gpu_workload_memory_used_bytes is present, and while the memory of none of the processes is known.",
+        (|w| w.known.filter(|_| w.used.is_none()), |_| None),
+    ),
+    SUMS.row(
         "gpu_workload_memory_window_peak_bytes",
         "Highest memory of the workload in bytes within the last vram_exporter_peak_window_seconds: the peak of the sum, not the sum of the peaks. Stays for the peak window and process.linger after the last process ended.",
         (|w| w.window_peak, |_| None),
@@ -89,6 +94,8 @@ fn entries(gpu: &GpuView<'_>) -> Vec<(Labels, Figures)> {
 struct Figures {
     processes: u64,
     used: Option<u64>,
+    /// What the processes hold of which this is known.
+    known: Option<u64>,
     window_peak: Option<u64>,
     is_peak_of_calls: Option<bool>,
     peak: Option<u64>,
@@ -96,8 +103,8 @@ struct Figures {
 
 impl Figures {
     fn of(workload: &WorkloadUse) -> Self {
-        let WorkloadUse { processes, used, window_peak, is_peak_of_calls, peak, .. } = *workload;
-        Self { processes, used, window_peak, is_peak_of_calls, peak }
+        let WorkloadUse { processes, used, at_least, window_peak, is_peak_of_calls, peak, .. } = *workload;
+        Self { processes, used, known: used.or(at_least), window_peak, is_peak_of_calls, peak }
     }
 
     /// Adds a workload with the same labels. The times of the peaks are unknown, so the peak of the sum is taken to be
@@ -108,6 +115,7 @@ impl Figures {
             (0, _) => other.used,
             _ => self.used.zip(other.used).map(|(used, more)| used.saturating_add(more)),
         };
+        self.known = other.known.map(|more| self.known.unwrap_or(0).saturating_add(more)).or(self.known);
         self.processes += other.processes;
         // That of the larger one; if the memory in use now is more, a reading shows as much.
         let theirs = other.is_peak_of_calls.filter(|_| other.window_peak > self.window_peak);

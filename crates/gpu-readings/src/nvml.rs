@@ -18,6 +18,7 @@ mod mig;
 mod processes;
 mod raw;
 mod readings;
+mod unified;
 
 pub use device::Device;
 pub use discovery::Discovery;

@@ -46,14 +46,14 @@ pub use feed::{Feed, MemorySample};
 pub use health::{AddressingMode, RecoveryAction, SPARE_ROWS};
 pub use incident_kind::IncidentKind;
 pub use kubernetes::{Allocations, Budgets, EndedPods, Pods};
-pub use machine::{Driver, Gpu, MigDevice};
+pub use machine::{Driver, Gpu, MigDevice, UnifiedMemory};
 pub use memory::{
-    GpuMemory, GpuState, MemoryFigures, MemoryPart, MigMemory, NEARLY_FULL, PRESSURE_RATIOS, allocatable,
+    GpuMemory, GpuState, MemoryFigures, MemoryPart, MigMemory, NEARLY_FULL, PRESSURE_RATIOS, SharedMemory, allocatable,
 };
 pub use observer::{ListRead, Observer, ReadProcess};
 pub use owner::{Owner, Workload, WorkloadKind};
 pub use pod_resources::{Allocation, Device, DeviceName, PodContainer};
-pub use process::{Ended, GpuProcesses, Other, Process, ProcessKind, ProcessPart, WorkloadUse, longest_gap};
+pub use process::{Ended, GpuProcesses, Held, Other, Process, ProcessKind, ProcessPart, WorkloadUse, longest_gap};
 pub use process_id::ProcessId;
 pub use profiling::{GpuProfiling, MigProfiling, ProfilingFigures, ProfilingMetric, ProfilingPart, ProfilingValues};
 pub use pushes::Pushes;

@@ -27,6 +27,8 @@ static MACHINE: AtomicPtr<Machine> = AtomicPtr::new(std::ptr::null_mut());
 static NEXT_LOOK: AtomicI64 = AtomicI64::new(Nanos::MAX);
 /// When the set of live processes changes next (scenario time).
 static NEXT_CHANGE: AtomicI64 = AtomicI64::new(Nanos::MAX);
+/// When the memory of the machine is written next (scenario time).
+static NEXT_MEMINFO: AtomicI64 = AtomicI64::new(Nanos::MIN);
 static INNER: Mutex<Inner> =
     Mutex::new(Inner { given: Settings { scenario: None, procfs: None, control: None }, loaded: None, tree: None });
 
@@ -138,7 +140,21 @@ fn current() -> Option<&'static Machine> {
     unsafe { machine.as_ref() }
 }
 
-/// Updates the simulated `/proc` before a call reports processes, or that a GPU has no memory of its own.
+/// Updates the simulated `meminfo` before a call reports that a GPU has no memory of its own. The processes stay as they are.
+pub(crate) fn update_meminfo() {
+    let now = clock::now();
+    if now < NEXT_MEMINFO.load(Ordering::Acquire) {
+        return;
+    }
+    let inner = inner();
+    NEXT_MEMINFO.store(now + MEMINFO_INTERVAL, Ordering::Release);
+    let (Some(machine), Some(tree)) = (current(), &inner.tree) else { return };
+    if let Err(error) = tree.update_meminfo(machine, now) {
+        complain(&format_args!("{}: {error}", tree.root.display()));
+    }
+}
+
+/// Updates the simulated `/proc` before a call reports processes.
 pub(crate) fn update_processes() {
     let now = clock::now();
     if now < NEXT_CHANGE.load(Ordering::Acquire) {
@@ -152,8 +168,7 @@ pub(crate) fn update_processes() {
     if let Err(error) = tree.update(machine, now) {
         complain(&format_args!("{}: {error}", tree.root.display()));
     }
-    let shared = machine.host.is_some().then_some(now + MEMINFO_INTERVAL);
-    let next = machine.processes.iter().filter_map(|process| process.next_change(now)).chain(shared).min();
+    let next = machine.processes.iter().filter_map(|process| process.next_change(now)).min();
     NEXT_CHANGE.store(next.unwrap_or(Nanos::MAX), Ordering::Release);
 }
 
@@ -177,6 +192,7 @@ fn look(inner: &mut Inner, now: Nanos) {
 fn replace(machine: Machine) {
     MACHINE.store(Box::into_raw(Box::new(machine)), Ordering::Release);
     NEXT_CHANGE.store(Nanos::MIN, Ordering::Release);
+    NEXT_MEMINFO.store(Nanos::MIN, Ordering::Release);
 }
 
 impl Inner {

@@ -61,9 +61,7 @@ impl Tree {
             self.place("containers", &record::containers(&machine.containers))?;
             self.containers = Some(machine.containers.clone());
         }
-        if let Some(meminfo) = machine.meminfo(now) {
-            self.place("meminfo", meminfo.as_bytes())?;
-        }
+        self.update_meminfo(machine, now)?;
         let up = (now + UPTIME) as f64 / clock::SECOND as f64;
         self.place("uptime", format!("{up:.2} {:.2}\n", up * 0.9).as_bytes())?;
         let visible = machine.processes.iter().filter(|process| !process.is_orphaned());
@@ -87,6 +85,11 @@ impl Tree {
             self.held.insert(pid, start);
         }
         Ok(())
+    }
+
+    /// Updates what the machine reports about its memory, if a GPU shares it.
+    pub(crate) fn update_meminfo(&self, machine: &Machine, now: Nanos) -> io::Result<()> {
+        machine.meminfo(now).map_or(Ok(()), |meminfo| self.place("meminfo", meminfo.as_bytes()))
     }
 
     fn add(&self, pid: u32, start: Nanos, process: &Process) -> io::Result<()> {

@@ -123,6 +123,7 @@ mig-h100\t''
 mixed\t''
 old-driver\t''
 unified-memory\t''
+gb10\t''
 throttled\t''
 hostile-names\t''"
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l once -d 'Print one scrape and exit'

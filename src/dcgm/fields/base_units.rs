@@ -29,7 +29,7 @@ pub(super) static BASE_UNITS: &[Field] = &[
     number("DCGM_FI_DEV_FB_CAPACITY_BYTES", |r| Some(r.memory?.total as f64))
         .on(Level::Instance)
         .gauge("Device memory in bytes, with what driver and firmware keep."),
-    number("DCGM_FI_DEV_FB_FREE_BYTES", |r| Some(r.memory?.free as f64))
+    number("DCGM_FI_DEV_FB_FREE_BYTES", |r| Some(r.memory?.free? as f64))
         .on(Level::Instance)
         .gauge("Device memory that can still be allocated, in bytes."),
     number("DCGM_FI_DEV_FB_USED_BYTES", |r| Some(r.memory?.used as f64))

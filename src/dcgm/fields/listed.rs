@@ -58,7 +58,7 @@ pub(super) static LISTED: &[Field] = &[
         .renamed("DCGM_FI_DEV_XID_ERROR")
         .on(Level::WholeGpu)
         .gauge("Code of the last Xid error since the exporter started, 0 before the first one."),
-    number("DCGM_FI_DEV_FB_FREE", |r| Some(mib(r.memory?.free)))
+    number("DCGM_FI_DEV_FB_FREE", |r| Some(mib(r.memory?.free?)))
         .in_1x("dcgm_fb_free")
         .then("DCGM_FI_DEV_FB_FREE_BYTES")
         .on(Level::Instance)

@@ -29,6 +29,7 @@ fn usage(workload: Arc<Workload>, processes: u64, used: Option<u64>) -> Workload
         mig: None,
         processes,
         used,
+        at_least: None,
         window_peak: None,
         is_peak_of_calls: None,
         peak: None,
@@ -56,7 +57,7 @@ fn shared(list: GpuProcesses) -> Arc<Snapshot> {
     let now = Some(Instant::now());
     let snapshot = Snapshot::new();
     snapshot.driver.store(Arc::new(Driver { up: true, gpus: vec![gpu.clone()], ..Driver::default() }));
-    let figures = Some(MemoryFigures { total: 1000, used: 107, free: 893, ..MemoryFigures::default() });
+    let figures = Some(MemoryFigures { total: 1000, used: 107, free: Some(893), ..MemoryFigures::default() });
     let memory = GpuMemory { state: GpuState::Up, at: now, figures, ..GpuMemory::unsampled(gpu.clone()) };
     snapshot.memory.store(Arc::new(MemoryPart { gpus: vec![memory] }));
     let list = GpuProcesses { gpu, at: now, ..list };

@@ -153,6 +153,7 @@ fn usage(workload: &Arc<Workload>, mig: Option<Arc<MigDevice>>, gib: u64) -> Wor
         mig,
         processes: 1,
         used,
+        at_least: None,
         window_peak: None,
         is_peak_of_calls: None,
         peak: None,

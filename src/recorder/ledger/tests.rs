@@ -164,6 +164,7 @@ pub(super) fn listed(process: &Process) -> WorkloadUse {
         mig: process.mig.clone(),
         processes: 1,
         used: process.used,
+        at_least: None,
         window_peak: None,
         is_peak_of_calls: None,
         peak: process.peak,

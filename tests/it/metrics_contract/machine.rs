@@ -28,7 +28,7 @@ pub(crate) fn figures(used: u64) -> MemoryFigures {
         total: 80 * GIB,
         reserved: Some(GIB),
         used,
-        free: 79 * GIB - used,
+        free: Some(79 * GIB - used),
         window_peak: used + 1,
         peak: used + 2,
     }
@@ -196,6 +196,7 @@ pub(crate) fn workload(workload: Arc<Workload>, used: u64) -> WorkloadUse {
         mig: None,
         processes: 2,
         used: Some(used),
+        at_least: None,
         window_peak,
         is_peak_of_calls: None,
         peak,
@@ -367,6 +368,7 @@ pub(crate) fn everything() -> Machine {
         vbios: Some("96.00".to_owned()),
         compute_capability: Some("9.0".to_owned()),
         addressing_mode: Some(AddressingMode::Hmm),
+        unified_memory: Some(UnifiedMemory::Listed),
         module_id: Some(4),
         mig_mode: Some(true),
         mig: vec![mig.clone()],
@@ -390,6 +392,8 @@ pub(crate) fn everything() -> Machine {
         counted_since: since(),
         ..MigMemory::unsampled(mig.clone())
     }];
+    machine.memory[1].shared = Some(SharedMemory { total: 80 * GIB, available: 9 * GIB });
+    machine.processes[1].held = Some(Held { bytes: 7 * GIB, is_lower_bound: true });
     machine.profiling[1].mig = vec![MigProfiling { device: mig.clone(), at: ago(0.0), figures: profiling_figures() }];
     machine.processes[1].mig_unattributed = vec![(mig.clone(), 3 << 20)];
     let mut inside = process(300, "vllm");
@@ -420,6 +424,8 @@ pub(crate) fn everything() -> Machine {
         reporting(300, vec![report("MIG-a", "jax", GIB / 4)]),
     ];
     machine.processes[1].workloads = vec![WorkloadUse { mig: mig.clone(), ..workload(of_pod("vllm"), GIB) }];
+    let unknown = WorkloadUse { used: None, at_least: Some(GIB), ..machine.processes[1].workloads[0].clone() };
+    machine.processes[1].workloads.push(WorkloadUse { workload: of_pod("viewer"), ..unknown });
     machine.processes[1].workloads[0].limits = vec![limit(BudgetSource::Mig, 10 * GIB, 1.5)];
     machine.processes[0].other = Some(Other { entries: 12, processes: 11, used: Some(13 * GIB) });
     machine.processes[0].other_workloads = Some(Other { entries: 3, processes: 4, used: Some(5 * GIB) });

@@ -119,6 +119,7 @@ fn gpu(names: &mut Names<'_>, index: u32) -> Arc<Gpu> {
         vbios: names.known(),
         compute_capability: names.known(),
         addressing_mode: Some(AddressingMode::Ats),
+        unified_memory: None,
         module_id: Some(names.number() as u32),
         mig_mode: Some(true),
         mig: (0..names.below(3, 0)).map(|at| device(names, at)).collect(),
@@ -127,7 +128,7 @@ fn gpu(names: &mut Names<'_>, index: u32) -> Arc<Gpu> {
 
 fn figures(names: &mut Names<'_>) -> MemoryFigures {
     let [total, used, free, window_peak, peak] = std::array::from_fn(|_| names.number());
-    MemoryFigures { total, reserved: None, used, free, window_peak, is_peak_of_calls: None, peak }
+    MemoryFigures { total, reserved: None, used, free: Some(free), window_peak, is_peak_of_calls: None, peak }
 }
 
 fn memory(names: &mut Names<'_>, gpu: &Arc<Gpu>) -> GpuMemory {
@@ -152,6 +153,7 @@ fn processes(names: &mut Names<'_>, gpu: &Arc<Gpu>) -> GpuProcesses {
         other_workloads: (names.below(2, 0) == 1).then_some(other),
         invisible: names.number(),
         unattributed: Some(names.number()),
+        held: None,
         mig_unattributed: Vec::new(),
     }
 }
@@ -225,6 +227,7 @@ fn workload_use(names: &mut Names<'_>, gpu: &Gpu) -> WorkloadUse {
         mig: on(names, gpu),
         processes: names.number(),
         used: Some(names.number()),
+        at_least: None,
         window_peak: Some(names.number()),
         peak: Some(names.number()),
         limits: limits(names),

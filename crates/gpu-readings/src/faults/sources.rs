@@ -214,7 +214,8 @@ impl Source {
     pub fn reasons(self) -> impl Iterator<Item = Reason> {
         let (shared, own): (&[Reason], &[Reason]) = match self {
             Self::Library => (NVML, &[Reason::LibraryNotFound]),
-            Self::Memory | Self::Process => (NVML, &[Reason::Implausible, Reason::Slow]),
+            Self::Memory => (NVML, &[Reason::Implausible, Reason::Slow, Reason::Unreadable]),
+            Self::Process => (NVML, &[Reason::Implausible, Reason::Slow]),
             Self::Topology | Self::Telemetry => (NVML, &[Reason::Implausible]),
             Self::Attribution => (&[], ATTRIBUTION),
             Self::PodResources | Self::KubernetesApi => (PEER, &[Reason::Panicked]),

@@ -4,6 +4,7 @@
 mod accumulator;
 mod lane;
 mod link;
+mod meminfo;
 mod sampler;
 
 pub use lane::Settings;

@@ -53,13 +53,10 @@ impl<'d> Device<'d> {
     pub fn memory(&self) -> Result<MemoryReading> {
         const V2: &str = "nvmlDeviceGetMemoryInfo_v2";
         match self.call(V2, |device| device.memory_info()) {
-            Ok(info) => plausible(
-                V2,
-                MemoryReading { total: info.total, reserved: Some(info.reserved), used: info.used, free: info.free },
-            ),
+            Ok(info) => plausible(V2, MemoryReading::of_call(info.total, Some(info.reserved), info.used, info.free)),
             Err(error) if error.is_missing_call() => {
                 let (total, used, free) = raw::memory_v1(self.nvml, self.handle)?;
-                plausible("nvmlDeviceGetMemoryInfo", MemoryReading { total, reserved: None, used, free })
+                plausible("nvmlDeviceGetMemoryInfo", MemoryReading::of_call(total, None, used, free))
             }
             Err(error) => Err(error),
         }
@@ -251,12 +248,12 @@ impl<'d> Device<'d> {
 }
 
 fn plausible(call: &'static str, reading: MemoryReading) -> Result<MemoryReading> {
-    let MemoryReading { total, reserved, used, free } = reading;
-    let parts = [reserved.unwrap_or(0), used, free];
+    let MemoryReading { total, reserved, used, free, .. } = reading;
+    let parts = [reserved.unwrap_or(0), used, free.unwrap_or(0)];
     if total == 0 || total == u64::MAX || parts.iter().any(|&part| part > total) {
         return Err(Error::implausible(
             call,
-            format!("total {total}, reserved {reserved:?}, used {used}, free {free}"),
+            format!("total {total}, reserved {reserved:?}, used {used}, free {free:?}"),
         ));
     }
     Ok(reading)
@@ -268,13 +265,13 @@ mod tests {
 
     #[test]
     fn implausible_numbers_are_refused() {
-        let good = MemoryReading { total: 100, reserved: Some(5), used: 15, free: 80 };
+        let good = MemoryReading::of_call(100, Some(5), 15, 80);
         assert_eq!(plausible("call", good).unwrap(), good);
         for bad in [
             MemoryReading { used: 101, ..good },
-            MemoryReading { total: 0, reserved: None, used: 0, free: 0 },
+            MemoryReading::of_call(0, None, 0, 0),
             MemoryReading { total: u64::MAX, used: u64::MAX, ..good },
-            MemoryReading { free: u64::MAX, ..good },
+            MemoryReading { free: Some(u64::MAX), ..good },
             MemoryReading { reserved: Some(101), ..good },
         ] {
             assert!(plausible("call", bad).is_err(), "{bad:?}");

@@ -6,12 +6,14 @@ use std::sync::{Arc, OnceLock};
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
 
+use super::device::Device;
 use super::driver::{Driver, Entry, UUID_CALL};
 use super::error::{Error, Severity};
 use super::health;
 use super::identity::{ReportedIdentity, inherit};
 use super::mig::MigLayout;
 use super::raw::Handle;
+use super::unified::unified_memory;
 use crate::snapshot::Gpu;
 
 const PCI_CALL: &str = "nvmlDeviceGetPciInfo_v3";
@@ -138,7 +140,7 @@ impl Candidate {
         let vbios = device.vbios_version().map_err(|error| fail("nvmlDeviceGetVbiosVersion", error)).ok();
         let capability = device.cuda_compute_capability();
         let capability = capability.map_err(|error| fail("nvmlDeviceGetCudaComputeCapability", error)).ok();
-        let gpu = Gpu {
+        let mut gpu = Gpu {
             index,
             uuid: reported.uuid.unwrap_or(before.uuid),
             minor: minor.or(before.minor),
@@ -148,10 +150,14 @@ impl Candidate {
             vbios: vbios.or(before.vbios),
             compute_capability: capability.map(|c| format!("{}.{}", c.major, c.minor)).or(before.compute_capability),
             addressing_mode: addressing_mode.or(before.addressing_mode),
+            unified_memory: None,
             module_id: module_id.or(before.module_id),
             mig_mode,
             mig,
         };
+        // Only the version of the call for memory matters, which no setting changes.
+        let device = Device { nvml, handle: known, second_version_lists: false };
+        gpu.unified_memory = unified_memory(&gpu, || device.memory()).map_err(report).unwrap_or(before.unified_memory);
         entry(gpu, handles)
     }
 }

@@ -1,6 +1,6 @@
 //! The values that driver calls return, free of nvml-wrapper types.
 
-/// Bytes of device memory, all read by one call.
+/// Bytes of device memory, all read by one call, or the sum over the processes of a GPU without memory of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryReading {
     /// All device memory.
@@ -9,8 +9,15 @@ pub struct MemoryReading {
     pub reserved: Option<u64>,
     /// Allocated.
     pub used: u64,
-    /// Free.
-    pub free: u64,
+    /// Free; `None` if no call reads it.
+    pub free: Option<u64>,
+}
+
+impl MemoryReading {
+    /// What one call returned.
+    pub(super) fn of_call(total: u64, reserved: Option<u64>, used: u64, free: u64) -> Self {
+        Self { total, reserved, used, free: Some(free) }
+    }
 }
 
 /// Row remapping (NVIDIA Ampere and later).

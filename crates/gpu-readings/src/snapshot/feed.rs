@@ -28,7 +28,7 @@ pub struct MemorySample {
     pub at: Instant,
     /// Bytes; `None` if the memory is unknown from this moment on.
     pub used: Option<u64>,
-    /// Bytes: total minus reserved memory; 0 if unknown.
+    /// Bytes: [`super::GpuMemory::allocatable`] of a GPU, and total minus reserved memory of a MIG device; 0 if unknown.
     pub allocatable: u64,
 }
 

@@ -84,6 +84,8 @@ pub struct Gpu {
     pub compute_capability: Option<String>,
     /// How the GPU can address the memory of the CPU. `None` if the driver (before 580) or the GPU does not report it.
     pub addressing_mode: Option<AddressingMode>,
+    /// How the GPU shares the memory of the machine. `None` if it has memory of its own, or the driver does not tell.
+    pub unified_memory: Option<UnifiedMemory>,
     /// The id of the GPU's module on its baseboard, from 1. `None` if the GPU is not on a baseboard, or the driver
     /// (before 535) does not report the id.
     pub module_id: Option<u32>,
@@ -91,6 +93,16 @@ pub struct Gpu {
     pub mig_mode: Option<bool>,
     /// The MIG devices in the order of their indices, as last read; empty if MIG is off.
     pub mig: Vec<Arc<MigDevice>>,
+}
+
+/// A GPU that has no memory of its own: it shares the memory of the machine with the CPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UnifiedMemory {
+    /// The driver reports the memory that each process holds on the GPU.
+    Listed,
+    /// The driver `nvgpu` of Jetson modules up to Orin. What its lists of processes contain is not documented, so the memory
+    /// in use is unknown.
+    Unlisted,
 }
 
 impl Gpu {

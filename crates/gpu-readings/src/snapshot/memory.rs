@@ -41,8 +41,14 @@ pub struct GpuMemory {
     pub state: GpuState,
     /// When the GPU last returned good numbers (or, if it has no memory of its own, responded at all).
     pub at: Option<Instant>,
-    /// The figures; `None` before the first good sample and on GPUs that share the system's memory.
+    /// The figures; `None` before the first good sample, and on a GPU that shares the machine's memory while the memory of
+    /// its processes is unknown.
     pub figures: Option<MemoryFigures>,
+    /// The machine's memory, if the GPU shares it and the machine reports it.
+    pub shared: Option<SharedMemory>,
+    /// Bytes of [`SharedMemory::available`] when the list was read of which `figures` are; 0 before the first such list. What is
+    /// available later no longer belongs to that use.
+    pub available_then: u64,
     /// When the seconds and the sums below were 0; `None` before the memory lane knows the GPU.
     pub counted_since: Option<SystemTime>,
     /// Seconds spent at or above each of [`PRESSURE_RATIOS`].
@@ -61,6 +67,33 @@ impl GpuMemory {
         let mig = gpu.mig.iter().map(|device| MigMemory::unsampled(device.clone())).collect();
         Self { gpu, mig, ..Self::default() }
     }
+}
+
+impl GpuMemory {
+    /// Bytes: all memory of the GPU, or of the machine that shares its memory with the GPU. `None` while it is unknown.
+    pub fn total(&self) -> Option<u64> {
+        self.figures.map(|figures| figures.total).or(self.shared.map(|shared| shared.total))
+    }
+
+    /// Bytes that processes on the GPU hold or can still allocate; 0 while this is unknown. Where the CPU has the same memory,
+    /// this is what the CPU leaves.
+    pub fn allocatable(&self) -> u64 {
+        let Some(MemoryFigures { total, reserved, used, .. }) = self.figures else { return 0 };
+        match self.shared {
+            Some(_) => used.saturating_add(self.available_then).min(total),
+            None => allocatable(total, reserved),
+        }
+    }
+}
+
+/// The memory of a machine whose GPU shares it with the CPU, in bytes, as the machine reports it (`/proc/meminfo`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SharedMemory {
+    /// All memory of the machine, without what the firmware and the kernel's image keep: `MemTotal`.
+    pub total: u64,
+    /// What can still be allocated, by a process on the GPU or by any other: `MemAvailable` and `SwapFree`, or the free huge
+    /// pages if the machine reserves huge pages.
+    pub available: u64,
 }
 
 /// One MIG device's memory.
@@ -93,10 +126,10 @@ pub struct MemoryFigures {
     /// Reserved by the driver and the firmware. `None` on drivers that do not report it; in that case, `used`
     /// includes it.
     pub reserved: Option<u64>,
-    /// Allocated.
+    /// Allocated. On a GPU that shares the machine's memory: the sum over the processes on the GPU.
     pub used: u64,
-    /// Free to be allocated.
-    pub free: u64,
+    /// Free to be allocated. `None` on a GPU that shares the machine's memory: see [`SharedMemory::available`].
+    pub free: Option<u64>,
     /// The highest `used` within the peak window.
     pub window_peak: u64,
     /// Whether `window_peak` is a lower bound that calls tell, because no reading shows as much. `None` if calls have never told

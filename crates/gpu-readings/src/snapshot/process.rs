@@ -47,8 +47,20 @@ pub struct GpuProcesses {
     /// Bytes in use that neither a visible process nor a vGPU holds. `None` while the memory of one is unknown, or if memory
     /// changed during every attempt to read the memory in use and the process lists at the same time.
     pub unattributed: Option<u64>,
-    /// The same for each MIG GPU instance for which the value is known, identified by the instance's first device.
+    /// What the processes hold together, on a GPU that shares the machine's memory. `None` on any other, and while the memory
+    /// of no process is known although there are processes.
+    pub held: Option<Held>,
+    /// The same as `unattributed` for each MIG GPU instance for which the value is known, identified by the instance's first device.
     pub mig_unattributed: Vec<(Arc<MigDevice>, u64)>,
+}
+
+/// What processes hold together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Held {
+    /// Bytes: the sum over the processes whose memory is known.
+    pub bytes: u64,
+    /// Whether the memory of a process is unknown, so that the processes hold at least `bytes`.
+    pub is_lower_bound: bool,
 }
 
 /// The sum of the processes, or of the workloads, beyond the limit.
@@ -151,6 +163,9 @@ pub struct WorkloadUse {
     pub processes: u64,
     /// Bytes in use now. `None` while the memory of one of its processes is unknown, and after the last one has ended.
     pub used: Option<u64>,
+    /// Bytes in use now by the processes whose memory is known, while that of another one is unknown: a lower bound. `None` while
+    /// `used` is known, while nothing is, and after the last one has ended.
+    pub at_least: Option<u64>,
     /// Bytes: the highest sum within the peak window; 0 if the last process ended before the window began.
     pub window_peak: Option<u64>,
     /// Whether `window_peak` is a lower bound that calls tell, because no reading shows as much. `None` if calls have never told

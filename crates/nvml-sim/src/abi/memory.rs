@@ -19,7 +19,7 @@ struct Memory {
 fn memory(on: &On) -> Answer<Memory> {
     if on.gpu.model.unified {
         // The machine's own account of its memory is as new as the answer.
-        library::update_processes();
+        library::update_meminfo();
     }
     if on.gpu.written.memory_unsupported || on.gpu.model.unified {
         return Err(Code::NOT_SUPPORTED);

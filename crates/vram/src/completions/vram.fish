@@ -35,6 +35,7 @@ mig-h100\t''
 mixed\t''
 old-driver\t''
 unified-memory\t''
+gb10\t''
 throttled\t''
 hostile-names\t''"
 complete -c vram -n "__fish_vram_needs_command" -l config.file -d 'The configuration file of the exporter' -r
@@ -64,6 +65,7 @@ mig-h100\t''
 mixed\t''
 old-driver\t''
 unified-memory\t''
+gb10\t''
 throttled\t''
 hostile-names\t''"
 complete -c vram -n "__fish_vram_using_subcommand run" -l config.file -d 'The configuration file of the exporter' -r

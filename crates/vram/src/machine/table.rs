@@ -117,13 +117,18 @@ fn labelled(label: &str, parts: &[String], width: usize) -> Vec<String> {
 
 fn of_memory(memory: Option<&Memory>) -> Vec<String> {
     let Some(memory) = memory else { return vec!["not reported by the driver".to_owned()] };
-    let share = 100.0 * memory.used_bytes as f64 / (memory.allocatable_bytes.max(1)) as f64;
-    let (used, of) = (bytes(memory.used_bytes), bytes(memory.allocatable_bytes));
-    vec![
-        format!("{used} of {of} used ({share:.0} %)"),
-        format!("window peak {}", bytes(memory.window_peak_bytes)),
-        format!("peak {}", bytes(memory.peak_bytes)),
-    ]
+    // What is shared with the CPU is compared with all of it: how much of it the CPU leaves is a part of its own.
+    let of = memory.allocatable_bytes.filter(|_| memory.available_bytes.is_none()).unwrap_or(memory.total_bytes);
+    let share = |used: u64| format!("{:.0} %", 100.0 * used as f64 / of.max(1) as f64);
+    let used = match (memory.used_bytes, memory.used_at_least_bytes) {
+        (Some(used), _) => format!("{} of {} used ({})", bytes(used), bytes(of), share(used)),
+        (None, Some(known)) => format!("at least {} of {} used ({})", bytes(known), bytes(of), share(known)),
+        (None, None) => format!("an unknown part of {} used", bytes(of)),
+    };
+    let available = memory.available_bytes.map(|left| format!("shared with the CPU, {} available", bytes(left)));
+    let peak = |label: &str, peak: Option<u64>| peak.map(|peak| format!("{label} {}", bytes(peak)));
+    let peaks = [peak("window peak", memory.window_peak_bytes), peak("peak", memory.peak_bytes)];
+    std::iter::once(used).chain(available).chain(peaks.into_iter().flatten()).collect()
 }
 
 fn of_processes(gpu: &Gpu, width: usize) -> Vec<String> {

@@ -124,6 +124,8 @@ impl Readings {
                 // Peaks within a window are not shown.
                 peak_window: LONGEST_STEP,
                 stale_after: LONGEST_STEP,
+                list_stale_after: LONGEST_STEP,
+                procfs: config.path.procfs.clone(),
             },
             process: ProcessSettings {
                 interval: LIST_INTERVAL,
@@ -245,23 +247,21 @@ impl Observer for Taken {
             lost.back.get_or_insert(self.at(at));
         }
         let full = PRESSURE_RATIOS.iter().position(|ratio| *ratio == NEARLY_FULL[0]).unwrap_or(0);
+        let available = memory.shared.map(|shared| shared.available);
         let mut sample = |uuid: &str, at, figures: Option<MemoryFigures>, seconds: &[f64]| {
             let place = machine.place(&memory.gpu, uuid);
             record.has_places(machine.places.len());
             if let Some(place) = place {
                 let bound = figures.filter(|figures| figures.is_peak_of_calls == Some(true));
                 bound.iter().for_each(|bound| record.see_call(place, self.at(at), None, bound.window_peak));
-                record.sample(place, self.at(at), figures, Duration::from_secs_f64(seconds[full]));
+                record.sample(place, self.at(at), figures, available, Duration::from_secs_f64(seconds[full]));
             }
         };
         if memory.gpu.mig.is_empty() {
             sample(&memory.gpu.uuid, at, memory.figures, &memory.pressure_seconds);
         }
-        for device in &memory.mig {
-            if let Some(at) = device.at.filter(|_| device.figures.is_some()) {
-                sample(&device.device.uuid, at, device.figures, &device.pressure_seconds);
-            }
-        }
+        let known = memory.mig.iter().filter_map(|mig| Some((mig.at.filter(|_| mig.figures.is_some())?, mig)));
+        known.for_each(|(at, mig)| sample(&mig.device.uuid, at, mig.figures, &mig.pressure_seconds));
     }
 
     fn listed(&self, gpu: &Arc<Gpu>, at: Instant, reads: &[ListRead]) {

@@ -73,6 +73,8 @@ pub(super) struct PlaceRecord {
     pub(super) own_peak: Option<Extreme>,
     /// The most that the driver's memory calls tell of all processes, beyond a reading.
     pub(super) own_call_peak: Option<Extreme>,
+    /// Whether the memory of a process became unknown on a device of which only the processes tell what is in use.
+    has_lost_sum: bool,
     /// The lowest free memory.
     pub(super) least_free: Option<Extreme>,
     /// The time at or above [`NEARLY_FULL`](gpu_readings::snapshot::NEARLY_FULL).
@@ -122,21 +124,35 @@ impl Record {
         self.places.resize_with(count, PlaceRecord::default);
     }
 
-    /// Records the memory of a device; `None` if it does not report it. `nearly_full` is the time up to now at or above
-    /// that ratio.
-    pub(super) fn sample(&mut self, place: usize, at: Duration, memory: Option<MemoryFigures>, nearly_full: Duration) {
+    /// Records the memory of a device; `None` if it does not report it. `available`: what can still be allocated, if the
+    /// device shares the machine's memory. `nearly_full` is the time up to now at or above that ratio.
+    pub(super) fn sample(
+        &mut self,
+        place: usize,
+        at: Duration,
+        memory: Option<MemoryFigures>,
+        available: Option<u64>,
+        nearly_full: Duration,
+    ) {
         let record = &mut self.places[place];
         // A reading may be seen again while the next one takes long.
         if record.samples.last == Some(at) {
             return;
         }
         record.samples.beat(at);
+        // The sum over the processes of a GPU without memory of its own ended, because the memory of one is unknown: the highest
+        // sum before that is not the peak of the run.
+        if memory.is_none() && available.is_some() && record.own_peak.take().is_some() {
+            (record.allocatable, record.least_free, record.nearly_full) = (None, None, Duration::ZERO);
+            record.has_lost_sum = true;
+        }
+        let memory = memory.filter(|_| !record.has_lost_sum);
         record.has_no_memory = memory.is_none();
         if let Some(MemoryFigures { total, reserved, used, .. }) = memory {
             let allocatable = allocatable(total, reserved);
             (record.allocatable, record.nearly_full) = (Some(allocatable), nearly_full);
             raise(&mut record.own_peak, used, at);
-            let free = allocatable.saturating_sub(used);
+            let free = available.unwrap_or(allocatable.saturating_sub(used));
             if record.least_free.is_none_or(|least| free < least.bytes) {
                 record.least_free = Some(Extreme { bytes: free, at });
             }

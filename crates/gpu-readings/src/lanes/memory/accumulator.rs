@@ -5,7 +5,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crate::lanes::peaks::Peaks;
 use crate::nvml::MemoryReading;
-use crate::snapshot::{Gpu, GpuMemory, GpuState, MemoryFigures, MigDevice, MigMemory, PRESSURE_RATIOS, allocatable};
+use crate::snapshot::{
+    Gpu, GpuMemory, GpuState, MemoryFigures, MigDevice, MigMemory, PRESSURE_RATIOS, SharedMemory, allocatable,
+};
 
 /// The accumulator of one GPU. It belongs to the lane: a new session or a new thread continues with it.
 #[derive(Debug)]
@@ -22,7 +24,15 @@ pub(super) struct GpuAccumulator {
     pub(super) lost: bool,
     /// MIG devices that are not responding, by position, and when to query each again.
     silent: Vec<(usize, Instant)>,
+    /// Bytes of [`SharedMemory::available`] when it was last passed on as changed.
+    noticed: Option<u64>,
+    /// When the list was read whose processes' memory was sampled last.
+    listed: Option<Instant>,
 }
+
+/// Bytes by which the memory that the machine can still give changes before the processes on the GPU are listed for it. The
+/// programs on the CPU take and return less than this all the time.
+const STIRRED: u64 = 16 << 20;
 
 /// What is accumulated for one MIG device.
 #[derive(Debug)]
@@ -45,6 +55,8 @@ pub(super) enum Sampled {
     Same,
     /// The state of the GPU or of a MIG device changed.
     Changed,
+    /// The machine's memory changed, which the GPU shares: the processes on the GPU may hold more or less than they did.
+    Stirred,
     /// `used` changed.
     Moved,
 }
@@ -72,6 +84,8 @@ impl GpuAccumulator {
             retry_at: None,
             lost: false,
             silent: Vec::new(),
+            noticed: None,
+            listed: None,
         }
     }
 
@@ -87,6 +101,7 @@ impl GpuAccumulator {
         self.shown.decrease = before.decrease;
         if before.state == GpuState::Up && before.at.is_some_and(|at| at.elapsed() <= stale_after) {
             (self.shown.state, self.shown.at, self.shown.figures) = (before.state, before.at, before.figures);
+            (self.shown.shared, self.shown.available_then) = (before.shared, before.available_then);
             for mig in &mut self.shown.mig {
                 // A device whose GPU does not tell its layout will not be read.
                 let known = before.mig.iter().find(|known| layout_known && known.device.uuid == mig.device.uuid);
@@ -170,10 +185,43 @@ impl GpuAccumulator {
         self.lost = false;
     }
 
+    /// Records what the machine reports about the memory that it shares with the GPU, and the bytes that the processes on the GPU
+    /// hold together, with the time of the list; `None` if the memory of any of them is unknown.
+    /// `gap` is the longest time between two samples for which pressure is counted.
+    pub(super) fn sample_shared(
+        &mut self,
+        shared: SharedMemory,
+        held: Option<(u64, Instant)>,
+        at: Instant,
+        gap: Duration,
+    ) -> Sampled {
+        let before = self.shown.allocatable();
+        let sampled = match held {
+            Some((used, listed)) => {
+                if self.listed.replace(listed) != Some(listed) {
+                    self.shown.available_then = shared.available;
+                }
+                let reading = MemoryReading { total: shared.total, reserved: None, used, free: None };
+                self.sample(reading, at, gap)
+            }
+            None if self.answered_without_figures(at) => Sampled::Changed,
+            None => Sampled::Same,
+        };
+        self.shown.shared = Some(shared);
+        let changed = if self.shown.allocatable() == before { Sampled::Same } else { Sampled::Changed };
+        let sampled = sampled.max(changed);
+        if self.noticed.is_some_and(|noticed| noticed.abs_diff(shared.available) < STIRRED) {
+            return sampled;
+        }
+        self.noticed = Some(shared.available);
+        sampled.max(Sampled::Stirred)
+    }
+
     /// Records that the GPU answered, but has no memory of its own or does not report its figures. Returns whether that
     /// is new.
     pub(super) fn answered_without_figures(&mut self, at: Instant) -> bool {
         let new = self.shown.at.is_none() || self.shown.figures.is_some() || self.shown.state != GpuState::Up;
+        self.shown.shared = None;
         self.flush_run();
         self.run = None;
         self.shown.figures = None;
@@ -235,7 +283,7 @@ impl GpuAccumulator {
         self.flush_run();
         let sampled = if self.shown.state == state { Sampled::Same } else { Sampled::Changed };
         self.shown.state = state;
-        self.shown.figures = None;
+        (self.shown.figures, self.shown.shared) = (None, None);
         self.shown.mig.iter_mut().for_each(|device| device.figures = None);
         self.mig.iter_mut().for_each(|mig| mig.last = None);
         self.run = None;
@@ -266,7 +314,8 @@ fn figures(reading: MemoryReading, peaks: &mut Peaks, at: Instant) -> MemoryFigu
     peaks.see(used, at);
     let window_peak = peaks.within_window(at).unwrap_or(used);
     let is_peak_of_calls = peaks.is_of_calls(at);
-    MemoryFigures { total, reserved, used, free, window_peak, is_peak_of_calls, peak: peaks.highest() }
+    let peak = peaks.highest();
+    MemoryFigures { total, reserved, used, free, window_peak, is_peak_of_calls, peak }
 }
 
 /// `used` as a share of the memory that can be allocated.
@@ -288,7 +337,8 @@ mod tests {
     const GAP: Duration = Duration::from_secs(5);
 
     fn reading(used: u64) -> MemoryReading {
-        MemoryReading { total: 101 * GIB, reserved: Some(GIB), used, free: 100 * GIB - used }
+        let free = Some(100 * GIB - used);
+        MemoryReading { total: 101 * GIB, reserved: Some(GIB), used, free }
     }
 
     fn accumulator() -> GpuAccumulator {

@@ -1,6 +1,7 @@
 //! The lane itself: its ticks, what it keeps from tick to tick, and how it publishes.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -9,6 +10,7 @@ use parking_lot::Mutex;
 
 use super::accumulator::{GpuAccumulator, Sampled};
 use super::link::Link;
+use super::meminfo::Meminfo;
 use super::sampler::Sampler;
 use crate::faults::Faults;
 use crate::lanes::guarded::Caller;
@@ -33,6 +35,10 @@ pub struct Settings {
     pub peak_window: Duration,
     /// A GPU without a good sample for this long is stale.
     pub stale_after: Duration,
+    /// How long the memory of the processes on a GPU counts as known after a list of them.
+    pub list_stale_after: Duration,
+    /// Where procfs is mounted, whose `meminfo` is read if a GPU shares the machine's memory.
+    pub procfs: PathBuf,
 }
 
 /// The lane. It outlives its threads and its sessions.
@@ -62,7 +68,9 @@ pub(crate) struct LaneState {
 
 impl MemoryLane {
     pub(crate) fn new(settings: Settings, snapshot: Arc<Snapshot>, faults: Arc<Faults>, link: Arc<Link>) -> Self {
-        let sampler = Sampler { faults, stale_after: settings.stale_after };
+        let Settings { stale_after, list_stale_after, .. } = settings;
+        let meminfo = Meminfo::below(&settings.procfs);
+        let sampler = Sampler { faults, snapshot: snapshot.clone(), stale_after, list_stale_after, meminfo };
         let (accumulators, publisher, tickers) = (Mutex::default(), Mutex::default(), Mutex::default());
         Self { settings, snapshot, link, sampler, accumulators, publisher, tickers }
     }
@@ -80,7 +88,7 @@ impl MemoryLane {
     /// Runs one tick, which began at `began`: reads every GPU that the thread serves, reports the GPUs whose memory changed,
     /// and publishes new values.
     pub(crate) fn tick(&self, caller: Caller<'_>, state: &mut LaneState, began: Instant) -> Result<(), Superseded> {
-        let (mut moved, mut changed) = (0, false);
+        let (mut moved, mut stirred, mut changed) = (0, 0, false);
         for (position, accumulator) in state.accumulators.iter().enumerate() {
             // If a call just was slow, another thread already serves the rest.
             if !caller.serves(position) {
@@ -96,13 +104,16 @@ impl MemoryLane {
             match sampled {
                 Sampled::Same => continue,
                 Sampled::Changed => changed = true,
+                Sampled::Stirred => stirred |= WakeBits::bit(position),
                 Sampled::Moved => moved |= WakeBits::bit(position),
             }
             self.pass_on(&accumulator.lock().shown, began);
         }
         if moved != 0 {
             state.idle.moved(began);
-            self.link.moved.notify(moved);
+        }
+        if moved | stirred != 0 {
+            self.link.moved.notify(moved | stirred);
         }
         if changed || moved != 0 || state.published.is_none_or(|at| began.duration_since(at) >= REFRESH) {
             state.published = Some(began);
@@ -181,18 +192,22 @@ impl MemoryLane {
 
     /// Passes changed memory values of a GPU and of its MIG devices on to the recorder.
     fn pass_on(&self, shown: &GpuMemory, began: Instant) {
-        let sample = |mig: Option<&Arc<MigDevice>>, at: Option<Instant>, figures: Option<MemoryFigures>| MemorySample {
-            gpu: shown.gpu.clone(),
-            mig: mig.cloned(),
-            // If the memory is unknown, it counts as unknown from the beginning of this tick.
-            at: at.filter(|_| figures.is_some()).unwrap_or(began),
-            used: figures.map(|figures| figures.used),
-            allocatable: figures.map_or(0, |figures| allocatable(figures.total, figures.reserved)),
-        };
+        let sample =
+            |mig: Option<&Arc<MigDevice>>, at: Option<Instant>, figures: Option<MemoryFigures>, allocatable| {
+                MemorySample {
+                    gpu: shown.gpu.clone(),
+                    mig: mig.cloned(),
+                    // If the memory is unknown, it counts as unknown from the beginning of this tick.
+                    at: at.filter(|_| figures.is_some()).unwrap_or(began),
+                    used: figures.map(|figures| figures.used),
+                    allocatable,
+                }
+            };
         let feed = &self.snapshot.feed;
-        feed.add_sample(|| sample(None, shown.at, shown.figures));
+        feed.add_sample(|| sample(None, shown.at, shown.figures, shown.allocatable()));
         for device in &shown.mig {
-            feed.add_sample(|| sample(Some(&device.device), device.at, device.figures));
+            let allocatable = device.figures.map_or(0, |figures| allocatable(figures.total, figures.reserved));
+            feed.add_sample(|| sample(Some(&device.device), device.at, device.figures, allocatable));
         }
     }
 
@@ -251,6 +266,8 @@ mod tests {
             idle_period: Duration::from_secs(1),
             peak_window: Duration::from_secs(60),
             stale_after: Duration::from_secs(5),
+            list_stale_after: Duration::from_secs(5),
+            procfs: PathBuf::from("/nonexistent"),
         };
         let (snapshot, faults) = (Snapshot::new(), Arc::new(Faults::default()));
         let lane = MemoryLane::new(settings, snapshot.clone(), faults, Arc::default());

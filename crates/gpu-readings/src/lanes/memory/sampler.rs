@@ -6,19 +6,25 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::accumulator::{GpuAccumulator, Sampled};
+use super::meminfo::Meminfo;
 use crate::faults::{Faults, Reason, Source};
 use crate::lanes::guarded::{Caller, GuardedDevice, Unavailable};
 use crate::lanes::schedule::RETRY;
 use crate::lanes::watch::Superseded;
 use crate::nvml::{Error, Severity};
-use crate::snapshot::GpuState;
+use crate::snapshot::{Gpu, GpuState, Snapshot};
 
 /// Takes samples. It locks no accumulator during a driver call.
 #[derive(Debug)]
 pub(super) struct Sampler {
     pub(super) faults: Arc<Faults>,
+    /// Has the lists of processes.
+    pub(super) snapshot: Arc<Snapshot>,
     /// How long the last good sample stays valid, and the longest gap over which pressure is counted.
     pub(super) stale_after: Duration,
+    /// How long the memory of the processes on a GPU counts as known after a list of them.
+    pub(super) list_stale_after: Duration,
+    pub(super) meminfo: Meminfo,
 }
 
 impl Sampler {
@@ -49,6 +55,10 @@ impl Sampler {
         }
         let mut sampled = match device.call(|gpu| gpu.memory())? {
             Ok(reading) => accumulator.lock().sample(reading, Instant::now(), self.stale_after),
+            // The GPU answers: it shares the memory of the machine, and has none of its own.
+            Err(error) if device.gpu().unified_memory.is_some() && error.reason() == Reason::NotSupported => {
+                self.sample_shared(device.gpu(), accumulator)
+            }
             Err(error) => self.refused(&device, accumulator, &error),
         };
         for (index, mig_device) in device.mig_devices().enumerate() {
@@ -64,11 +74,39 @@ impl Sampler {
         Ok(sampled)
     }
 
+    /// Samples the memory that a GPU shares with the machine. What its processes hold is taken from the latest list of them,
+    /// because a call for a list takes too long for the rhythm of this lane.
+    fn sample_shared(&self, gpu: &Arc<Gpu>, accumulator: &Mutex<GpuAccumulator>) -> Sampled {
+        let at = Instant::now();
+        let shared = self.meminfo.read();
+        let mut accumulator = accumulator.lock();
+        match shared {
+            Ok(shared) => accumulator.sample_shared(shared, self.held(gpu, at), at, self.stale_after),
+            Err(error) => {
+                let new = accumulator.answered_without_figures(at);
+                drop(accumulator);
+                if new {
+                    self.faults.raise(Source::Memory, Reason::Unreadable, Some(gpu.index), &error);
+                }
+                if new { Sampled::Changed } else { Sampled::Same }
+            }
+        }
+    }
+
+    /// Bytes that the processes on a GPU hold together, with the time of the latest list of them; `None` if the memory of any of
+    /// them is unknown, or that list is too old.
+    fn held(&self, gpu: &Arc<Gpu>, now: Instant) -> Option<(u64, Instant)> {
+        let lists = self.snapshot.processes.load();
+        let list = lists.gpus.iter().find(|list| Arc::ptr_eq(&list.gpu, gpu))?;
+        let listed = list.at.filter(|at| now.saturating_duration_since(*at) <= self.list_stale_after)?;
+        Some((list.held.filter(|held| !held.is_lower_bound)?.bytes, listed))
+    }
+
     fn refused(&self, device: &GuardedDevice<'_>, accumulator: &Mutex<GpuAccumulator>, error: &Error) -> Sampled {
         let mut accumulator = accumulator.lock();
         let sampled = match error.severity() {
-            // A GPU that shares the system's memory responds but has no memory figures. A GPU with MIG devices may
-            // refuse its own figures but return those of the MIG devices. Each case is raised as a fault once.
+            // A GPU may respond without memory figures. A GPU with MIG devices may refuse its own figures but return those
+            // of the MIG devices. Each case is raised as a fault once.
             Severity::Absent if error.reason() != Reason::NoPermission || !accumulator.shown.gpu.mig.is_empty() => {
                 if !accumulator.answered_without_figures(Instant::now()) {
                     return Sampled::Same;

@@ -284,7 +284,7 @@ impl ProcessLane {
     fn total(&self, device: &GuardedDevice<'_>) -> Option<u64> {
         let memory = self.snapshot.memory.load();
         let shown = memory.gpus.get(device.position()).filter(|memory| Arc::ptr_eq(&memory.gpu, device.gpu()));
-        Some(shown?.figures?.total)
+        shown?.total()
     }
 
     fn report_implausible(&self, gpu: &Gpu, pid: u32) {

@@ -14,7 +14,7 @@ use super::workloads::Workloads;
 use crate::attribution::Attribution;
 use crate::faults::{Faults, Reason, Source};
 use crate::lanes::telemetry::Work;
-use crate::snapshot::{CallHolder, CallPeak, Gpu, GpuProcesses, MigDevice};
+use crate::snapshot::{CallHolder, CallPeak, Gpu, GpuProcesses, MigDevice, UnifiedMemory};
 
 /// What the lane remembers. Never locked during a driver call.
 #[derive(Debug)]
@@ -131,6 +131,7 @@ impl ProcessLaneState {
             at: Some(list.at),
             began: Some(list.began),
             unattributed: list.used.zip(held).map(|(used, held)| used.saturating_sub(held)),
+            held: known.table.held(&list.unread).filter(|_| gpu.unified_memory == Some(UnifiedMemory::Listed)),
             mig_unattributed: known.mig_unattributed(layout.unwrap_or_default(), &list.mig_used),
             ..unread(gpu)
         };
@@ -164,9 +165,9 @@ impl ProcessLaneState {
     fn show_again(&mut self, gpu: &Arc<Gpu>, now: Instant) {
         let Some(known) = self.gpus.get_mut(&gpu.key()) else { return };
         if let Some(shown) = self.shown.iter_mut().find(|shown| Arc::ptr_eq(&shown.gpu, gpu)) {
-            let GpuProcesses { at, began, unattributed, ref mig_unattributed, .. } = **shown;
+            let GpuProcesses { at, began, unattributed, held, ref mig_unattributed, .. } = **shown;
             let mig_unattributed = mig_unattributed.clone();
-            let mut next = GpuProcesses { at, began, unattributed, mig_unattributed, ..unread(gpu) };
+            let mut next = GpuProcesses { at, began, unattributed, held, mig_unattributed, ..unread(gpu) };
             known.show(&mut next, &self.attribution, &self.faults, now);
             *shown = Arc::new(next);
         }

@@ -11,7 +11,7 @@ use super::retention::Retention;
 use super::tracked::TrackedProcess;
 use super::workload_entry::WorkloadMember;
 use crate::nvml::UtilizationSample;
-use crate::snapshot::{MigDevice, Other, Owner, Process, ProcessId};
+use crate::snapshot::{Held, MigDevice, Other, Owner, Process, ProcessId, ProcessKind};
 
 /// The driver removes a process from its lists shortly after the process ends. A process that is listed for longer
 /// without appearing in `/proc` is invisible.
@@ -247,7 +247,15 @@ impl ProcessTable {
         total(self.living())
     }
 
-    /// The same for the processes of one GPU instance.
+    /// What the live processes hold together, as far as their memory is known; `None` if it is known of none of them. `unread`:
+    /// processes of these kinds may be on the GPU although the last list does not contain them.
+    pub(super) fn held(&self, unread: &[ProcessKind]) -> Option<Held> {
+        let bytes = self.living().filter_map(|process| process.used).reduce(u64::saturating_add);
+        let is_lower_bound = !unread.is_empty() || self.living().any(|process| process.used.is_none());
+        bytes.or((!is_lower_bound).then_some(0)).map(|bytes| Held { bytes, is_lower_bound })
+    }
+
+    /// The same as `used` for the processes of one GPU instance.
     pub(super) fn used_in(&self, gpu_instance: u32) -> Option<u64> {
         total(self.living().filter(|process| process.instance.is_some_and(|ids| ids.0 == gpu_instance)))
     }

@@ -46,6 +46,8 @@ pub(super) struct Sum {
     pub(super) processes: u64,
     /// Bytes; `None` while the memory of any process is unknown.
     pub(super) used: Option<u64>,
+    /// Bytes: the sum over the processes whose memory is known; `None` if there is none.
+    pub(super) known: Option<u64>,
     /// Bytes: the highest limit that the environment of a process declares. `None` while any process declares none,
     /// because its memory is part of the sum.
     pub(super) limit: Option<u64>,
@@ -55,6 +57,7 @@ impl Sum {
     pub(super) fn add(&mut self, used: Option<u64>, limit: Option<u64>) {
         let before = if self.processes == 0 { (Some(0), Some(0)) } else { (self.used, self.limit) };
         self.used = before.0.zip(used).map(|(sum, bytes)| sum.saturating_add(bytes));
+        self.known = used.map(|bytes| self.known.unwrap_or(0).saturating_add(bytes)).or(self.known);
         self.limit = before.1.zip(limit).map(|(highest, bytes)| highest.max(bytes));
         self.processes += 1;
     }
@@ -117,6 +120,7 @@ impl WorkloadEntry {
             mig: self.mig.clone(),
             processes: self.sum.processes,
             used: self.sum.used,
+            at_least: self.sum.known.filter(|_| self.sum.used.is_none()),
             window_peak: self.record.window_peak(now, !self.is_alive()),
             is_peak_of_calls: self.record.is_of_calls(now),
             peak: self.record.peak(),

@@ -66,6 +66,8 @@ fn supervisor(panics: u32) -> (Supervisor, Stage) {
             idle_period: Duration::from_secs(1),
             peak_window,
             stale_after: Duration::from_secs(5),
+            list_stale_after: Duration::from_secs(5),
+            procfs: PathBuf::from("/nonexistent"),
         },
         process: ProcessSettings {
             interval: Duration::from_secs(1),

@@ -28,7 +28,7 @@ impl Record {
 
     /// Records the memory of a device that can allocate this much.
     pub(in super::super) fn see(&mut self, place: usize, at: Duration, used: u64, total: u64) {
-        self.sample(place, at, Some(MemoryFigures { total, used, ..MemoryFigures::default() }), Duration::ZERO);
+        self.sample(place, at, Some(MemoryFigures { total, used, ..MemoryFigures::default() }), None, Duration::ZERO);
     }
 
     /// Records a list of a device that holds what the processes hold.
@@ -171,13 +171,13 @@ fn extremes_are_those_of_every_sample_and_a_sample_that_is_seen_again_counts_onc
         record.see(0, ms(at), used, 100);
     }
     let full = MemoryFigures { total: 100, used: 20, ..MemoryFigures::default() };
-    record.sample(0, ms(51), Some(full), ms(25));
+    record.sample(0, ms(51), Some(full), None, ms(25));
     let place = &record.places[0];
     assert_eq!((place.own_peak, place.least_free), (extreme(99, 40), extreme(1, 40)));
     assert_eq!((place.allocatable, place.nearly_full, record.has_samples()), (Some(100), ms(25), true));
     assert_eq!((place.samples.count, place.samples.longest_gap), (6, ms(21)));
     assert!(!place.has_no_memory);
-    record.sample(0, ms(60), None, ms(25));
+    record.sample(0, ms(60), None, None, ms(25));
     assert!(record.places[0].has_no_memory && record.places[0].own_peak.is_some());
 }
 
