@@ -76,7 +76,7 @@ impl Follower {
     /// Queries the kubelet once, over a new connection.
     async fn round(&mut self) -> Result<(), Error> {
         let mut kubelet = Kubelet::connect(&self.settings.socket, self.settings.timeout).await?;
-        let allocated = kubelet.allocated().await?;
+        let allocated = kubelet.allocated().await?.devices;
         if *self.known.allocated != allocated {
             self.known.allocated = Arc::new(allocated);
         }

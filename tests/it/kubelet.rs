@@ -193,6 +193,6 @@ pub(crate) fn devices(resource: &str, ids: &[&str]) -> Devices {
 
 /// A pod with one container, `main`.
 pub(crate) fn pod(namespace: &str, name: &str, devices: Vec<Devices>) -> Pod {
-    let containers = vec![ContainerResources { name: "main".to_owned(), devices }];
+    let containers = vec![ContainerResources { name: "main".to_owned(), devices, ..Default::default() }];
     Pod { name: name.to_owned(), namespace: namespace.to_owned(), containers }
 }

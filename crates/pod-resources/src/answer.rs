@@ -1,4 +1,5 @@
-//! Reads the kubelet's answers: which NVIDIA devices are allocated to containers, and which are allocatable.
+//! Reads the kubelet's answers: which NVIDIA devices are allocated to containers, which devices of claims, and which are
+//! allocatable.
 //!
 //! Invariant: the result depends only on the content of an answer, not on the order of its parts, which the kubelet
 //! does not define.
@@ -6,10 +7,21 @@
 use std::sync::Arc;
 
 use crate::device::Device;
-use crate::messages::{AllocatableResourcesResponse, ContainerDevices, ListPodResourcesResponse};
+use crate::messages::{
+    AllocatableResourcesResponse, ClaimResource, ContainerDevices, DynamicResource, ListPodResourcesResponse,
+};
 
-/// The longest name of a pod, namespace or container that is accepted, in bytes. Kubernetes allows 253.
+/// The longest name that is accepted, of a pod, a claim, a device or anything else, in bytes. Kubernetes allows 253.
 const LONGEST_NAME: usize = 256;
+
+/// What is allocated to the containers of a node.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Allocated {
+    /// The devices of device plugins, sorted and without duplicates.
+    pub devices: Vec<Allocation>,
+    /// The devices of claims (dynamic resource allocation), sorted and without duplicates.
+    pub claimed: Vec<ClaimedDevice>,
+}
 
 /// A device that is allocated to a container.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -31,27 +43,95 @@ pub struct PodContainer {
     pub container: String,
 }
 
-/// The allocated devices, sorted and without duplicates.
-pub fn allocated(answer: &ListPodResourcesResponse) -> Vec<Allocation> {
-    let mut allocations = Vec::new();
+/// A device of a claim that a container uses.
+///
+/// The kubelet lists every device of a claim for every container that uses the claim, although a container may use only
+/// one request of it, and does not say what kind of device it is: a claim may be for a network card as well.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClaimedDevice {
+    /// The container. The devices of one container share it.
+    pub holder: Arc<PodContainer>,
+    /// The claim. The devices of one claim share it within a container.
+    pub claim: Arc<Claim>,
+    /// The device.
+    pub device: PoolDevice,
+}
+
+/// A claim for devices (`ResourceClaim`).
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Claim {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+/// A device as its driver names it in a `ResourceSlice`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PoolDevice {
+    /// The driver, such as `gpu.nvidia.com`.
+    pub driver: String,
+    /// The pool, often the node's name.
+    pub pool: String,
+    /// The device's name in the pool. It does not say which GPU it is.
+    pub device: String,
+    /// The share of the device; `None` for a whole device, and where the driver does not report it.
+    pub share: Option<String>,
+}
+
+/// The allocated devices.
+pub fn allocated(answer: &ListPodResourcesResponse) -> Allocated {
+    let mut all = Allocated::default();
     for pod in &answer.pod_resources {
         for container in &pod.containers {
             let names = [&pod.namespace, &pod.name, &container.name];
-            if !names.iter().all(|name| (1..=LONGEST_NAME).contains(&name.len())) {
+            if !names.iter().all(|name| is_name(name)) {
                 continue;
             }
             let mut devices = gpus(&container.devices).peekable();
-            if devices.peek().is_none() {
+            let mut claimed = container.dynamic_resources.iter().flat_map(claimed).peekable();
+            if devices.peek().is_none() && claimed.peek().is_none() {
                 continue;
             }
             let [namespace, pod, container] = names.map(String::clone);
             let holder = Arc::new(PodContainer { namespace, pod, container });
-            allocations.extend(devices.map(|device| Allocation { holder: holder.clone(), device }));
+            all.devices.extend(devices.map(|device| Allocation { holder: holder.clone(), device }));
+            let of_holder = |(claim, device)| ClaimedDevice { holder: holder.clone(), claim, device };
+            all.claimed.extend(claimed.map(of_holder));
         }
     }
-    allocations.sort_unstable();
-    allocations.dedup();
-    allocations
+    all.devices.sort_unstable();
+    all.devices.dedup();
+    all.claimed.sort_unstable();
+    all.claimed.dedup();
+    all
+}
+
+/// The devices of a claim. An entry without a whole name is left out: nothing could be found by it.
+fn claimed(resource: &DynamicResource) -> impl Iterator<Item = (Arc<Claim>, PoolDevice)> {
+    let names = [&resource.claim_namespace, &resource.claim_name];
+    let claim = names.iter().all(|name| is_name(name)).then(|| {
+        let [namespace, name] = names.map(String::clone);
+        Arc::new(Claim { namespace, name })
+    });
+    claim.into_iter().flat_map(|claim| {
+        let devices = resource.claim_resources.iter().filter_map(pool_device);
+        devices.map(move |device| (claim.clone(), device))
+    })
+}
+
+fn pool_device(resource: &ClaimResource) -> Option<PoolDevice> {
+    let names = [&resource.driver_name, &resource.pool_name, &resource.device_name];
+    let share = resource.share_id.clone().filter(|share| !share.is_empty());
+    if !names.iter().all(|name| is_name(name)) || share.as_ref().is_some_and(|share| !is_name(share)) {
+        return None;
+    }
+    let [driver, pool, device] = names.map(String::clone);
+    Some(PoolDevice { driver, pool, device, share })
+}
+
+fn is_name(name: &str) -> bool {
+    (1..=LONGEST_NAME).contains(&name.len())
 }
 
 /// The allocatable devices, sorted and without duplicates.

@@ -2,5 +2,6 @@
 
 pub use crate::answer::{allocatable, allocated};
 pub use crate::messages::{
-    AllocatableResourcesResponse, ContainerDevices, ContainerResources, ListPodResourcesResponse, PodResources,
+    AllocatableResourcesResponse, ClaimResource, ContainerDevices, ContainerResources, DynamicResource,
+    ListPodResourcesResponse, PodResources,
 };

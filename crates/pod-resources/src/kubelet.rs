@@ -25,7 +25,7 @@ use tonic::{Request, Status};
 use tonic_prost::ProstCodec;
 use tower::service_fn;
 
-use crate::answer::{self, Allocation};
+use crate::answer::{self, Allocated};
 use crate::device::Device;
 use crate::error::{Error, Malformed};
 
@@ -79,12 +79,12 @@ impl Kubelet {
         Ok(Self { peer, client, unsent, ended })
     }
 
-    /// The allocated devices (`List`), sorted and without duplicates.
+    /// The allocated devices (`List`), those of claims included.
     ///
     /// # Errors
     ///
     /// If there is no answer, or the answer cannot be understood in full.
-    pub async fn allocated(&mut self) -> Result<Vec<Allocation>, Error> {
+    pub async fn allocated(&mut self) -> Result<Allocated, Error> {
         Ok(answer::allocated(&self.ask("/v1.PodResourcesLister/List").await?))
     }
 

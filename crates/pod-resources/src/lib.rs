@@ -1,5 +1,5 @@
-//! A client for the kubelet's pod-resources socket for NVIDIA GPUs: which device is allocated to which container, and
-//! which devices are allocatable.
+//! A client for the kubelet's pod-resources socket for NVIDIA GPUs: which device is allocated to which container, which
+//! devices of claims its containers use (dynamic resource allocation), and which devices are allocatable.
 //!
 //! [`Kubelet`] connects to the socket and makes the two requests of the service, version 1. [`Device::read`] reads the
 //! ids that device plugins give to NVIDIA GPUs, and needs no kubelet.
@@ -11,11 +11,16 @@
 //!
 //! # async fn example() -> Result<(), Error> {
 //! let mut kubelet = Kubelet::connect("/var/lib/kubelet/pod-resources/kubelet.sock", Duration::from_secs(5)).await?;
-//! for allocation in kubelet.allocated().await? {
+//! let allocated = kubelet.allocated().await?;
+//! for allocation in &allocated.devices {
 //!     let (holder, device) = (&allocation.holder, &allocation.device);
 //!     if let DeviceName::Gpu(uuid) = &device.device {
 //!         println!("{}/{}/{}: {uuid}", holder.namespace, holder.pod, holder.container);
 //!     }
+//! }
+//! for claimed in &allocated.claimed {
+//!     let (claim, device) = (&claimed.claim, &claimed.device);
+//!     println!("{}/{}: {} of {}", claim.namespace, claim.name, device.device, device.driver);
 //! }
 //! match kubelet.allocatable().await {
 //!     Ok(devices) => println!("{} devices are allocatable", devices.len()),
@@ -45,8 +50,9 @@
 //! results: the kubelet lists pods and devices in any order, but the result is sorted and names each device of a
 //! container once.
 //!
-//! An allocated device does not prove that its container uses it. Names of pods and containers are returned
-//! unchanged; an entry with a name longer than 256 bytes is left out.
+//! An allocated device does not prove that its container uses it. Names of pods, containers, claims and devices are
+//! returned unchanged; an entry with an empty name, or with one longer than 256 bytes, is left out. The devices of a claim are
+//! those of any driver, and their names do not say which GPU they are: its driver publishes that in a `ResourceSlice`.
 //!
 //! # When to connect
 //!
@@ -62,7 +68,7 @@ mod messages;
 #[doc(hidden)]
 pub mod internals;
 
-pub use answer::{Allocation, PodContainer};
+pub use answer::{Allocated, Allocation, Claim, ClaimedDevice, PodContainer, PoolDevice};
 pub use device::{Device, DeviceName};
 pub use error::{Error, Lost, Malformed};
 pub use kubelet::Kubelet;

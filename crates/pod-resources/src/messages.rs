@@ -1,5 +1,5 @@
 //! The messages of the kubelet's pod-resources service, version v1, as far as they are read. Names and numbers are those of
-//! the kubelet's `api.proto`. An answer's other fields (processors, memory, topology, claims) are skipped.
+//! the kubelet's `api.proto`. An answer's other fields (processors, memory, topology, CDI devices) are skipped.
 //!
 //! Both requests are empty messages.
 
@@ -34,6 +34,40 @@ pub struct ContainerResources {
     /// Its devices.
     #[prost(message, repeated, tag = "2")]
     pub devices: Vec<ContainerDevices>,
+    /// Its claims.
+    #[prost(message, repeated, tag = "5")]
+    pub dynamic_resources: Vec<DynamicResource>,
+}
+
+/// A claim that a container uses.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct DynamicResource {
+    /// The claim's name.
+    #[prost(string, tag = "2")]
+    pub claim_name: String,
+    /// The claim's namespace.
+    #[prost(string, tag = "3")]
+    pub claim_namespace: String,
+    /// Its devices; none before they are prepared.
+    #[prost(message, repeated, tag = "4")]
+    pub claim_resources: Vec<ClaimResource>,
+}
+
+/// A device of a claim.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ClaimResource {
+    /// The driver.
+    #[prost(string, tag = "2")]
+    pub driver_name: String,
+    /// The driver's pool.
+    #[prost(string, tag = "3")]
+    pub pool_name: String,
+    /// The device in the pool.
+    #[prost(string, tag = "4")]
+    pub device_name: String,
+    /// The share of the device, where the driver reports one.
+    #[prost(string, optional, tag = "5")]
+    pub share_id: Option<String>,
 }
 
 /// Devices of one kind. A container can have several of these for the same kind, such as one for each NUMA node.

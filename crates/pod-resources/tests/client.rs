@@ -10,7 +10,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use pod_resources::internals::{ContainerDevices, ContainerResources, ListPodResourcesResponse, PodResources};
+use pod_resources::internals::{
+    ClaimResource, ContainerDevices, ContainerResources, DynamicResource, ListPodResourcesResponse, PodResources,
+};
 use pod_resources::{Allocation, DeviceName, Error, Kubelet};
 use tempfile::TempDir;
 use tokio::net::UnixListener;
@@ -62,7 +64,18 @@ impl UnaryService<()> for List {
     fn call(&mut self, _: Request<()>) -> Self::Future {
         let device_ids = ["1", GPU].map(str::to_owned).to_vec();
         let devices = vec![ContainerDevices { resource_name: "nvidia.com/gpu".to_owned(), device_ids }];
-        let containers = vec![ContainerResources { name: "main".to_owned(), devices }];
+        let claim = DynamicResource {
+            claim_name: "notebook-7-gpu-x2k4f".to_owned(),
+            claim_namespace: "team-b".to_owned(),
+            claim_resources: vec![ClaimResource {
+                driver_name: "gpu.nvidia.com".to_owned(),
+                pool_name: "node-1".to_owned(),
+                device_name: "gpu-3".to_owned(),
+                share_id: None,
+            }],
+        };
+        let main = ContainerResources { name: "main".to_owned(), devices, dynamic_resources: vec![claim] };
+        let containers = vec![main];
         let pod = PodResources { name: "notebook-7".to_owned(), namespace: "team-b".to_owned(), containers };
         ready(Ok(Response::new(ListPodResourcesResponse { pod_resources: vec![pod] })))
     }
@@ -92,7 +105,9 @@ fn allocated_devices_have_their_container_and_come_in_a_fixed_order() {
         let holder = || "team-b/notebook-7/main".to_owned();
         let expected =
             [(holder(), DeviceName::Gpu(GPU.to_owned())), (holder(), DeviceName::Index { gpu: 1, mig: None })];
-        assert_eq!(allocated.iter().map(line).collect::<Vec<_>>(), expected);
+        assert_eq!(allocated.devices.iter().map(line).collect::<Vec<_>>(), expected);
+        let [claimed] = &allocated.claimed[..] else { panic!("{allocated:?}") };
+        assert_eq!((&*claimed.claim.name, &*claimed.device.device), ("notebook-7-gpu-x2k4f", "gpu-3"));
     });
 }
 
@@ -104,7 +119,7 @@ fn a_kubelet_without_the_second_request_refuses_it_and_answers_the_first_one_aga
         let refused = kubelet.allocatable().await.unwrap_err();
         assert!(matches!(&refused, Error::Refused { code, .. } if code == "Unimplemented"), "{refused:?}");
         assert!(refused.to_string().contains("answers Unimplemented (no such method)"), "{refused}");
-        assert_eq!(kubelet.allocated().await.unwrap().len(), 2);
+        assert_eq!(kubelet.allocated().await.unwrap().devices.len(), 2);
     });
 }
 

@@ -3,7 +3,7 @@
 mod arbitrary;
 
 use pod_resources::internals::{AllocatableResourcesResponse, ListPodResourcesResponse, allocatable, allocated};
-use pod_resources::{Device, DeviceName};
+use pod_resources::{ClaimedDevice, Device, DeviceName};
 use prost::Message;
 
 use crate::choices::choices;
@@ -23,16 +23,15 @@ pub fn pod_resources(data: &[u8]) -> bool {
 }
 
 fn assert_allocated(mut answer: ListPodResourcesResponse) -> bool {
-    let found = allocated(&answer);
+    let all = allocated(&answer);
+    let found = &all.devices;
     let containers = || answer.pod_resources.iter().flat_map(|pod| pod.containers.iter().map(move |c| (pod, c)));
     let ids = containers().flat_map(|(_, container)| &container.devices).map(|devices| devices.device_ids.len());
     assert!(found.len() <= ids.sum(), "more devices than ids");
     assert!(found.windows(2).all(|pair| pair[0] != pair[1]), "a device twice");
-    for allocation in &found {
+    for allocation in found {
         let holder = &allocation.holder;
-        for name in [&holder.namespace, &holder.pod, &holder.container] {
-            assert!((1..=256).contains(&name.len()), "{holder:?}");
-        }
+        assert_names([&holder.namespace, &holder.pod, &holder.container]);
         assert_device(&allocation.device);
         let is_listed = containers().any(|(pod, container)| {
             let names = [&pod.namespace, &pod.name, &container.name];
@@ -43,13 +42,46 @@ fn assert_allocated(mut answer: ListPodResourcesResponse) -> bool {
         });
         assert!(is_listed, "made up: {allocation:?}");
     }
+    assert_claimed(&answer, &all.claimed);
     answer.pod_resources.reverse();
     for pod in &mut answer.pod_resources {
         pod.containers.reverse();
-        pod.containers.iter_mut().for_each(|container| container.devices.reverse());
+        for container in &mut pod.containers {
+            container.devices.reverse();
+            container.dynamic_resources.reverse();
+            container.dynamic_resources.iter_mut().for_each(|claim| claim.claim_resources.reverse());
+        }
     }
-    assert_eq!(allocated(&answer), found, "the order within an answer changes the result");
-    !found.is_empty()
+    assert_eq!(allocated(&answer), all, "the order within an answer changes the result");
+    !all.devices.is_empty() || !all.claimed.is_empty()
+}
+
+/// Each device of a claim is in the answer, once for each container.
+fn assert_claimed(answer: &ListPodResourcesResponse, found: &[ClaimedDevice]) {
+    assert!(found.windows(2).all(|pair| pair[0] != pair[1]), "a device twice");
+    for one @ ClaimedDevice { holder, claim, device } in found {
+        assert_names([&holder.namespace, &holder.pod, &holder.container]);
+        assert_names([&claim.namespace, &claim.name]);
+        assert_names([&device.driver, &device.pool, &device.device]);
+        assert_names(&device.share);
+        let pods =
+            answer.pod_resources.iter().filter(|pod| pod.name == holder.pod && pod.namespace == holder.namespace);
+        let containers = pods.flat_map(|pod| &pod.containers).filter(|container| container.name == holder.container);
+        let claims = containers.flat_map(|container| &container.dynamic_resources);
+        let own = claims.filter(|own| own.claim_name == claim.name && own.claim_namespace == claim.namespace);
+        let is_listed = own.flat_map(|own| &own.claim_resources).any(|listed| {
+            let names = [&listed.driver_name, &listed.pool_name, &listed.device_name];
+            let share = listed.share_id.as_ref().filter(|share| !share.is_empty());
+            names == [&device.driver, &device.pool, &device.device] && share == device.share.as_ref()
+        });
+        assert!(is_listed, "made up: {one:?}");
+    }
+}
+
+fn assert_names<'n>(names: impl IntoIterator<Item = &'n String>) {
+    for name in names {
+        assert!((1..=256).contains(&name.len()), "{name:?}");
+    }
 }
 
 fn assert_allocatable(mut answer: AllocatableResourcesResponse) -> bool {

@@ -11,12 +11,89 @@ fn devices(resource: &str, ids: &[&str]) -> ContainerDevices {
 }
 
 fn pod(namespace: &str, name: &str, container: &str, devices: Vec<ContainerDevices>) -> PodResources {
-    let containers = vec![ContainerResources { name: container.to_owned(), devices }];
+    let dynamic_resources = Vec::new();
+    let containers = vec![ContainerResources { name: container.to_owned(), devices, dynamic_resources }];
     PodResources { name: name.to_owned(), namespace: namespace.to_owned(), containers }
 }
 
-fn of(pods: Vec<PodResources>) -> Vec<Allocation> {
+/// A pod with a container for each list of claims.
+fn pod_with_claims(name: &str, containers: Vec<(&str, Vec<DynamicResource>)>) -> PodResources {
+    let container = |(name, dynamic_resources): (&str, _)| {
+        let (name, devices) = (name.to_owned(), Vec::new());
+        ContainerResources { name, devices, dynamic_resources }
+    };
+    let containers = containers.into_iter().map(container).collect();
+    PodResources { name: name.to_owned(), namespace: "n".to_owned(), containers }
+}
+
+/// A claim with these devices, each of a driver, a pool and a name.
+fn claim(namespace: &str, name: &str, devices: &[[&str; 3]]) -> DynamicResource {
+    let resource = |[driver, pool, device]: &[&str; 3]| ClaimResource {
+        driver_name: (*driver).to_owned(),
+        pool_name: (*pool).to_owned(),
+        device_name: (*device).to_owned(),
+        share_id: None,
+    };
+    let claim_resources = devices.iter().map(resource).collect();
+    DynamicResource { claim_name: name.to_owned(), claim_namespace: namespace.to_owned(), claim_resources }
+}
+
+fn all_of(pods: Vec<PodResources>) -> Allocated {
     allocated(&ListPodResourcesResponse { pod_resources: pods })
+}
+
+fn of(pods: Vec<PodResources>) -> Vec<Allocation> {
+    all_of(pods).devices
+}
+
+/// The claimed devices, one line each.
+fn claimed_of(pods: Vec<PodResources>) -> Vec<String> {
+    let line = |ClaimedDevice { holder, claim, device }: &ClaimedDevice| {
+        let share = device.share.as_deref().map_or(String::new(), |share| format!(" share {share}"));
+        format!("{}/{} {}/{} {}{share}", holder.pod, holder.container, claim.namespace, claim.name, device.device)
+    };
+    all_of(pods).claimed.iter().map(line).collect()
+}
+
+const GPU_0: [&str; 3] = ["gpu.nvidia.com", "node-1", "gpu-0"];
+const GPU_1: [&str; 3] = ["gpu.nvidia.com", "node-1", "gpu-1"];
+
+#[test]
+fn each_container_of_a_claim_has_every_device_of_it() {
+    let both = || vec![claim("n", "split-c-x", &[GPU_1, GPU_0])];
+    let expected = [
+        "split/first n/split-c-x gpu-0",
+        "split/first n/split-c-x gpu-1",
+        "split/second n/split-c-x gpu-0",
+        "split/second n/split-c-x gpu-1",
+    ];
+    let containers = vec![("second", both()), ("first", both()), ("none", Vec::new())];
+    assert_eq!(claimed_of(vec![pod_with_claims("split", containers)]), expected);
+}
+
+#[test]
+fn a_claim_that_is_not_prepared_has_no_device() {
+    assert_eq!(claimed_of(vec![pod_with_claims("a", vec![("main", vec![claim("n", "c", &[])])])]), [""; 0]);
+}
+
+#[test]
+fn a_claim_without_a_whole_name_is_left_out_and_a_share_is_kept() {
+    let long = "x".repeat(257);
+    let mut shared = claim("n", "c", &[GPU_0]);
+    shared.claim_resources[0].share_id = Some("9d6a3a4c".to_owned());
+    let (mut endless, mut unshared) = (claim("n", "d", &[GPU_0]), claim("n", "e", &[GPU_0]));
+    endless.claim_resources[0].share_id = Some(long.clone());
+    unshared.claim_resources[0].share_id = Some(String::new());
+    let claims = vec![
+        shared,
+        endless,
+        unshared,
+        claim("", "c", &[GPU_0]),
+        claim("n", &long, &[GPU_0]),
+        claim("n", "f", &[["", "node-1", "gpu-0"], ["d", &long, "gpu-0"], ["d", "node-1", ""]]),
+    ];
+    let kept = claimed_of(vec![pod_with_claims("a", vec![("main", claims)])]);
+    assert_eq!(kept, ["a/main n/c gpu-0 share 9d6a3a4c", "a/main n/e gpu-0"]);
 }
 
 #[test]

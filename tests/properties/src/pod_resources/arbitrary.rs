@@ -46,6 +46,31 @@ fn container(u: &mut Unstructured<'_>) -> Vec<u8> {
     for _ in 0..u.below(3) {
         message(u, &mut out, 2, devices);
     }
+    for _ in 0..u.below(3) {
+        message(u, &mut out, 5, claim);
+    }
+    out
+}
+
+fn claim(u: &mut Unstructured<'_>) -> Vec<u8> {
+    let mut out = Vec::new();
+    text(u, &mut out, 2, &["train-0-gpu-x2k4f", "shared", ""]);
+    text(u, &mut out, 3, &["n", "team", ""]);
+    for _ in 0..u.below(3) {
+        message(u, &mut out, 4, claimed_device);
+    }
+    out
+}
+
+fn claimed_device(u: &mut Unstructured<'_>) -> Vec<u8> {
+    let mut out = Vec::new();
+    text(u, &mut out, 1, &["", "k8s.gpu.nvidia.com/claim=@-gpu-0"]);
+    text(u, &mut out, 2, &["gpu.nvidia.com", "dra.net", ""]);
+    text(u, &mut out, 3, &["node-1", ""]);
+    text(u, &mut out, 4, &["gpu-0", "gpu-1", "gpu-0-mig-1g10gb-19-6", ""]);
+    if u.once_in(3) {
+        text(u, &mut out, 5, &["@", ""]);
+    }
     out
 }
 
