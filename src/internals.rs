@@ -5,5 +5,5 @@
 pub use crate::app::settings::{lanes as lanes_settings, metrics as metrics_settings};
 pub use crate::kubernetes::api::budget_index::{BudgetIndex, Problem};
 pub use crate::kubernetes::api::container_index::{ContainerIndex, RETENTION};
-pub use crate::kubernetes::api::list_watch::{PodList, WatchEvent};
+pub use crate::kubernetes::api::list_watch::{List, WatchEvent};
 pub use crate::kubernetes::api::pod::{ContainerName, Pod};

@@ -17,11 +17,12 @@ mod follower;
 pub(crate) mod list_watch;
 mod pause;
 pub(crate) mod pod;
+mod pods;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use follower::follow;
+pub use pods::follow;
 
 /// The default of [`Settings::list_again`]. A watch gives no indication that it has lost events. After the server's
 /// store is restored from a backup, versions count up from a lower number, and a watch that starts at a higher one is

@@ -1,4 +1,4 @@
-//! Requests for pods, each over its own connection.
+//! Requests to the API server, each over its own connection.
 //!
 //! Invariants: the address, the trusted certificates and the token are those that the settings and files specify at the
 //! time of the request, so that a change needs no restart. Kubeconfig files and commands that print tokens are not
@@ -40,9 +40,9 @@ impl Client {
         tokio::time::timeout(self.timeout, step).await.map_err(|_| Error::Timeout(self.timeout))?
     }
 
-    /// Requests the pods that `query` selects, and returns the response when it begins. Any status other than success
-    /// is an error. To be called under [`Client::in_time`].
-    pub(super) async fn pods(&self, query: &str) -> Result<Response<Body>, Error> {
+    /// Requests what `target`, a path with a query, names, and returns the response when it begins. Any status other than
+    /// success is an error. To be called under [`Client::in_time`].
+    pub(super) async fn get(&self, target: &str) -> Result<Response<Body>, Error> {
         // Half the timeout, so that a file whose read hangs is reported as such and not as a server timeout.
         let limit = self.timeout / 2;
         let server = self.server.clone();
@@ -52,8 +52,9 @@ impl Client {
             Some(file) => Some(file.bearer(&self.token, limit).await?),
             None => None,
         };
-        let request = Request::get(format!("/api/v1/pods?{query}")).header(ACCEPT, "application/json");
-        let mut request = request.body(Full::default()).map_err(|error| Error::Url(format!("has no pods: {error}")))?;
+        let request = Request::get(target).header(ACCEPT, "application/json");
+        let mut request =
+            request.body(Full::default()).map_err(|error| Error::Url(format!("is not usable: {error}")))?;
         request.headers_mut().extend(token.map(|token| (AUTHORIZATION, token)));
         let secrets = Secrets::of(request.headers());
         let connection =
@@ -98,7 +99,7 @@ mod tests {
         let server = Server::At { url, token_file: None, ca_file: Some(ca_file) };
         let timeout = Duration::from_secs(20);
         let settings = Settings { server, node: "node-1".to_owned(), timeout, list_again: LIST_AGAIN };
-        let error = Client::new(&settings).pods("").await.unwrap_err();
+        let error = Client::new(&settings).get("/api/v1/pods").await.unwrap_err();
         assert!(matches!(error, Error::Unreachable(_)), "{error:?}");
     }
 }

@@ -44,19 +44,19 @@ pub enum Error {
     Unauthorized(String),
     /// 403, for less time than a server takes to start.
     #[error(
-        "the API server does not let the exporter list and watch pods (403): this is normal while a server starts; \
-         if it persists, a ClusterRole with these two verbs or its binding is missing: {0}"
+        "the API server does not allow the exporter's request (403): this is normal while a server starts; if it \
+         persists, a ClusterRole that allows the request, or its binding, is missing: {0}"
     )]
     NotYetAllowed(String),
     /// 403, for longer than a server takes to start.
     #[error(
-        "the exporter is not allowed to list and watch pods (403); it needs a ClusterRole with these two \
-         verbs and a binding: {0}"
+        "the exporter is not allowed to make this request (403); it needs a ClusterRole that allows the request, and a \
+         binding: {0}"
     )]
     Forbidden(String),
     /// 410: the watch cannot be resumed. A fault only if it happens repeatedly.
     #[error(
-        "the API server keeps no history that reaches back to the last event or list (410): all pods are listed again"
+        "the API server keeps no history that reaches back to the last event or list (410): all objects are listed again"
     )]
     Gone,
     /// Any other response that is not a success.
@@ -76,8 +76,8 @@ pub enum Error {
     /// A body, or a line of a watch, that exceeds the limit.
     #[error("the API server sent more than {0} bytes in one list, watch or event")]
     TooLong(usize),
-    /// More pods and containers than a node can have.
-    #[error("the API server listed more than {0} pods and containers on this node")]
+    /// More objects than a node can have.
+    #[error("the API server listed more than {0} objects of this node, counting their containers or devices")]
     TooMany(usize),
     #[error("the API server's answer cannot be understood: {0}")]
     Malformed(String),
@@ -152,7 +152,7 @@ impl Error {
     }
 
     /// Whether the watch can continue where it stopped once the server answers again. Otherwise an event may have been
-    /// lost, and all pods are listed again.
+    /// lost, and all objects are listed again.
     pub(super) fn leaves_the_watch(&self) -> bool {
         !matches!(self, Self::Gone | Self::TooLong(_) | Self::TooMany(_) | Self::Malformed(_))
     }

@@ -1,4 +1,6 @@
-//! Follows the pods of this node: lists them, watches them, waits after failures, and publishes their names.
+//! Follows the objects of one kind on this node: lists them, watches them, waits after failures, and has them published.
+//!
+//! Invariant: a change is published within [`GATHER`], together with those that follow it in that time.
 
 use std::future::Future;
 use std::pin::pin;
@@ -9,14 +11,11 @@ use tokio::time::sleep_until;
 
 use super::Settings;
 use super::body::ANSWER_LIMIT;
-use super::budget_index::{BudgetIndex, Problem};
 use super::client::Client;
-use super::container_index::ContainerIndex;
 use super::error::Error;
-use super::list_watch::{Change, Watch, list};
+use super::list_watch::{Change, Object, Watch, list};
 use super::pause::{Pauses, WatchThrottle, jitter};
 use crate::faults::{Faults, Source};
-use crate::snapshot::{Pods, Snapshot};
 
 /// How long changes are gathered before they are published together.
 const GATHER: Duration = Duration::from_millis(100);
@@ -30,67 +29,87 @@ const BY_CHANCE: u32 = 3;
 /// The longest sleep while nothing is due.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// Follows the pods of this node for ever. A failure is counted as a fault, and followed by another attempt.
-pub async fn follow(settings: Settings, snapshot: Arc<Snapshot>, faults: Arc<Faults>) {
+/// What is kept of the objects that are followed, and published.
+pub(super) trait Store {
+    /// The kind of the objects.
+    type Object: Object;
+
+    /// Selects the objects of a node.
+    fn selector(&self, node: &str) -> String;
+
+    /// A list was too large; the next selector may select less.
+    fn shorten(&mut self) {}
+
+    /// Applies a complete list.
+    fn replace(&mut self, all: Vec<Self::Object>, now: Instant) -> Result<(), Error>;
+
+    /// Records the present state of an object.
+    fn put(&mut self, object: &Self::Object, now: Instant) -> Result<(), Error>;
+
+    /// Records the deletion of an object. `last` is its final state.
+    fn remove(&mut self, last: &Self::Object, now: Instant) -> Result<(), Error>;
+
+    /// Drops what is kept no longer.
+    fn forget(&mut self, _now: Instant) {}
+
+    /// When [`Store::forget`] is due next.
+    fn due(&self) -> Option<Instant> {
+        None
+    }
+
+    /// Whether anything to be published has changed since the last call.
+    fn take_change(&mut self) -> bool;
+
+    /// Publishes whether the objects are followed and, if they have `changed`, the objects.
+    fn publish(&mut self, followed: bool, changed: bool);
+}
+
+/// Follows this node's objects of a kind for ever. A failure is counted as a fault of `source`, and followed by another attempt.
+pub(super) async fn follow_objects<S: Store>(settings: Settings, store: S, source: Source, faults: Arc<Faults>) {
     let client = Client::new(&settings);
-    let mut follower = Follower::new(settings, snapshot, faults);
+    let mut follower = Follower::new(settings, store, source, faults);
     follower.publish();
     loop {
         if let Err(error) = follower.list_and_watch(&client).await {
-            follower.without_ended |= matches!(error, Error::TooLong(ANSWER_LIMIT) | Error::TooMany(_));
+            if matches!(error, Error::TooLong(ANSWER_LIMIT) | Error::TooMany(_)) {
+                follower.store.shorten();
+            }
             follower.back_off(error).await;
         }
     }
 }
 
-struct Follower {
+struct Follower<S> {
     settings: Settings,
-    snapshot: Arc<Snapshot>,
+    store: S,
+    source: Source,
     faults: Arc<Faults>,
-    index: ContainerIndex,
-    budgets: BudgetIndex,
     /// When to publish the changes; `None` if there are none.
     publish: Option<Instant>,
-    /// The time since which the pods have been followed; `None` while they are not.
+    /// The time since which the objects have been followed; `None` while they are not.
     followed: Option<Instant>,
     /// When the server began to respond with 403; `None` after any other response.
     forbidden: Option<Instant>,
-    /// Whether pods that have ended are left out of the request, because the node has too many pods in total. Never
-    /// reset, because on such a node the pods that have ended would pile up again.
-    without_ended: bool,
     pauses: Pauses,
 }
 
-impl Follower {
-    fn new(settings: Settings, snapshot: Arc<Snapshot>, faults: Arc<Faults>) -> Self {
-        Self {
-            settings,
-            snapshot,
-            faults,
-            index: ContainerIndex::default(),
-            budgets: BudgetIndex::default(),
-            publish: None,
-            followed: None,
-            forbidden: None,
-            without_ended: false,
-            pauses: Pauses::default(),
-        }
+impl<S: Store> Follower<S> {
+    fn new(settings: Settings, store: S, source: Source, faults: Arc<Faults>) -> Self {
+        let pauses = Pauses::default();
+        Self { settings, store, source, faults, publish: None, followed: None, forbidden: None, pauses }
     }
 
-    /// Lists the pods, then watches them until they have to be listed again, because the list is old or an error
+    /// Lists the objects, then watches them until they have to be listed again, because the list is old or an error
     /// occurred.
     async fn list_and_watch(&mut self, client: &Client) -> Result<(), Error> {
-        let selector = self.selector();
-        let (pods, mut version) = self.during(list(client, &selector)).await.map_err(|error| match error {
+        let selector = self.store.selector(&self.settings.node);
+        let (all, mut version) = self.during(list(client, &selector)).await.map_err(|error| match error {
             // A request for a list names no version that could be too old, so the 410 must have another cause.
             Error::Gone => Error::Refused { code: 410, text: error.to_string() },
             error => error,
         })?;
         let now = Instant::now();
-        self.index.replace(&pods, now)?;
-        let problems = self.budgets.replace(&pods);
-        self.report_budgets(&problems);
-        drop(pods);
+        self.store.replace(all, now)?;
         self.followed = Some(now);
         self.publish();
         let list_again = now + jitter(self.settings.list_again);
@@ -104,12 +123,6 @@ impl Follower {
         Ok(())
     }
 
-    /// Selects this node's pods.
-    fn selector(&self) -> String {
-        let ended = if self.without_ended { ",status.phase!=Succeeded,status.phase!=Failed" } else { "" };
-        format!("spec.nodeName={}{ended}", self.settings.node)
-    }
-
     /// Applies the changes since `version` until the watch ends.
     async fn watch(
         &mut self,
@@ -119,7 +132,7 @@ impl Follower {
         throttle: &mut WatchThrottle,
     ) -> Result<(), Error> {
         throttle.check(Instant::now())?;
-        let mut watch = self.during(Watch::open(client, selector, version)).await?;
+        let mut watch = self.during(Watch::<S::Object>::open(client, selector, version)).await?;
         throttle.began = Some(Instant::now());
         if self.followed.is_none() {
             self.followed = Some(Instant::now());
@@ -128,15 +141,8 @@ impl Follower {
         while let Some(change) = self.during(watch.next(version)).await? {
             let now = Instant::now();
             match change {
-                Change::Put(pod) => {
-                    let problems = self.budgets.put(&pod);
-                    self.report_budgets(&problems);
-                    self.index.put(&pod, now)?;
-                }
-                Change::Remove(pod) => {
-                    self.budgets.remove(&pod);
-                    self.index.remove(&pod, now)?;
-                }
+                Change::Put(object) => self.store.put(&object, now)?,
+                Change::Remove(last) => self.store.remove(&last, now)?,
             }
             self.gather(now);
         }
@@ -155,7 +161,7 @@ impl Follower {
         }
     }
 
-    /// Counts a failure and waits. During the pause the pods do not count as followed.
+    /// Counts a failure and waits. During the pause the objects do not count as followed.
     async fn back_off(&mut self, error: Error) {
         let now = Instant::now();
         let error = self.judge(error, now);
@@ -169,7 +175,7 @@ impl Follower {
         if row <= BY_CHANCE {
             tracing::debug!("{error}");
         } else {
-            self.faults.raise(Source::KubernetesApi, error.reason(), None, &error);
+            self.faults.raise(self.source, error.reason(), None, &error);
         }
         self.publish();
         self.during(sleep_until(until.into())).await;
@@ -193,13 +199,13 @@ impl Follower {
     /// When the next action is due.
     fn due(&self) -> Instant {
         let idle = Instant::now() + IDLE;
-        [self.publish, self.index.due()].into_iter().flatten().fold(idle, Instant::min)
+        [self.publish, self.store.due()].into_iter().flatten().fold(idle, Instant::min)
     }
 
-    /// Forgets old names and publishes changes, each only if it is due.
+    /// Forgets what is old and publishes changes, each only if it is due.
     fn do_due(&mut self) {
         let now = Instant::now();
-        self.index.forget(now);
+        self.store.forget(now);
         self.gather(now);
         if self.publish.is_some_and(|at| at <= now) {
             self.publish();
@@ -208,31 +214,14 @@ impl Follower {
 
     /// Schedules a change to be published, together with those that follow soon.
     fn gather(&mut self, now: Instant) {
-        if self.index.take_change() | self.budgets.take_change() {
+        if self.store.take_change() {
             self.publish.get_or_insert(now + GATHER);
         }
     }
 
     fn publish(&mut self) {
-        let changed = self.index.take_change() | self.budgets.take_change() | self.publish.take().is_some();
-        let up = Some(self.followed.is_some());
-        let pods = if changed {
-            Pods {
-                up,
-                containers: Arc::new(self.index.shown()),
-                ended: Arc::new(self.index.ended()),
-                budgets: Arc::new(self.budgets.shown()),
-            }
-        } else {
-            Pods { up, ..(**self.snapshot.pods.load()).clone() }
-        };
-        self.snapshot.pods.store(Arc::new(pods));
-    }
-
-    fn report_budgets(&self, problems: &[Problem]) {
-        for problem in problems {
-            self.faults.raise(Source::Budget, problem.reason, None, problem);
-        }
+        let changed = self.store.take_change() | self.publish.take().is_some();
+        self.store.publish(self.followed.is_some(), changed);
     }
 }
 
@@ -240,14 +229,17 @@ impl Follower {
 mod tests {
     use super::*;
     use crate::faults::Reason;
+    use crate::kubernetes::api::pods::Pods;
     use crate::kubernetes::api::{LIST_AGAIN, Server};
+    use crate::snapshot::Snapshot;
 
     #[test]
     fn a_403_counts_as_no_permission_only_once_it_lasts() {
         let server = Server::InCluster;
         let settings =
             Settings { server, node: "node-1".to_owned(), timeout: Duration::from_secs(20), list_again: LIST_AGAIN };
-        let mut follower = Follower::new(settings, Snapshot::new(), Arc::default());
+        let store = Pods::new(Snapshot::new(), Arc::default());
+        let mut follower = Follower::new(settings, store, Source::KubernetesApi, Arc::default());
         let (begin, short) = (Instant::now(), STARTING - Duration::from_millis(1));
         let mut judged = |error: Error, now| follower.judge(error, now).reason();
         let forbidden = || Error::NotYetAllowed("no".to_owned());

@@ -1,5 +1,6 @@
-//! The list and the watch of this node's pods in the API server's formats: JSON, and one JSON object per line.
+//! The list and the watch of this node's objects of one kind in the API server's formats: JSON, and one JSON object per line.
 
+use std::marker::PhantomData;
 use std::time::Duration;
 
 use hyper::body::Bytes;
@@ -13,11 +14,10 @@ use super::body::{self, ANSWER_LIMIT, Lines};
 use super::client::Client;
 use super::declared::each;
 use super::error::{Error, Status};
-use super::pod::Pod;
 use crate::client::{Body, innermost};
 
-/// The most pods of a list, with their containers. A node runs a few hundred pods, and a cluster keeps thousands that have
-/// ended.
+/// The most objects of a list, with their parts: pods with their containers, slices with their devices. A node runs a few
+/// hundred pods, and a cluster keeps thousands that have ended.
 const OBJECTS_LIMIT: usize = 65_536;
 /// The most pages of a list. A server divides a list only if it is asked to, and it is not.
 const PAGES_LIMIT: usize = 100;
@@ -35,32 +35,45 @@ const WATCH_GRACE: Duration = Duration::from_secs(5);
 /// The characters that are escaped in a parameter's value.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// A list of pods, or a page of it.
+/// A kind of object that can be listed and watched.
+pub trait Object: DeserializeOwned + Send + 'static {
+    /// The path of the list.
+    const PATH: &'static str;
+
+    /// The version at which the object was in this state.
+    fn version(&self) -> Option<&str>;
+
+    /// How many parts of it are kept, such as containers.
+    fn parts(&self) -> usize;
+}
+
+/// A list of objects, or a page of it.
 #[derive(Debug, Deserialize)]
-pub struct PodList {
+#[serde(bound = "T: Object")]
+pub struct List<T> {
     metadata: ListMetadata,
     /// Required, but may be `null`.
-    pub items: Items,
+    pub items: Items<T>,
 }
 
-/// The pods of a page, at most as many as a list may have.
-#[derive(Debug, Default)]
-pub struct Items {
-    /// The pods, in the order of the page.
-    pub pods: Vec<Pod>,
-    /// How many pods and containers there are, including those that were left out.
-    objects: usize,
+/// The objects of a page, at most as many as a list may have.
+#[derive(Debug)]
+pub struct Items<T> {
+    /// The objects, in the order of the page.
+    pub kept: Vec<T>,
+    /// How many objects and parts there are, including those that were left out.
+    count: usize,
 }
 
-impl<'de> Deserialize<'de> for Items {
+impl<'de, T: Object> Deserialize<'de> for Items<T> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let mut items = Self::default();
-        let left_out = each(from, |pod: Pod| {
-            items.objects += 1 + pod.containers_in_all();
-            items.pods.push(pod);
-            items.objects <= OBJECTS_LIMIT
+        let mut items = Self { kept: Vec::new(), count: 0 };
+        let left_out = each(from, |object: T| {
+            items.count += 1 + object.parts();
+            items.kept.push(object);
+            items.count <= OBJECTS_LIMIT
         })?;
-        items.objects += left_out;
+        items.count += left_out;
         Ok(items)
     }
 }
@@ -75,51 +88,51 @@ struct ListMetadata {
 
 /// A line of a watch.
 #[derive(Debug, Deserialize)]
-#[serde(tag = "type", content = "object", rename_all = "UPPERCASE")]
-pub enum WatchEvent {
-    /// A pod that is new to the watch.
-    Added(Pod),
-    /// A pod in its new state.
-    Modified(Pod),
-    /// A pod in its last state.
-    Deleted(Pod),
-    /// A version to resume from; the pod has no other field.
-    Bookmark(Pod),
+#[serde(tag = "type", content = "object", rename_all = "UPPERCASE", bound = "T: Object")]
+pub enum WatchEvent<T> {
+    /// An object that is new to the watch.
+    Added(T),
+    /// An object in its new state.
+    Modified(T),
+    /// An object in its last state.
+    Deleted(T),
+    /// A version to resume from; the object has no other field.
+    Bookmark(T),
     /// Why the server ends the watch.
     Error(Status),
 }
 
-/// What happened to a pod.
+/// What happened to an object.
 #[derive(Debug)]
-pub(super) enum Change {
-    Put(Pod),
-    Remove(Pod),
+pub(super) enum Change<T> {
+    Put(T),
+    Remove(T),
 }
 
-/// Lists the pods that `selector` selects. Returns them with the version to watch from.
+/// Lists the objects that `selector` selects. Returns them with the version to watch from.
 ///
 /// With version 0 and no `limit` the server answers from its memory, where pods are indexed by node; anything else
 /// makes it read every pod in the cluster. The returned state can be older than a state seen before. This is harmless,
 /// because an id keeps its names and the watch continues from the returned state.
-pub(super) async fn list(client: &Client, selector: &str) -> Result<(Vec<Pod>, String), Error> {
+pub(super) async fn list<T: Object>(client: &Client, selector: &str) -> Result<(Vec<T>, String), Error> {
     let first = [("fieldSelector", selector), ("resourceVersion", "0"), ("resourceVersionMatch", "NotOlderThan")];
     let all_pages = async {
-        let (mut pods, mut page, mut last) = (Vec::new(), query(&first), String::new());
+        let (mut all, mut page, mut last) = (Vec::new(), target::<T>(&first), String::new());
         let (mut bytes, mut objects) = (ANSWER_LIMIT, OBJECTS_LIMIT);
         for _ in 0..PAGES_LIMIT {
-            let body = body::whole(client.pods(&page).await?.into_body(), bytes).await;
+            let body = body::whole(client.get(&page).await?.into_body(), bytes).await;
             let body = body.map_err(|error| error.of_a_list(ANSWER_LIMIT))?;
             bytes -= body.len();
-            let PodList { metadata, items } = decode(body).await?;
-            objects = objects.checked_sub(items.objects).ok_or(Error::TooMany(OBJECTS_LIMIT))?;
-            pods.extend(items.pods);
+            let List::<T> { metadata, items } = decode(body).await?;
+            objects = objects.checked_sub(items.count).ok_or(Error::TooMany(OBJECTS_LIMIT))?;
+            all.extend(items.kept);
             let Some(token) = metadata.next_page.filter(|token| !token.is_empty()) else {
-                return Ok((pods, version(metadata.resource_version.as_deref())?));
+                return Ok((all, version(metadata.resource_version.as_deref())?));
             };
             if token == last || token.len() > LONGEST_TOKEN {
                 return Err(Error::Malformed("a page of the list does not lead to the next one".to_owned()));
             }
-            page = query(&[("fieldSelector", selector), ("continue", &token)]);
+            page = target::<T>(&[("fieldSelector", selector), ("continue", &token)]);
             last = token;
         }
         Err(Error::Malformed(format!("the list has more than {PAGES_LIMIT} pages")))
@@ -129,45 +142,47 @@ pub(super) async fn list(client: &Client, selector: &str) -> Result<(Vec<Pod>, S
 
 /// An open watch.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(super) struct Watch<T> {
     lines: Lines<Body>,
+    kind: PhantomData<fn() -> T>,
     /// When the watch counts as dead.
     deadline: Instant,
 }
 
-impl Watch {
+impl<T: Object> Watch<T> {
     /// Opens a watch for the changes since `version`.
     pub(super) async fn open(client: &Client, selector: &str, version: &str) -> Result<Self, Error> {
         let seconds = WATCH_TIMEOUT.as_secs().to_string();
-        let query = query(&[
+        let target = target::<T>(&[
             ("watch", "true"),
             ("timeoutSeconds", &seconds),
             ("fieldSelector", selector),
             ("allowWatchBookmarks", "true"),
             ("resourceVersion", version),
         ]);
-        let response = client.in_time(client.pods(&query)).await?;
+        let response = client.in_time(client.get(&target)).await?;
         Ok(Self {
             lines: Lines::new(response.into_body(), WATCH_LIMIT),
+            kind: PhantomData,
             deadline: Instant::now() + WATCH_TIMEOUT + WATCH_GRACE,
         })
     }
 
     /// The next change; `None` at the end of the watch. `seen` becomes the version from which the next watch continues.
-    pub(super) async fn next(&mut self, seen: &mut String) -> Result<Option<Change>, Error> {
+    pub(super) async fn next(&mut self, seen: &mut String) -> Result<Option<Change<T>>, Error> {
         loop {
             let Ok(line) = timeout_at(self.deadline, self.lines.next()).await else { return Ok(None) };
             let Some(line) = line? else { return Ok(None) };
-            match decode(line.into()).await? {
-                WatchEvent::Added(pod) | WatchEvent::Modified(pod) => {
-                    *seen = version(pod.version())?;
-                    return Ok(Some(Change::Put(pod)));
+            match decode::<WatchEvent<T>>(line.into()).await? {
+                WatchEvent::Added(object) | WatchEvent::Modified(object) => {
+                    *seen = version(object.version())?;
+                    return Ok(Some(Change::Put(object)));
                 }
-                WatchEvent::Deleted(pod) => {
-                    *seen = version(pod.version())?;
-                    return Ok(Some(Change::Remove(pod)));
+                WatchEvent::Deleted(object) => {
+                    *seen = version(object.version())?;
+                    return Ok(Some(Change::Remove(object)));
                 }
-                WatchEvent::Bookmark(pod) => *seen = version(pod.version())?,
+                WatchEvent::Bookmark(object) => *seen = version(object.version())?,
                 WatchEvent::Error(status) => return Err(status.into()),
             }
         }
@@ -181,7 +196,7 @@ fn version(version: Option<&str>) -> Result<String, Error> {
 }
 
 /// Decodes a text, a long one without delaying the web server, with which the follower shares its thread.
-async fn decode<T: DeserializeOwned + Send + 'static>(text: Bytes) -> Result<T, Error> {
+pub(super) async fn decode<T: DeserializeOwned + Send + 'static>(text: Bytes) -> Result<T, Error> {
     let decode = |text: &[u8]| serde_json::from_slice(text).map_err(|error| Error::Malformed(innermost(&error)));
     if text.len() < LONG {
         return decode(&text);
@@ -190,7 +205,9 @@ async fn decode<T: DeserializeOwned + Send + 'static>(text: Bytes) -> Result<T, 
     decoded.unwrap_or_else(|died| Err(Error::Malformed(died.to_string())))
 }
 
-fn query(parameters: &[(&str, &str)]) -> String {
+/// The path and the query of a request for objects.
+fn target<T: Object>(parameters: &[(&str, &str)]) -> String {
     let parameter = |(name, value): &(&str, &str)| format!("{name}={}", utf8_percent_encode(value, ESCAPED));
-    parameters.iter().map(parameter).collect::<Vec<_>>().join("&")
+    let query = parameters.iter().map(parameter).collect::<Vec<_>>().join("&");
+    format!("{}?{query}", T::PATH)
 }

@@ -12,6 +12,7 @@ use serde::{Deserialize, Deserializer};
 
 use super::budgets::Declarations;
 use super::declared::{self, Spec, Texts};
+use super::list_watch::Object;
 use crate::snapshot::PodContainer;
 
 /// The maximum length of a name. No Kubernetes object has a longer name.
@@ -104,11 +105,6 @@ impl Pod {
         Some((metadata.namespace.clone().filter(fits)?, metadata.name.clone().filter(fits)?))
     }
 
-    /// The version at which the pod was in this state.
-    pub fn version(&self) -> Option<&str> {
-        self.metadata.as_ref()?.resource_version.as_deref()
-    }
-
     /// Whether all of its containers have ended for good.
     pub fn has_ended(&self) -> bool {
         self.status.as_ref().is_some_and(|status| status.ended)
@@ -140,9 +136,17 @@ impl Pod {
         named.dedup();
         named
     }
+}
 
-    /// How many containers are kept of it, with those that its specification names.
-    pub(super) fn containers_in_all(&self) -> usize {
+impl Object for Pod {
+    const PATH: &'static str = "/api/v1/pods";
+
+    fn version(&self) -> Option<&str> {
+        self.metadata.as_ref()?.resource_version.as_deref()
+    }
+
+    /// The containers of its status, and those that its specification names.
+    fn parts(&self) -> usize {
         let stated = self.status.as_ref().map_or(0, |status| status.all().count());
         stated + self.spec.as_ref().map_or(0, |spec| spec.all().count())
     }

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use vram_exporter::internals::{ContainerIndex, ContainerName, Pod, PodList, RETENTION, WatchEvent};
+use vram_exporter::internals::{ContainerIndex, ContainerName, List, Pod, RETENTION, WatchEvent};
 
 use gpu_readings::snapshot::PodContainer;
 
@@ -76,10 +76,10 @@ fn event(line: &[u8]) -> Option<Event> {
         let seconds: u16 = std::str::from_utf8(seconds).ok()?.parse().ok()?;
         return Some(Event::Wait(Duration::from_secs(u64::from(seconds))));
     }
-    if let Ok(list) = serde_json::from_slice::<PodList>(line) {
-        return Some(Event::List(list.items.pods));
+    if let Ok(list) = serde_json::from_slice::<List<Pod>>(line) {
+        return Some(Event::List(list.items.kept));
     }
-    match serde_json::from_slice::<WatchEvent>(line) {
+    match serde_json::from_slice::<WatchEvent<Pod>>(line) {
         Ok(WatchEvent::Added(pod) | WatchEvent::Modified(pod)) => Some(Event::Put(pod)),
         Ok(WatchEvent::Deleted(pod)) => Some(Event::Remove(pod)),
         Ok(WatchEvent::Bookmark(_) | WatchEvent::Error(_)) => None,
