@@ -182,6 +182,7 @@ impl SimulatedCluster {
             at: Some(Instant::now()),
             allocated: self.allocated.clone(),
             allocatable: Some(self.allocatable.clone()),
+            ..Allocations::default()
         }
     }
 }

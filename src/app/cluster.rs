@@ -108,7 +108,8 @@ pub(super) fn simulate_allocators(
 pub(super) fn has_answered(config: &Config, snapshot: &Snapshot) -> bool {
     let Config { kubernetes, slurm, .. } = config;
     let api = kubernetes.api_server.is_none() || snapshot.pods.load().up == Some(true);
-    let kubelet = kubernetes.pod_resources.is_none() || snapshot.allocations.load().up == Some(true);
+    let allocations = snapshot.allocations.load();
+    let kubelet = kubernetes.pod_resources.is_none() || (allocations.up == Some(true) && !allocations.pending);
     api && kubelet && (slurm.allocations.is_none() || snapshot.jobs.load().at.is_some())
 }
 

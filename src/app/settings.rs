@@ -87,7 +87,7 @@ pub fn metrics(config: &Config, host_pid_namespace: Option<bool>) -> gpu_metrics
 /// Whether the configuration uses the part of the exporter that the source names.
 fn is_used(source: Source, config: &Config) -> bool {
     match source {
-        Source::PodResources => config.kubernetes.pod_resources.is_some(),
+        Source::PodResources | Source::ResourceClaims => config.kubernetes.pod_resources.is_some(),
         Source::KubernetesApi => config.kubernetes.api_server.is_some(),
         Source::Slurm => config.slurm.allocations.is_some(),
         Source::WebConfig => config.web.config_file.is_some(),
@@ -193,7 +193,8 @@ pub(super) fn api_server(config: &Config) -> Option<api::Settings> {
 pub(super) fn kubelet(config: &Config) -> Option<kubelet::Settings> {
     let of = &config.kubernetes;
     let socket = of.pod_resources.clone()?;
-    Some(kubelet::Settings { socket, interval: of.pod_resources_interval, timeout: of.timeout })
+    let (interval, timeout) = (of.pod_resources_interval, of.timeout);
+    Some(kubelet::Settings { socket, interval, timeout, claims: api_server(config), patience: kubelet::PATIENCE })
 }
 
 /// The settings of the pushes over OTLP; `None` if nothing is pushed.

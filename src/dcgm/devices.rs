@@ -64,11 +64,22 @@ struct Row {
 }
 
 impl Row {
-    fn new(holder: Option<&Holder<'_>>, reading: &Reading<'_>, used: Use) -> Self {
+    fn new(holder: Option<&Holder<'_>>, mig: Option<&MigDevice>, reading: &Reading<'_>, used: Use) -> Self {
         let labels = |last: Option<u64>, of: Option<u64>| {
             let container = holder.map(|holder| holder.container);
             // In the order of the alphabet, as dcgm-exporter writes them.
             let labels = Labels::default().with_room(5).and_known("container", container.map(|c| c.container.as_str()));
+            let labels = match holder.and_then(|holder| holder.claim) {
+                Some(claimed) => labels
+                    .and("dra_claim_name", &claimed.claim.name)
+                    .and("dra_claim_namespace", &claimed.claim.namespace)
+                    .and("dra_device_name", &claimed.name.device)
+                    .and("dra_driver_name", &claimed.name.driver)
+                    .and_known("dra_mig_device_uuid", mig.map(|mig| mig.uuid.as_str()))
+                    .and_known("dra_mig_profile", mig.and_then(|mig| mig.profile.as_deref()))
+                    .and("dra_pool_name", &claimed.name.pool),
+                None => labels,
+            };
             let labels = if let Some(xid) = last { labels.and_number("err_code", xid) } else { labels };
             let labels = labels
                 .and_known("namespace", container.map(|c| c.namespace.as_str()))
@@ -178,13 +189,13 @@ fn device<'a>(
         };
         // The number of the share, like the container's own values, is part of the view of virtual GPUs.
         let holder = Holder { replica: holder.replica.filter(|_| format.virtual_gpus), ..*holder };
-        Row::new(Some(&holder), &reading, used)
+        Row::new(Some(&holder), mig, &reading, used)
     };
     Device {
         reading,
         extent,
         labels: labels(&reading, mig, format),
-        bare: Row::new(None, &reading, Use::default()),
+        bare: Row::new(None, mig, &reading, Use::default()),
         rows: shown.iter().map(row).collect(),
         shared: format.virtual_gpus,
     }

@@ -3,7 +3,9 @@
 //! Invariant: a container is a holder of a device once. What it uses is known only if every process that could be its
 //! own is known: its value is absent otherwise, never 0.
 
-use crate::snapshot::{GpuProcesses, MigDevice, PodContainer, Process, WorkloadKind};
+use std::collections::HashSet;
+
+use crate::snapshot::{ClaimAllocation, DeviceName, GpuProcesses, MigDevice, PodContainer, Process, WorkloadKind};
 use gpu_metrics::{GpuView, Parts, Settings};
 
 /// A container that has a device.
@@ -13,6 +15,8 @@ pub(super) struct Holder<'a> {
     pub(super) container: &'a PodContainer,
     /// Which share of the device; `None` for a whole device.
     pub(super) replica: Option<&'a str>,
+    /// The claim through which it has the device; `None` for a device of a device plugin, and without a kubelet.
+    pub(super) claim: Option<&'a ClaimAllocation>,
 }
 
 /// What the processes of a container use of a device. `None`: unknown.
@@ -24,20 +28,17 @@ pub(super) struct Use {
     pub(super) utilization: Option<f64>,
 }
 
-/// The containers to which the kubelet has allocated the GPU, or the GPU instance on it. Without a kubelet, the
-/// containers whose processes run there.
+/// The containers to which the kubelet has allocated the GPU, or the GPU instance on it; of several with the same claim, those
+/// that use it, if any does. Without a kubelet, the containers whose processes run there.
 pub(super) fn holders<'a>(
     parts: &'a Parts,
     view: &GpuView<'a>,
     instance: Option<u32>,
     settings: &Settings,
 ) -> Vec<Holder<'a>> {
-    let mut holders: Vec<Holder<'a>> = match parts.allocations.up {
+    let mut holders = match parts.allocations.up {
         Some(_) => allocated(parts, view, instance, settings),
-        None => {
-            let live = on(view.processes, instance).filter_map(|process| process.owner.workload.as_ref());
-            live.filter_map(|workload| Some(Holder { container: workload.pod.as_deref()?, replica: None })).collect()
-        }
+        None => running(view, instance).collect(),
     };
     let key = |holder: &Holder<'a>| (&holder.container.namespace, &holder.container.pod, &holder.container.container);
     holders.sort_by(|a, b| key(a).cmp(&key(b)).then_with(|| number(a.replica).cmp(&number(b.replica))));
@@ -45,19 +46,42 @@ pub(super) fn holders<'a>(
     holders
 }
 
+/// The containers whose processes run on the device.
+fn running<'a>(view: &GpuView<'a>, instance: Option<u32>) -> impl Iterator<Item = Holder<'a>> {
+    let live = on(view.processes, instance).filter_map(|process| process.owner.workload.as_ref());
+    live.filter_map(|workload| Some(Holder { container: workload.pod.as_deref()?, replica: None, claim: None }))
+}
+
 fn allocated<'a>(parts: &'a Parts, view: &GpuView<'a>, instance: Option<u32>, settings: &Settings) -> Vec<Holder<'a>> {
     let Some(allocations) = parts.fresh_allocations(settings) else { return Vec::new() };
-    // Kubelets before Kubernetes 1.34 list the devices of pods that have ended until another pod needs them.
-    let current = allocations.allocated.iter().filter(|allocation| !parts.pods.has_ended(&allocation.holder));
-    let here = current.filter(|allocation| {
-        let found = parts.driver.find(&allocation.device.device);
+    let is_here = |device: &DeviceName| {
+        let found = parts.driver.find(device);
         found.is_some_and(|(gpu, mig)| std::ptr::eq(gpu, view.gpu) && mig.map(|mig| mig.gpu_instance) == instance)
-    });
-    let holder = |allocation: &'a crate::snapshot::Allocation| Holder {
-        container: &allocation.holder,
-        replica: allocation.device.replica.as_deref(),
     };
-    here.map(holder).collect()
+    // Kubelets before Kubernetes 1.34 list the devices of pods that have ended until another pod needs them.
+    let is_current = |holder: &PodContainer| !parts.pods.has_ended(holder);
+    let plugged = allocations.allocated.iter().filter(|one| is_here(&one.device.device) && is_current(&one.holder));
+    let plugged =
+        plugged.map(|one| Holder { container: &one.holder, replica: one.device.replica.as_deref(), claim: None });
+    let claimed = allocations.claimed.iter().filter(|one| is_here(&one.device) && is_current(&one.holder));
+    let claimed: Vec<_> =
+        claimed.map(|one| Holder { container: &one.holder, replica: None, claim: Some(one) }).collect();
+    let holders: Vec<_> = plugged.chain(users(claimed, view, instance)).collect();
+    // A claim whose GPU is not known may be for this one.
+    if holders.is_empty() && !allocations.unassigned.is_empty() {
+        return running(view, instance).collect();
+    }
+    holders
+}
+
+/// Of the containers that may use a device through a claim, those whose processes run on it; all of them while none does.
+fn users<'a>(claimed: Vec<Holder<'a>>, view: &GpuView<'a>, instance: Option<u32>) -> Vec<Holder<'a>> {
+    if claimed.len() < 2 {
+        return claimed;
+    }
+    let running: HashSet<_> = running(view, instance).map(|holder| holder.container).collect();
+    let users: Vec<_> = claimed.iter().filter(|holder| running.contains(holder.container)).copied().collect();
+    if users.is_empty() { claimed } else { users }
 }
 
 /// The number of a share, for the order.

@@ -1,23 +1,27 @@
 //! The API server: lists this node's pods, watches them, and publishes the names of their
-//! containers and the budgets that they declare.
+//! containers and the budgets that they declare. Where the kubelet lists claims, it does the same with the ResourceSlices of this
+//! node, and reads each claim once.
 //!
-//! Invariants: the only request is `GET /api/v1/pods` for this node. A name is published exactly as the server sent it,
-//! or not at all, and is kept while the server does not respond. A list is applied in full or not at all; whenever an
+//! Invariants: the only requests are `GET` of the pods and the slices of this node, and of single claims. A name is published
+//! exactly as the server sent it, or not at all, and is kept while the server does not respond. A list is applied in full or not at all; whenever an
 //! event may have been lost, all pods are listed again. Everything that is read, kept or waited for is bounded.
 
 mod body;
 pub(crate) mod budget_index;
 mod budgets;
+pub(crate) mod claim;
 mod client;
 pub(crate) mod container_index;
 mod declared;
 mod endpoint;
-mod error;
+pub(super) mod error;
 mod follower;
 pub(crate) mod list_watch;
 mod pause;
 pub(crate) mod pod;
 mod pods;
+pub(crate) mod slice;
+pub(crate) mod slices;
 
 use std::path::PathBuf;
 use std::time::Duration;

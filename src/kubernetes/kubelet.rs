@@ -1,4 +1,4 @@
-//! Follows the kubelet's pod-resources socket: which device is allocated to which container.
+//! Follows the kubelet's pod-resources socket: which device is allocated to which container, by a device plugin or by a claim.
 //!
 //! Invariant: what is published is one complete response of the kubelet, with the time at which it arrived. A failure
 //! removes nothing and does not renew that time: a reader of the snapshot judges the response by its age.
@@ -7,8 +7,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pod_resources::{Device, Error, Kubelet};
+use pod_resources::{ClaimedDevice, Device, Error, Kubelet};
+use tokio::time::timeout_at;
 
+use super::api;
+use super::claims::Claims;
+pub use super::claims::PATIENCE;
 use crate::backoff::Backoff;
 use crate::faults::{Faults, Reason, Source, chain};
 use crate::snapshot::{Allocations, Snapshot};
@@ -29,13 +33,19 @@ pub struct Settings {
     pub interval: Duration,
     /// The time limit for connecting, and for a response.
     pub timeout: Duration,
+    /// The API server that knows the GPUs of claims; `None` if the exporter does not use one.
+    pub claims: Option<api::Settings>,
+    /// How long a device of a claim may be without a GPU before that is a fault. Default: [`PATIENCE`].
+    pub patience: Duration,
 }
 
 /// Follows the kubelet's allocations for ever.
 pub async fn follow(settings: Settings, snapshot: Arc<Snapshot>, faults: Arc<Faults>) {
     let mut pauses = pauses(settings.interval);
-    let known = Allocations::default();
-    let mut follower = Follower { settings, snapshot, faults, known, asked: None, refusal_logged: false };
+    let claims = Claims::new(settings.claims.clone(), settings.patience, faults.clone());
+    let (known, listed) = (Allocations::default(), Vec::new());
+    let mut follower =
+        Follower { settings, snapshot, faults, known, listed, claims, asked: None, refusal_logged: false };
     follower.publish(false);
     loop {
         let wait = match follower.round().await {
@@ -50,7 +60,7 @@ pub async fn follow(settings: Settings, snapshot: Arc<Snapshot>, faults: Arc<Fau
                 pauses.next_pause()
             }
         };
-        tokio::time::sleep(wait).await;
+        follower.rest(wait).await;
     }
 }
 
@@ -66,6 +76,9 @@ struct Follower {
     snapshot: Arc<Snapshot>,
     faults: Arc<Faults>,
     known: Allocations,
+    /// The devices of claims, as the kubelet last listed them.
+    listed: Vec<ClaimedDevice>,
+    claims: Claims,
     /// When the kubelet last listed its allocatable devices, or refused to.
     asked: Option<Instant>,
     /// Whether a refusal to list the allocatable devices was logged.
@@ -76,11 +89,13 @@ impl Follower {
     /// Queries the kubelet once, over a new connection.
     async fn round(&mut self) -> Result<(), Error> {
         let mut kubelet = Kubelet::connect(&self.settings.socket, self.settings.timeout).await?;
-        let allocated = kubelet.allocated().await?.devices;
-        if *self.known.allocated != allocated {
-            self.known.allocated = Arc::new(allocated);
+        let allocated = kubelet.allocated().await?;
+        if *self.known.allocated != allocated.devices {
+            self.known.allocated = Arc::new(allocated.devices);
         }
+        self.listed = allocated.claimed;
         self.known.at = Some(Instant::now());
+        self.join();
         // Published before the second request, which can take as long again.
         self.publish(true);
         if self.asked.is_none_or(|asked| asked.elapsed() >= ALLOCATABLE_EVERY) {
@@ -89,6 +104,26 @@ impl Follower {
             self.publish(true);
         }
         Ok(())
+    }
+
+    /// Waits, and assigns the devices of claims to their GPUs when something is learnt about them.
+    async fn rest(&mut self, wait: Duration) {
+        let until = Instant::now() + wait;
+        while timeout_at(until.into(), self.claims.changed()).await.is_ok() {
+            self.join();
+            self.publish(self.known.up == Some(true));
+        }
+    }
+
+    fn join(&mut self) {
+        let joined = self.claims.join(&self.listed, &self.snapshot.driver.load(), Instant::now());
+        if *self.known.claimed != joined.assigned {
+            self.known.claimed = Arc::new(joined.assigned);
+        }
+        if *self.known.unassigned != joined.unassigned {
+            self.known.unassigned = Arc::new(joined.unassigned);
+        }
+        self.known.pending = self.claims.is_pending();
     }
 
     /// If there is no response, the allocatable devices become unknown: the old list must not be published with the

@@ -1,5 +1,5 @@
-//! A test double for the Kubernetes API server: it lists pods in pages and lets clients watch them over HTTP or HTTPS,
-//! and simulates every failure that a test requests. It records each request, so that a test can check what is
+//! A test double for the Kubernetes API server: it lists pods and ResourceSlices in pages, lets clients watch them and read single
+//! ResourceClaims over HTTP or HTTPS, and simulates every failure that a test requests. It records each request, so that a test can check what is
 //! never requested.
 
 use std::collections::{BTreeMap, HashMap};
@@ -88,6 +88,11 @@ struct State {
     token: Option<String>,
     list: Option<Trouble>,
     watch: Option<Trouble>,
+    /// How requests for slices and for claims are answered instead.
+    slices: Option<Trouble>,
+    claim: Option<Trouble>,
+    /// The claims by their paths.
+    claims: BTreeMap<String, Value>,
     watches: Vec<(String, UnboundedSender<Piece>)>,
     requests: Vec<RecordedRequest>,
 }
@@ -238,6 +243,23 @@ impl ApiServer {
         self.state().watch = trouble;
     }
 
+    /// Sets how requests for slices are answered from now on.
+    pub(crate) fn slices_with(&self, trouble: Option<Trouble>) {
+        self.state().slices = trouble;
+    }
+
+    /// Sets how requests for claims are answered from now on.
+    pub(crate) fn claim_with(&self, trouble: Option<Trouble>) {
+        self.state().claim = trouble;
+    }
+
+    /// Creates or changes a claim.
+    pub(crate) fn put_claim(&self, claim: Value) {
+        let (namespace, name) = key(&claim);
+        let path = format!("/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/{name}");
+        self.state().claims.insert(path, claim);
+    }
+
     /// Another server answers the next `lists` list requests. That server lacks every change after this call.
     pub(crate) fn fall_behind(&self, lists: u32) {
         let mut state = self.state();
@@ -288,8 +310,8 @@ impl State {
         self.watches.retain(|(_, watch)| watch.send(Piece::Text(Bytes::copy_from_slice(bytes))).is_ok());
     }
 
-    fn list(&mut self, query: &HashMap<String, String>) -> Response<Body> {
-        let selector = query.get("fieldSelector").cloned().unwrap_or_default();
+    fn list(&mut self, kind: &str, query: &HashMap<String, String>) -> Response<Body> {
+        let selector = selector(kind, query);
         let (version, pods) = match &mut self.behind {
             Some((lists, version, pods)) if *lists > 0 => {
                 *lists -= 1;
@@ -304,11 +326,11 @@ impl State {
         let page = if self.page == 0 { chosen.len() } else { self.page.min(chosen.len()) };
         let more = if page < chosen.len() { format!("from-{}", from + page) } else { String::new() };
         let metadata = json!({"resourceVersion": version.to_string(), "continue": more});
-        let list = json!({"kind": "PodList", "apiVersion": "v1", "metadata": metadata, "items": chosen[..page]});
+        let list = json!({"kind": format!("{kind}List"), "metadata": metadata, "items": chosen[..page]});
         answer(200, list.to_string())
     }
 
-    fn watch(&mut self, query: &HashMap<String, String>) -> Response<Body> {
+    fn watch(&mut self, kind: &str, query: &HashMap<String, String>) -> Response<Body> {
         let from: u64 = query["resourceVersion"].parse().unwrap();
         if from < self.oldest {
             let status = status(410, "too old resource version");
@@ -318,7 +340,7 @@ impl State {
                 answer(200, format!("{{\"type\":\"ERROR\",\"object\":{status}}}\n"))
             };
         }
-        let selector = query.get("fieldSelector").cloned().unwrap_or_default();
+        let selector = selector(kind, query);
         let (sender, receiver) = unbounded_channel();
         for (_, _, line) in self.history.iter().filter(|(version, pod, _)| *version > from && selects(&selector, pod)) {
             sender.send(Piece::Text(line.clone().into())).unwrap();
@@ -347,9 +369,18 @@ pub(crate) fn status(code: u16, message: &str) -> String {
     json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "code": code}).to_string()
 }
 
-/// Whether a selector selects a pod. The selector has terms for the node and the phase.
+/// The selector of a request, with a term for the kind.
+fn selector(kind: &str, query: &HashMap<String, String>) -> String {
+    let fields = query.get("fieldSelector").map(String::as_str).unwrap_or_default();
+    format!("kind={kind},{fields}")
+}
+
+/// Whether a selector selects an object. The selector has terms for the kind, the node and the phase.
 fn selects(selector: &str, pod: &Value) -> bool {
     selector.split(',').filter(|term| !term.is_empty()).all(|term| {
+        if let Some(kind) = term.strip_prefix("kind=") {
+            return pod["kind"] == kind;
+        }
         let other = term.strip_prefix("status.phase!=").map(|phase| pod["status"]["phase"] != phase);
         other.unwrap_or_else(|| term.strip_prefix("spec.nodeName=").is_some_and(|node| pod["spec"]["nodeName"] == node))
     })
@@ -367,11 +398,23 @@ fn stamped(mut pod: Value, version: u64) -> Value {
 
 async fn reply(request: Request<Incoming>, state: &Mutex<State>) -> Response<Body> {
     let recorded = record(&request);
+    let is_claim = recorded.path.contains("/resourceclaims/");
+    let kind = match recorded.path.as_str() {
+        "/api/v1/pods" => Some("Pod"),
+        "/apis/resource.k8s.io/v1/resourceslices" => Some("ResourceSlice"),
+        _ => None,
+    };
     let (trouble, known) = {
         let mut state = state.lock().unwrap();
         state.requests.push(recorded.clone());
         let known = state.token.is_none() || state.token == recorded.token;
-        (if recorded.is_watch() { state.watch.clone() } else { state.list.clone() }, known)
+        let trouble = match kind {
+            _ if is_claim => &state.claim,
+            Some("ResourceSlice") => &state.slices,
+            _ if recorded.is_watch() => &state.watch,
+            _ => &state.list,
+        };
+        (trouble.clone(), known)
     };
     if !known {
         return answer(401, status(401, "Unauthorized"));
@@ -394,9 +437,15 @@ async fn reply(request: Request<Incoming>, state: &Mutex<State>) -> Response<Bod
             }
             answer
         }
-        None if recorded.path != "/api/v1/pods" => answer(404, status(404, "not found")),
-        None if recorded.is_watch() => state.lock().unwrap().watch(&recorded.query),
-        None => state.lock().unwrap().list(&recorded.query),
+        None => {
+            let mut state = state.lock().unwrap();
+            match (kind, state.claims.get(&recorded.path)) {
+                (Some(kind), _) if recorded.is_watch() => state.watch(kind, &recorded.query),
+                (Some(kind), _) => state.list(kind, &recorded.query),
+                (None, Some(claim)) => answer(200, claim.to_string()),
+                (None, None) => answer(404, status(404, "not found")),
+            }
+        }
     }
 }
 

@@ -24,7 +24,7 @@ otlp: backoff blocking_read config faults gpu_metrics snapshot supervise
 gpu_calls: attribution cuda_probe faults snapshot
 gpu_metrics: faults snapshot
 recorder: faults snapshot
-kubernetes: backoff blocking_read faults pod_resources snapshot
+kubernetes: backoff blocking_read faults pod_resources snapshot supervise
 slurm: blocking_read faults snapshot
 subcommand: config
 internals: app kubernetes

@@ -49,7 +49,12 @@ impl Served {
 
     /// An exporter on this machine.
     fn on(machine: &Machine) -> Self {
-        Self::by(machine.command(&[]), tempfile::tempdir().unwrap())
+        Self::on_with(machine, &[])
+    }
+
+    /// An exporter on this machine, with these flags.
+    pub(crate) fn on_with(machine: &Machine, flags: &[&str]) -> Self {
+        Self::by(machine.command(flags), tempfile::tempdir().unwrap())
     }
 
     /// One request to the listener of dcgm-exporter's families.

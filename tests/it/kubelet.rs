@@ -14,10 +14,9 @@ use std::time::Duration;
 
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::{Bytes, Frame};
-use pod_resources::internals::ContainerResources;
 pub(crate) use pod_resources::internals::{
-    AllocatableResourcesResponse as Allocatable, ContainerDevices as Devices, ListPodResourcesResponse as List,
-    PodResources as Pod,
+    AllocatableResourcesResponse as Allocatable, ClaimResource, ContainerDevices as Devices, ContainerResources,
+    DynamicResource, ListPodResourcesResponse as List, PodResources as Pod,
 };
 use prost::Message;
 use tokio::runtime::Runtime;
@@ -194,5 +193,31 @@ pub(crate) fn devices(resource: &str, ids: &[&str]) -> Devices {
 /// A pod with one container, `main`.
 pub(crate) fn pod(namespace: &str, name: &str, devices: Vec<Devices>) -> Pod {
     let containers = vec![ContainerResources { name: "main".to_owned(), devices, ..Default::default() }];
+    Pod { name: name.to_owned(), namespace: namespace.to_owned(), containers }
+}
+
+/// The driver and the pool of every claimed device.
+pub(crate) const DRIVER: &str = "gpu.nvidia.com";
+pub(crate) const POOL: &str = "node-1";
+
+/// A claim of the namespace with these devices.
+pub(crate) fn claim(namespace: &str, name: &str, devices: &[&str]) -> DynamicResource {
+    let resource = |device: &&str| ClaimResource {
+        driver_name: DRIVER.to_owned(),
+        pool_name: POOL.to_owned(),
+        device_name: (*device).to_owned(),
+        share_id: None,
+    };
+    let claim_resources = devices.iter().map(resource).collect();
+    DynamicResource { claim_name: name.to_owned(), claim_namespace: namespace.to_owned(), claim_resources }
+}
+
+/// A pod whose containers use claims.
+pub(crate) fn claiming(namespace: &str, name: &str, containers: &[(&str, &[DynamicResource])]) -> Pod {
+    let container = |(name, claims): &(&str, &[DynamicResource])| {
+        let (name, dynamic_resources) = ((*name).to_owned(), claims.to_vec());
+        ContainerResources { name, dynamic_resources, ..ContainerResources::default() }
+    };
+    let containers = containers.iter().map(container).collect();
     Pod { name: name.to_owned(), namespace: namespace.to_owned(), containers }
 }

@@ -24,6 +24,7 @@ mod config;
 mod dcgm;
 mod declared_once;
 mod demo;
+mod dra;
 mod ending;
 mod faults;
 mod golden;

@@ -244,7 +244,7 @@ fn what_is_missing_or_old_takes_its_own_families_alone() {
         ("telemetry of 2.8 s and 44 s", |m| read(m, 2.8, 44.0), &[("gpu_power_watts", 2), (BAR1, 2)]),
         ("telemetry of 3.2 s and 44 s", |m| read(m, 3.2, 44.0), &[("gpu_power_watts", 1), (BAR1, 2)]),
         ("telemetry of 0 s and 46 s", |m| read(m, 0.0, 46.0), &[("gpu_power_watts", 2), (BAR1, 1)]),
-        ("a kubelet's answer of 29 s", |m| allocated(m, 29.0), &[("gpu_allocation_info", 2)]),
+        ("a kubelet's answer of 29 s", |m| allocated(m, 29.0), &[("gpu_allocation_info", 3)]),
         ("a kubelet's answer of 31 s", |m| allocated(m, 31.0), &[("gpu_allocation_info", 0)]),
         (
             "no answer of the kubelet",
@@ -436,6 +436,7 @@ fn every_form_of_a_devices_name_finds_its_gpu() {
         machine.jobs = JobAllocations::default();
         let device = device(name.clone(), None);
         machine.allocations.allocated = Arc::new(vec![Allocation { holder: pod_container("nb"), device }]);
+        machine.allocations.claimed = Arc::default();
         let scrape = machine.scrape();
         let place = |s: &Series| {
             assert!(s.has(&[("pod", "nb"), ("resource", "nvidia.com/gpu")]), "{s:?}");
@@ -457,6 +458,7 @@ fn held_replicas_are_separate_and_allocatable_ones_are_counted() {
         at: ago(0.0),
         allocated: Arc::new(vec![held("0"), held("1"), held("1")]),
         allocatable: Some(Arc::new((0..4).map(|n| replica(&n.to_string())).collect())),
+        ..Allocations::default()
     };
     let scrape = machine.scrape();
     assert_eq!(scrape.count("gpu_allocation_info"), 2);

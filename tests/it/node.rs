@@ -36,8 +36,18 @@ pub(crate) struct Node {
 
 impl Node {
     pub(crate) fn new(processes: &[String]) -> Self {
-        let gpu = format!("seed = 5\n[[gpu]]\nmodel = \"H200\"\nuuid = \"{GPU}\"\n");
-        let machine = Machine::new(&(gpu + &processes.concat()));
+        Self::with_gpus(&[GPU], processes)
+    }
+
+    /// A machine with an H200 for each UUID, and its cluster.
+    pub(crate) fn with_gpus(uuids: &[&str], processes: &[String]) -> Self {
+        let gpu = |uuid: &&str| format!("[[gpu]]\nmodel = \"H200\"\nuuid = \"{uuid}\"\n");
+        let gpus: String = uuids.iter().map(gpu).collect();
+        Self::on(Machine::new(&format!("seed = 5\n{gpus}{}", processes.concat())))
+    }
+
+    /// A machine, and its cluster.
+    pub(crate) fn on(machine: Machine) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let api = runtime.block_on(ApiServer::start());
         Self { machine, runtime, api, kubelet: None }

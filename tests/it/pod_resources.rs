@@ -17,7 +17,7 @@ use prost::Message as _;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tonic::Code;
-use vram_exporter::kubernetes::kubelet::{Settings, follow};
+use vram_exporter::kubernetes::kubelet::{PATIENCE as CLAIM_PATIENCE, Settings, follow};
 
 use crate::harness::{eventually, eventually_or, eventually_within, until};
 use crate::kubelet::{Allocatable, Kubelet, List, Pod, Reply, devices, pod};
@@ -54,7 +54,8 @@ impl Follower {
         let listening = listen(&socket_in(&folder));
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let (snapshot, faults) = (Snapshot::new(), Arc::new(Faults::default()));
-        let settings = Settings { socket: socket_in(&folder), interval: Duration::from_millis(20), timeout };
+        let (socket, interval) = (socket_in(&folder), Duration::from_millis(20));
+        let settings = Settings { socket, interval, timeout, claims: None, patience: CLAIM_PATIENCE };
         runtime.spawn(follow(settings, Arc::clone(&snapshot), Arc::clone(&faults)));
         (Self { _runtime: runtime, snapshot, faults, folder }, listening)
     }
@@ -290,11 +291,11 @@ fn field(tag: u32, content: &[u8]) -> Vec<u8> {
 #[test]
 fn fields_that_are_not_read_do_not_matter() {
     let follower = Follower::start();
-    // NUMA nodes, processors, memory and claims, as a kubelet lists them, and a field that a later version may have.
+    // NUMA nodes, processors, memory and CDI devices, as a kubelet lists them, and a field that a later version may have.
     let topology = field(3, &field(1, b"\x08\x01"));
     let gpus = [field(1, b"nvidia.com/gpu"), field(2, A.as_bytes()), topology].concat();
     let memory = [field(1, b"hugepages-2Mi"), b"\x10\xff\xff\xff\xff\x0f".to_vec()].concat();
-    let claim = [field(2, b"claim"), field(3, b"team"), field(4, &field(2, b"gpu.nvidia.com"))].concat();
+    let claim = [field(2, b"claim"), field(3, b"team"), field(4, &field(1, &field(1, b"gpu.nvidia.com/a=b")))].concat();
     let processors = field(3, b"\x00\x01\x7f\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01");
     let train = [field(1, b"train"), field(2, &gpus), processors, field(4, &memory), field(5, &claim)].concat();
     let sidecar = [field(1, b"sidecar"), field(3, b"\x02")].concat();

@@ -15,12 +15,28 @@ const GRES: &str = "gres/gpu";
 
 const HELD: Series = Series::new(
     Cadence::Allocations,
-    &["gpu", "uuid", "mig_uuid", "namespace", "pod", "container", "resource", "replica", "workload", "kind"],
+    &[
+        "gpu",
+        "uuid",
+        "mig_uuid",
+        "namespace",
+        "pod",
+        "container",
+        "resource",
+        "replica",
+        "claim",
+        "claim_namespace",
+        "driver",
+        "pool",
+        "device",
+        "workload",
+        "kind",
+    ],
 );
 
 static ALLOCATION: Family = HELD.family(
     "gpu_allocation_info",
-    "Always 1; the kubelet has allocated this GPU, MIG device or shared replica to the container, or Slurm has allocated this GPU or MIG device to the job in workload, whether or not it is used.",
+    "Always 1; the kubelet has allocated this GPU, MIG device or shared replica to the container, the container may use it through its claim, or Slurm has allocated this GPU or MIG device to the job in workload, whether or not it is used.",
 );
 static ALLOCATABLE: Family = Series::new(Cadence::PodResources, &["gpu", "uuid", "mig_uuid", "resource"]).family(
     "gpu_allocatable_devices",
@@ -47,7 +63,8 @@ static ANSWERS: Rows<Parts> = &[
 
 pub(super) static SECTION: Section = Section {
     title: "Kubernetes and Slurm",
-    intro: "`namespace`, `pod` and `container` are those of the holder; a job of Slurm has `workload` and `kind` instead, and the resource `gres/gpu`. `replica` is present under time-slicing and MPS. If \
+    intro: "`namespace`, `pod` and `container` are those of the holder; a job of Slurm has `workload` and `kind` instead, and the resource `gres/gpu`. `replica` is present under time-slicing and MPS. A device of a claim (dynamic resource allocation) has the claim and its device in \
+            the driver's pool instead of a resource; each container of a claim is shown with every device of it, and a claim for monitoring only (adminAccess) holds none. If \
             the kubelet does not answer for three intervals, its families are absent; what Slurm has allocated is absent if it could not be read for 30 s. A pod that has ended according to the API server holds \
             nothing, whatever the kubelet lists.",
     families: &[&ALLOCATION, &ALLOCATABLE, &ANSWERS],
@@ -65,6 +82,13 @@ fn collect(&Pass { parts, settings, .. }: &Pass<'_>, out: &mut Exposition<'_>) {
         let labels = place(&parts.driver, &device.device)?.and_pod(Some(&allocation.holder));
         Some((labels.and("resource", &device.resource).and_known("replica", device.replica.as_deref()), 1.0))
     });
+    let claimed = allocations.iter().flat_map(|allocations| &*allocations.claimed);
+    let claimed = claimed.filter(|allocation| !parts.pods.has_ended(&allocation.holder)).filter_map(|allocation| {
+        let labels = place(&parts.driver, &allocation.device)?.and_pod(Some(&allocation.holder));
+        let (claim, name) = (&allocation.claim, &allocation.name);
+        let labels = labels.and("claim", &claim.name).and("claim_namespace", &claim.namespace);
+        Some((labels.and("driver", &name.driver).and("pool", &name.pool).and("device", &name.device), 1.0))
+    });
     let jobs = parts.fresh_jobs(settings).into_iter().flat_map(|jobs| &*jobs.allocated).filter_map(|allocation| {
         let Workload { name, kind, .. } = Workload::of_slurm_job(&allocation.job);
         // A whole GPU with MIG on cannot be used, so Slurm counts something else: MIG devices whose UUIDs it does not know.
@@ -73,7 +97,7 @@ fn collect(&Pass { parts, settings, .. }: &Pass<'_>, out: &mut Exposition<'_>) {
         let labels = place(&parts.driver, &allocation.device).filter(|_| is_countable)?.and("resource", GRES);
         Some((labels.and("workload", &name).and("kind", kind.label()), 1.0))
     });
-    out.add(&ALLOCATION, distinct(held.chain(jobs).collect(), |_, _| ()));
+    out.add(&ALLOCATION, distinct(held.chain(claimed).chain(jobs).collect(), |_, _| ()));
     let all = allocations.and_then(|allocations| allocations.allocatable.as_deref()).map_or(&[][..], |devices| devices);
     let free = |device: &Device| Some((place(&parts.driver, &device.device)?.and("resource", &device.resource), 1.0));
     out.add(&ALLOCATABLE, distinct(all.iter().filter_map(free).collect(), |count, more| *count += more));

@@ -45,14 +45,14 @@ pub use cgroup_owner::{Boundary, CgroupLocation, Job, Scheduler};
 pub use feed::{Feed, MemorySample};
 pub use health::{AddressingMode, RecoveryAction, SPARE_ROWS};
 pub use incident_kind::IncidentKind;
-pub use kubernetes::{Allocations, Budgets, EndedPods, Pods};
+pub use kubernetes::{Allocations, Budgets, ClaimAllocation, EndedPods, Pods};
 pub use machine::{Driver, Gpu, MigDevice, UnifiedMemory};
 pub use memory::{
     GpuMemory, GpuState, MemoryFigures, MemoryPart, MigMemory, NEARLY_FULL, PRESSURE_RATIOS, SharedMemory, allocatable,
 };
 pub use observer::{ListRead, Observer, ReadProcess};
 pub use owner::{Owner, Workload, WorkloadKind};
-pub use pod_resources::{Allocation, Device, DeviceName, PodContainer};
+pub use pod_resources::{Allocation, Claim, Device, DeviceName, PodContainer, PoolDevice};
 pub use process::{Ended, GpuProcesses, Held, Other, Process, ProcessKind, ProcessPart, WorkloadUse, longest_gap};
 pub use process_id::ProcessId;
 pub use profiling::{GpuProfiling, MigProfiling, ProfilingFigures, ProfilingMetric, ProfilingPart, ProfilingValues};

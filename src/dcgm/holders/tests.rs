@@ -72,7 +72,7 @@ fn shared(list: GpuProcesses) -> Arc<Snapshot> {
     };
     // The container `a` has two shares.
     let allocated = Arc::new(vec![held("b", "2"), held("a", "10"), held("a", "9")]);
-    snapshot.allocations.store(Arc::new(Allocations { up: Some(true), at: now, allocated, allocatable: None }));
+    snapshot.allocations.store(Arc::new(Allocations { up: Some(true), at: now, allocated, ..Allocations::default() }));
     snapshot
 }
 

@@ -134,7 +134,7 @@ impl Error {
     }
 
     /// The reason under which it is counted as a fault.
-    pub(super) fn reason(&self) -> Reason {
+    pub fn reason(&self) -> Reason {
         match self {
             Self::File { kind: io::ErrorKind::TimedOut, .. } => Reason::Timeout,
             Self::Unauthorized(_) | Self::Forbidden(_) => Reason::NoPermission,

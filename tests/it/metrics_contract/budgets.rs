@@ -25,7 +25,7 @@ fn allocate(machine: &mut Machine, of: &[(&str, DeviceName)]) {
     let held =
         of.iter().map(|(pod, name)| Allocation { holder: pod_container(pod), device: device(name.clone(), None) });
     let (at, allocated) = (ago(0.0), Arc::new(held.collect()));
-    machine.allocations = Allocations { up: Some(true), at, allocated, allocatable: None };
+    machine.allocations = Allocations { up: Some(true), at, allocated, ..Allocations::default() };
 }
 
 fn whole(index: u32) -> DeviceName {

@@ -446,7 +446,13 @@ pub(crate) fn everything() -> Machine {
     machine.settings.otlp = true;
     machine.faults.raise(Source::Http, Reason::Timeout, None, &std::io::Error::other("slow"));
     let allocatable = Some(Arc::new(vec![slice, whole]));
-    machine.allocations = Allocations { up: Some(true), at: ago(0.0), allocated: Arc::new(held), allocatable };
+    let claim = Arc::new(Claim { namespace: "team".to_owned(), name: "serve-gpu-x2k4f".to_owned() });
+    let [driver, pool, name] = ["gpu.nvidia.com", "node-1", "gpu-1"].map(str::to_owned);
+    let name = PoolDevice { driver, pool, device: name, share: None };
+    let device = DeviceName::Gpu("GPU-1".to_owned());
+    let claimed = Arc::new(vec![ClaimAllocation { holder: pod_container("serve"), claim, name, device }]);
+    let (at, allocated) = (ago(0.0), Arc::new(held));
+    machine.allocations = Allocations { up: Some(true), at, allocated, claimed, allocatable, ..Allocations::default() };
     machine.jobs = jobs(&[("900", DeviceName::Gpu("GPU-0".to_owned()))]);
     machine
 }

@@ -1,4 +1,5 @@
-"""What the shipped role allows: to list and watch pods, and nothing else that a service account without a role may not do."""
+"""What the shipped role allows: to list and watch pods and ResourceSlices and to get ResourceClaims, and nothing else that a service
+account without a role may not do."""
 
 import json
 
@@ -7,7 +8,14 @@ from simulated import ACCOUNT
 VERBS = (
     "get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "bind", "escalate", "impersonate", "approve", "sign",
 )  # fmt: skip
-PROMISED = {("", "pods", "list"), ("", "pods", "watch")}
+DRA = "resource.k8s.io"
+PROMISED = {
+    ("", "pods", "list"),
+    ("", "pods", "watch"),
+    (DRA, "resourceslices", "list"),
+    (DRA, "resourceslices", "watch"),
+    (DRA, "resourceclaims", "get"),
+}
 
 
 def review(cluster, token, namespace):
@@ -83,6 +91,10 @@ def check(cluster, token):
         ("POST", pod, 403),
         ("DELETE", f"{pod}/own", 403),
         ("DELETE", pod, 403),
+        ("GET", f"/apis/{DRA}/v1/resourceslices", 200),
+        ("GET", f"/apis/{DRA}/v1/namespaces/{ACCOUNT}/resourceclaims/none", 404),
+        ("GET", f"/apis/{DRA}/v1/resourceclaims", 403),
+        ("GET", f"/apis/{DRA}/v1/deviceclasses", 403),
         ("GET", f"/api/v1/namespaces/{ACCOUNT}/secrets", 403),
         ("GET", "/api/v1/nodes", 403),
         ("GET", "/metrics", 403),

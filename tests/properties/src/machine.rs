@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use gpu_readings::snapshot::{
-    AddressingMode, Allocation, Allocations, BudgetSource, CgroupLocation, Device, DeviceName, Driver, Ended, Gpu,
-    GpuMemory, GpuProcesses, GpuState, GpuTelemetry, Job, MemoryFigures, MemoryPart, MigDevice, MigMemory, Other,
-    Owner, PodContainer, Pods, Process, ProcessKind, ProcessPart, Scheduler, Snapshot, TelemetryPart, Workload,
-    WorkloadKind, WorkloadLimit, WorkloadUse,
+    AddressingMode, Allocation, Allocations, BudgetSource, CgroupLocation, Claim, ClaimAllocation, Device, DeviceName,
+    Driver, Ended, Gpu, GpuMemory, GpuProcesses, GpuState, GpuTelemetry, Job, MemoryFigures, MemoryPart, MigDevice,
+    MigMemory, Other, Owner, PodContainer, Pods, PoolDevice, Process, ProcessKind, ProcessPart, Scheduler, Snapshot,
+    TelemetryPart, Workload, WorkloadKind, WorkloadLimit, WorkloadUse,
 };
 
 use crate::choices::{Choose, Unstructured, choices};
@@ -252,9 +252,16 @@ fn pod(names: &mut Names<'_>) -> Arc<PodContainer> {
 fn allocations(names: &mut Names<'_>) -> Allocations {
     let allocated = (0..names.below(4, 1)).map(|_| Allocation { holder: pod(names), device: device(names) });
     let allocated = Arc::new(allocated.collect());
+    let claimed = (0..names.below(4, 1)).map(|_| ClaimAllocation {
+        holder: pod(names),
+        claim: Arc::new(Claim { namespace: names.name(), name: names.name() }),
+        name: PoolDevice { driver: names.name(), pool: names.name(), device: names.name(), share: None },
+        device: device(names).device,
+    });
+    let claimed = Arc::new(claimed.collect());
     let allocatable = (0..names.below(4, 1)).map(|_| device(names)).collect();
     let (at, allocatable) = (Some(Instant::now()), Some(Arc::new(allocatable)));
-    Allocations { up: Some(true), at, allocated, allocatable }
+    Allocations { up: Some(true), at, allocated, claimed, allocatable, ..Allocations::default() }
 }
 
 fn device(names: &mut Names<'_>) -> Device {

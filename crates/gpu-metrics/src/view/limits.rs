@@ -6,6 +6,7 @@
 //! MIG device are not promised. If a part of the sum is unknown, there is no sum.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use super::super::settings::Settings;
 use super::Parts;
@@ -18,6 +19,8 @@ pub(super) struct Promises<'a> {
     declared: Vec<(&'a PodContainer, &'a [Budget])>,
     /// The indices of the whole GPUs that are allocated to each container; `None` if the kubelet does not answer.
     allocated: Option<HashMap<&'a PodContainer, Vec<u32>>>,
+    /// The containers of which not all GPUs are known.
+    unassigned: &'a [Arc<PodContainer>],
     /// Whether the declarations are those of now: the API server answers, or no pod declares anything.
     followed: bool,
 }
@@ -28,7 +31,8 @@ impl<'a> Promises<'a> {
         // Where no pod declares anything, nothing has to be looked up.
         let allocated = if declared.is_empty() { Some(HashMap::new()) } else { allocated(parts, settings) };
         let followed = declared.is_empty() || parts.pods.up != Some(false);
-        Self { declared, allocated, followed }
+        let unassigned = &parts.allocations.unassigned;
+        Self { declared, allocated, unassigned, followed }
     }
 
     /// The bytes that are promised on a GPU. `total`: all memory of the GPU. `None` if nothing is promised, or if a part
@@ -78,7 +82,9 @@ impl<'a> Promises<'a> {
 
     /// Whether the kubelet has allocated the whole GPU, or a replica of it, to a container. `None` if that is unknown.
     fn is_allocated(&self, holder: &PodContainer, gpu: &Gpu) -> Option<bool> {
-        Some(self.allocated.as_ref()?.get(holder).is_some_and(|gpus| gpus.contains(&gpu.index)))
+        let is_here = self.allocated.as_ref()?.get(holder).is_some_and(|gpus| gpus.contains(&gpu.index));
+        let is_known = is_here || self.unassigned.iter().all(|other| **other != *holder);
+        is_known.then_some(is_here)
     }
 }
 
@@ -103,9 +109,9 @@ fn allocated<'a>(parts: &'a Parts, settings: &Settings) -> Option<HashMap<&'a Po
     if parts.allocations.up.is_none() {
         return Some(allocated);
     }
-    for allocation in &*parts.fresh_allocations(settings)?.allocated {
-        if let Some((gpu, None)) = parts.driver.find(&allocation.device.device) {
-            allocated.entry(&*allocation.holder).or_default().push(gpu.index);
+    for (holder, device) in parts.fresh_allocations(settings)?.held() {
+        if let Some((gpu, None)) = parts.driver.find(device) {
+            allocated.entry(holder).or_default().push(gpu.index);
         }
     }
     Some(allocated)

@@ -21,6 +21,8 @@ closed_enum! {
         Attribution => "attribution",
         /// The kubelet's pod-resources socket.
         PodResources => "pod_resources",
+        /// The claims that the kubelet lists, and the ResourceSlices that name their GPUs.
+        ResourceClaims => "resource_claims",
         /// The Kubernetes API server.
         KubernetesApi => "kubernetes_api",
         /// The folder into which Slurm's prolog writes the allocations of jobs.
@@ -219,6 +221,7 @@ impl Source {
             Self::Topology | Self::Telemetry => (NVML, &[Reason::Implausible]),
             Self::Attribution => (&[], ATTRIBUTION),
             Self::PodResources | Self::KubernetesApi => (PEER, &[Reason::Panicked]),
+            Self::ResourceClaims => (PEER, &[Reason::Inconsistent, Reason::Panicked]),
             Self::Budget => (&[], &[Reason::Malformed, Reason::TooManyKeys]),
             Self::Allocator => (&[], ALLOCATOR),
             Self::Otlp => (PEER, &[Reason::Rejected, Reason::Overloaded, Reason::Panicked]),

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use pod_resources::{Allocation, Device, PodContainer};
+use pod_resources::{Allocation, Claim, Device, DeviceName, PodContainer, PoolDevice};
 
 use super::Budget;
 
@@ -46,8 +46,37 @@ pub struct Allocations {
     pub up: Option<bool>,
     /// When the kubelet last responded.
     pub at: Option<Instant>,
-    /// The allocated devices.
+    /// The devices of device plugins that are allocated.
     pub allocated: Arc<Vec<Allocation>>,
+    /// The devices of claims (dynamic resource allocation) that belong to a GPU here; a device that a claim may only monitor is
+    /// not among them. Sorted by container.
+    pub claimed: Arc<Vec<ClaimAllocation>>,
+    /// The containers with a device of a claim of which it is not known which GPU it is. Sorted.
+    pub unassigned: Arc<Vec<Arc<PodContainer>>>,
+    /// Whether a device in [`Allocations::unassigned`] may soon be assigned.
+    pub pending: bool,
     /// The devices that can be allocated, including those that already are; `None` if the kubelet does not report them.
     pub allocatable: Option<Arc<Vec<Device>>>,
+}
+
+impl Allocations {
+    /// The containers with their devices, whether a device plugin or a claim gave them.
+    pub fn held(&self) -> impl Iterator<Item = (&PodContainer, &DeviceName)> {
+        let devices = self.allocated.iter().map(|allocation| (&*allocation.holder, &allocation.device.device));
+        devices.chain(self.claimed.iter().map(|allocation| (&*allocation.holder, &allocation.device)))
+    }
+}
+
+/// A device of a claim that a container may use. Each container of a claim has every device of it, although the claim may have
+/// a request for each container: the processes show who uses which device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClaimAllocation {
+    /// The container.
+    pub holder: Arc<PodContainer>,
+    /// The claim.
+    pub claim: Arc<Claim>,
+    /// The device as its driver names it.
+    pub name: PoolDevice,
+    /// The GPU or MIG device: [`DeviceName::Gpu`] or [`DeviceName::Mig`].
+    pub device: DeviceName,
 }

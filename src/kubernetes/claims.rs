@@ -1,0 +1,214 @@
+//! Finds the GPUs of claims (dynamic resource allocation): the kubelet names the driver, the pool and the device, the driver's
+//! ResourceSlice says which GPU that is, and the claim says with which rights it was allocated.
+//!
+//! Invariants: a device is assigned to a container only if all three sources have answered and the driver lists the GPU. A
+//! device whose slice vanishes keeps its GPU as long as the kubelet lists it. What belongs to no GPU of NVIDIA is passed over;
+//! anything else that cannot be assigned is counted, once for each device of a claim.
+
+mod asked;
+mod place;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pod_resources::{Claim, ClaimedDevice, PodContainer, PoolDevice};
+
+use self::asked::Asked;
+use self::place::{Place, place};
+use super::api;
+use super::api::claim::ClaimResult;
+use super::api::slice::Published;
+use super::api::slices::{DeviceKey, Slices};
+use crate::faults::{Faults, Reason, Source};
+use crate::snapshot::{ClaimAllocation, Driver};
+
+/// How long a device may be without a GPU before that is a fault. A kubelet that restarts deletes the slices of its node, and
+/// they are published again 8 to 31 s later; a driver that starts publishes them in a few seconds.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+/// The time between two attempts to assign a device, as long as there is no fault.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// Why a device of a claim is assigned to no GPU.
+#[derive(Debug, Clone, thiserror::Error)]
+pub(super) enum Problem {
+    /// No API server is configured.
+    #[error("which GPU it is, only the API server knows: set kubernetes.api-server")]
+    NoServer,
+    /// No slice of the node has the device.
+    #[error("no ResourceSlice of this node has this device: is its driver running?")]
+    NotPublished,
+    /// The driver does not list the GPU.
+    #[error("its ResourceSlice names {0}, which the NVIDIA driver does not list")]
+    NotHere(String),
+    /// Not exactly one MIG device of the GPU has the profile.
+    #[error(
+        "its ResourceSlice names a MIG device of the profile {profile} on {parent}, where the driver lists {count}"
+    )]
+    Ambiguous { parent: String, profile: String, count: usize },
+    /// The claim does not contain the device.
+    #[error("the claim's allocation does not contain it")]
+    NotAllocated,
+    /// The claim has not been read yet.
+    #[error("the claim has not been read yet")]
+    Unread,
+    /// The claim cannot be read.
+    #[error("the claim cannot be read")]
+    Claim(#[source] api::error::Error),
+}
+
+impl Problem {
+    fn reason(&self) -> Reason {
+        match self {
+            Self::NoServer | Self::NotPublished | Self::NotHere(_) => Reason::NotFound,
+            Self::Ambiguous { .. } | Self::NotAllocated => Reason::Inconsistent,
+            Self::Unread => Reason::Timeout,
+            Self::Claim(error) => error.reason(),
+        }
+    }
+}
+
+/// A device of a claim that is assigned to no GPU.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the device {} of the driver {} in the claim {}/{} is assigned to no GPU, so the containers on GPUs without an allocation \
+     are found by their processes",
+    device.device, device.driver, claim.namespace, claim.name
+)]
+struct Unassigned {
+    claim: Arc<Claim>,
+    device: PoolDevice,
+    #[source]
+    problem: Problem,
+}
+
+/// What is assigned, and what is not.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Joined {
+    /// The devices with their GPUs, in the order of the kubelet's answer.
+    pub(super) assigned: Vec<ClaimAllocation>,
+    /// The containers with a device of which it is not known whether and which GPU it is.
+    pub(super) unassigned: Vec<Arc<PodContainer>>,
+}
+
+/// The claims that the kubelet lists, and what is known about them.
+#[derive(Debug)]
+pub(super) struct Claims {
+    asked: Asked,
+    faults: Arc<Faults>,
+    patience: Duration,
+    /// What was last published about each device that the kubelet lists.
+    published: HashMap<DeviceKey, Published>,
+    /// Since when a device of a claim is without a GPU, and whether that has been counted.
+    without: HashMap<(Arc<Claim>, PoolDevice), (Instant, bool)>,
+}
+
+impl Claims {
+    /// `api`: the API server; `None` if the exporter does not use one.
+    pub(super) fn new(api: Option<api::Settings>, patience: Duration, faults: Arc<Faults>) -> Self {
+        let asked = Asked::new(api, faults.clone());
+        Self { asked, faults, patience, published: HashMap::new(), without: HashMap::new() }
+    }
+
+    /// Waits until something has changed that could assign a device, or counts as a fault.
+    pub(super) async fn changed(&mut self) {
+        let again = if self.is_pending() { AGAIN } else { Duration::MAX };
+        // Either the answer of a server, or the time; both are seen by the next call of [`Claims::join`].
+        let _ = tokio::time::timeout(again, self.asked.changed()).await;
+    }
+
+    /// Whether a device is without a GPU that may soon have one.
+    pub(super) fn is_pending(&self) -> bool {
+        self.without.values().any(|(_, counted)| !counted)
+    }
+
+    /// Assigns the devices that the kubelet lists now.
+    pub(super) fn join(&mut self, listed: &[ClaimedDevice], driver: &Driver, now: Instant) -> Joined {
+        if listed.is_empty() && self.published.is_empty() && self.without.is_empty() && self.asked.is_idle() {
+            return Joined::default();
+        }
+        if !listed.is_empty() {
+            self.asked.follow_slices();
+        }
+        let slices = self.asked.slices();
+        self.keep_published(listed, &slices);
+        let mut joined = Joined::default();
+        let (mut wanted, mut without) = (HashSet::new(), HashMap::new());
+        for one in listed {
+            match self.assign(one, driver, &mut wanted, now) {
+                Ok(Some(assigned)) => joined.assigned.push(assigned),
+                Ok(None) => {}
+                Err(problem) => {
+                    joined.unassigned.push(one.holder.clone());
+                    let key = (one.claim.clone(), one.device.clone());
+                    let (since, counted) = self.without.get(&key).copied().unwrap_or((now, false));
+                    let waited = driver.up && now.saturating_duration_since(since) >= self.patience;
+                    let counts = matches!(problem, Problem::NoServer) || waited;
+                    // Several containers may have the device; it is counted once.
+                    if counts && !counted && !without.contains_key(&key) {
+                        let ClaimedDevice { claim, device, .. } = one.clone();
+                        let reason = problem.reason();
+                        let error = Unassigned { claim, device, problem };
+                        self.faults.raise(Source::ResourceClaims, reason, None, &error);
+                    }
+                    without.insert(key, (since, counted || counts));
+                }
+            }
+        }
+        joined.unassigned.dedup();
+        self.without = without;
+        self.asked.keep(&wanted, now);
+        joined
+    }
+
+    /// Takes over what the slices say now. A device that they no longer have keeps what was known.
+    fn keep_published(&mut self, listed: &[ClaimedDevice], slices: &Slices) {
+        let keys: HashSet<DeviceKey> = listed.iter().map(|one| key(&one.device)).collect();
+        self.published.retain(|key, _| keys.contains(key));
+        for key in keys {
+            if let Some(published) = slices.devices.get(&key) {
+                self.published.insert(key, published.clone());
+            }
+        }
+    }
+
+    /// The GPU of a device; `None` if it is no GPU of NVIDIA, or if the claim may only look at it. A claim that has to be read
+    /// for that is added to `wanted`.
+    fn assign(
+        &mut self,
+        one: &ClaimedDevice,
+        driver: &Driver,
+        wanted: &mut HashSet<Arc<Claim>>,
+        now: Instant,
+    ) -> Result<Option<ClaimAllocation>, Problem> {
+        if !self.asked.has_server() {
+            return Err(Problem::NoServer);
+        }
+        let published = self.published.get(&key(&one.device)).ok_or(Problem::NotPublished)?;
+        let device = match place(published, driver)? {
+            Place::Device(device) => device,
+            Place::Elsewhere => return Ok(None),
+        };
+        wanted.insert(one.claim.clone());
+        let results = self.asked.results(&one.claim, now)?;
+        let own: Vec<_> = results.iter().filter(|result| is_of(result, &one.device)).collect();
+        if own.is_empty() {
+            // A claim of the same name has taken its place.
+            self.asked.forget(&one.claim);
+            return Err(Problem::NotAllocated);
+        }
+        let holds = own.iter().any(|result| result.admin_access != Some(true));
+        let ClaimedDevice { holder, claim, device: name } = one.clone();
+        Ok(holds.then_some(ClaimAllocation { holder, claim, name, device }))
+    }
+}
+
+fn key(device: &PoolDevice) -> DeviceKey {
+    (device.driver.clone(), device.pool.clone(), device.device.clone())
+}
+
+/// Whether the result is for this device. Not every driver reports the share to the kubelet.
+fn is_of(result: &ClaimResult, device: &PoolDevice) -> bool {
+    let is_same = (&result.driver, &result.pool, &result.device) == (&device.driver, &device.pool, &device.device);
+    is_same && (device.share.is_none() || result.share.is_none() || device.share == result.share)
+}
