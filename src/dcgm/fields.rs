@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 use crate::config::DcgmNames;
 use crate::snapshot::{
-    ClockDomain, Driver, FastTelemetry, Gpu, MemoryFigures, ProfilingMetric, ProfilingValues, SlowTelemetry,
+    ClockDomain, ClockLimit, Driver, FastTelemetry, Gpu, MemoryFigures, ProfilingMetric, ProfilingValues, SlowTelemetry,
 };
 use base_units::BASE_UNITS;
 use extra::EXTRA;
@@ -258,6 +258,12 @@ pub(super) fn traffic(reading: &Reading<'_>, metric: ProfilingMetric) -> Option<
 pub(super) fn hertz(reading: &Reading<'_>, domain: ClockDomain) -> Option<f64> {
     let at = ClockDomain::ALL.iter().position(|known| *known == domain)?;
     reading.fast?.clocks[at]
+}
+
+/// Nanoseconds for which a reason has limited the clocks.
+pub(super) fn limited(reading: &Reading<'_>, by: ClockLimit) -> Option<f64> {
+    let position = ClockLimit::ALL.iter().position(|limit| *limit == by)?;
+    count(reading.slow?.clock_limited[position])
 }
 
 /// A clock in MHz.

@@ -1,8 +1,8 @@
-//! The fields that DCGM 4.7 adds in hertz, joules, bytes and ratios, in the order of their numbers. Each has a number of
+//! The fields that DCGM 4.7 adds in hertz, joules, bytes, seconds and ratios, in the order of their numbers. Each has a number of
 //! its own, and the field in the old unit stays (`in_base_units` of [`Field`]).
 
-use super::{Field, Level, Share, count, hertz, number};
-use crate::snapshot::ClockDomain;
+use super::{Field, Level, Share, count, hertz, limited, number};
+use crate::snapshot::{ClockDomain, ClockLimit};
 
 /// The table.
 pub(super) static BASE_UNITS: &[Field] = &[
@@ -26,6 +26,7 @@ pub(super) static BASE_UNITS: &[Field] = &[
         .gauge("Utilization of the video encoder, 0 to 1."),
     number("DCGM_FI_DEV_DEC_UTIL_RATIO", |r| r.fast?.decoder_utilization)
         .gauge("Utilization of the video decoder, 0 to 1."),
+    number("DCGM_FI_DEV_GPU_POWER_THROTTLE_SECONDS_TOTAL", |r| limited(r, ClockLimit::Power).map(|time| time / 1e9)),
     number("DCGM_FI_DEV_FB_CAPACITY_BYTES", |r| Some(r.memory?.total as f64))
         .on(Level::Instance)
         .gauge("Device memory in bytes, with what driver and firmware keep."),

@@ -1,7 +1,7 @@
 //! The fields that are served only if a collectors file lists them.
 
-use super::{Field, Level, Reading, constant, count, label, mhz, mib, number, share, traffic, xid_totals};
-use crate::snapshot::{ClockDomain, ProfilingMetric, allocatable};
+use super::{Field, Level, Reading, constant, count, label, limited, mhz, mib, number, share, traffic, xid_totals};
+use crate::snapshot::{ClockDomain, ClockLimit, ProfilingMetric, TemperatureThreshold, allocatable};
 
 /// The table.
 pub(super) static EXTRA: &[Field] = &[
@@ -27,6 +27,31 @@ pub(super) static EXTRA: &[Field] = &[
         .renamed("DCGM_FI_DEV_BOARD_POWER_LIMIT_ENFORCED_WATTS"),
     number("DCGM_FI_DEV_POWER_MGMT_LIMIT_DEF", |r| r.slow?.power_limit_default)
         .renamed("DCGM_FI_DEV_BOARD_POWER_LIMIT_DEFAULT_WATTS"),
+    number("DCGM_FI_DEV_POWER_MGMT_LIMIT_MIN", |r| r.slow?.power_limit_min)
+        .renamed("DCGM_FI_DEV_BOARD_POWER_LIMIT_MIN_WATTS"),
+    number("DCGM_FI_DEV_POWER_MGMT_LIMIT_MAX", |r| r.slow?.power_limit_max)
+        .renamed("DCGM_FI_DEV_BOARD_POWER_LIMIT_MAX_WATTS"),
+    number("DCGM_FI_DEV_SLOWDOWN_TEMP", |r| threshold(r, TemperatureThreshold::Slowdown))
+        .renamed("DCGM_FI_DEV_GPU_TEMP_SLOWDOWN_CELSIUS"),
+    number("DCGM_FI_DEV_SHUTDOWN_TEMP", |r| threshold(r, TemperatureThreshold::Shutdown))
+        .renamed("DCGM_FI_DEV_GPU_TEMP_SHUTDOWN_CELSIUS"),
+    number("DCGM_FI_DEV_MEM_MAX_OP_TEMP", |r| threshold(r, TemperatureThreshold::MemoryMax))
+        .renamed("DCGM_FI_DEV_MEMORY_MAX_OP_TEMP_CELSIUS"),
+    number("DCGM_FI_DEV_GPU_MAX_OP_TEMP", |r| threshold(r, TemperatureThreshold::GpuMax))
+        .renamed("DCGM_FI_DEV_GPU_MAX_OP_TEMP_CELSIUS"),
+    number("DCGM_FI_DEV_PSTATE", |r| r.fast?.performance_state.map(f64::from)).renamed("DCGM_FI_DEV_GPU_PSTATE"),
+    number("DCGM_FI_DEV_POWER_VIOLATION", |r| limited(r, ClockLimit::Power))
+        .in_1x("dcgm_power_violation")
+        .then("DCGM_FI_DEV_GPU_POWER_THROTTLE_SECONDS_TOTAL"),
+    number("DCGM_FI_DEV_THERMAL_VIOLATION", |r| limited(r, ClockLimit::Thermal)).in_1x("dcgm_thermal_violation"),
+    number("DCGM_FI_DEV_SYNC_BOOST_VIOLATION", |r| limited(r, ClockLimit::SyncBoost))
+        .in_1x("dcgm_sync_boost_violation"),
+    number("DCGM_FI_DEV_BOARD_LIMIT_VIOLATION", |r| limited(r, ClockLimit::BoardLimit))
+        .in_1x("dcgm_board_limit_violation"),
+    number("DCGM_FI_DEV_LOW_UTIL_VIOLATION", |r| limited(r, ClockLimit::LowUtilization))
+        .in_1x("dcgm_low_util_violation"),
+    number("DCGM_FI_DEV_RELIABILITY_VIOLATION", |r| limited(r, ClockLimit::Reliability))
+        .in_1x("dcgm_reliability_violation"),
     number("DCGM_FI_DEV_FB_TOTAL", |r| Some(mib(r.memory?.total)))
         .then("DCGM_FI_DEV_FB_CAPACITY_BYTES")
         .on(Level::Instance),
@@ -106,4 +131,10 @@ fn version(text: Option<&str>, major: u64, minor: u64) -> Option<u64> {
     let (first, second) = text?.split_once('.')?;
     let [first, second] = [first, second].map(|part| part.parse::<u64>().ok());
     first?.checked_mul(major)?.checked_add(second?.checked_mul(minor)?)
+}
+
+/// Degrees Celsius.
+fn threshold(reading: &Reading<'_>, which: TemperatureThreshold) -> Option<f64> {
+    let position = TemperatureThreshold::ALL.iter().position(|threshold| *threshold == which)?;
+    reading.slow?.temperature_thresholds[position]
 }

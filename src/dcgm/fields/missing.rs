@@ -60,13 +60,9 @@ pub static MISSING: &[Missing] = &[
         "DCGM gives no value for it any more; DCGM_FI_PROF_PCIE_TX_BYTES and DCGM_FI_PROF_PCIE_RX_BYTES are served",
     ),
     missing(
-        &[
-            "DCGM_FI_DEV_*_VIOLATION",
-            "DCGM_FI_DEV_*_THROTTLE_SECONDS_TOTAL",
-            "DCGM_FI_DEV_CLOCKS_EVENT_REASON_*_NS",
-            "dcgm_*_violation",
-        ],
-        "the times are not read; DCGM_FI_DEV_CLOCKS_EVENT_REASONS shows which limit holds now",
+        &["DCGM_FI_DEV_TOTAL_*_VIOLATION", "DCGM_FI_DEV_CLOCKS_EVENT_REASON_*_NS"],
+        "these times are not read; DCGM_FI_DEV_POWER_VIOLATION, DCGM_FI_DEV_THERMAL_VIOLATION and those of four other \
+         reasons are served",
     ),
     missing(
         &["DCGM_FI_DEV_NVLINK_*", "DCGM_FI_DEV_GPU_NVLINK_ERRORS", "dcgm_nvlink_*"],
@@ -141,35 +137,25 @@ pub static MISSING: &[Missing] = &[
         "of clocks, only the present ones are read",
     ),
     missing(
-        &[
-            "DCGM_FI_DEV_*_MAX_OP_TEMP*",
-            "DCGM_FI_DEV_GPU_TEMP_[LMS]*",
-            "DCGM_FI_DEV_SLOWDOWN_TEMP",
-            "DCGM_FI_DEV_SHUTDOWN_TEMP",
-        ],
-        "temperature thresholds are not read",
+        &["DCGM_FI_DEV_FAN_SPEED*"],
+        "which of several fans it means is not documented; gpu_fan_speed_ratio has each of them (telemetry.fan-speed)",
+    ),
+    missing(
+        &["DCGM_FI_DEV_GPU_TEMP_[LM]*"],
+        "the margin to the temperature limit is not read; DCGM_FI_DEV_SLOWDOWN_TEMP is served",
     ),
     missing(
         &[
             "DCGM_FI_DEV_POWER_USAGE_INSTANT",
             "DCGM_FI_DEV_BOARD_POWER_RAW_WATTS",
             "DCGM_FI_DEV_POWER_MGMT_LIMIT",
-            "DCGM_FI_DEV_POWER_MGMT_LIMIT_M*",
-            "DCGM_FI_DEV_BOARD_POWER_LIMIT_[MR]*",
+            "DCGM_FI_DEV_BOARD_POWER_LIMIT_R*",
             "DCGM_FI_DEV_*POWER_PROFILE*",
             "DCGM_FI_DEV_PWR_SMOOTHING_*",
         ],
-        "of power, the draw, the enforced limit and the default limit are read",
+        "of power, the draw and the enforced, default, lowest and highest limits are read",
     ),
-    missing(
-        &[
-            "DCGM_FI_DEV_FAN_SPEED*",
-            "DCGM_FI_DEV_*PSTATE",
-            "DCGM_FI_DEV_PCIE_*CORRECTABLE_ERROR*",
-            "DCGM_FI_DEV_*RECOVERY_ACTION",
-        ],
-        NOT_READ,
-    ),
+    missing(&["DCGM_FI_DEV_PCIE_*CORRECTABLE_ERROR*", "DCGM_FI_DEV_*RECOVERY_ACTION"], NOT_READ),
     missing(
         &[
             "DCGM_FI_DEV_*BRAND",
