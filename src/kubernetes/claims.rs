@@ -41,11 +41,12 @@ pub(super) enum Problem {
     /// The driver does not list the GPU.
     #[error("its ResourceSlice names {0}, which the NVIDIA driver does not list")]
     NotHere(String),
-    /// Not exactly one MIG device of the GPU has the profile.
+    /// Not exactly one MIG device of the GPU has the profile, or several devices of claims have it.
     #[error(
-        "its ResourceSlice names a MIG device of the profile {profile} on {parent}, where the driver lists {count}"
+        "its ResourceSlice names a MIG device of the profile {profile} on {parent}, where the driver lists {count}, and \
+         claims have {claimed}"
     )]
-    Ambiguous { parent: String, profile: String, count: usize },
+    Ambiguous { parent: String, profile: String, count: usize, claimed: usize },
     /// The claim does not contain the device.
     #[error("the claim's allocation does not contain it")]
     NotAllocated,
@@ -172,6 +173,14 @@ impl Claims {
         }
     }
 
+    /// How many of the devices that the kubelet lists are published with the same parent and profile and without a UUID.
+    fn claimed_like(&self, published: &Published) -> usize {
+        let is_alike = |other: &&Published| {
+            other.uuid.is_none() && (&other.parent, &other.profile) == (&published.parent, &published.profile)
+        };
+        self.published.values().filter(is_alike).count()
+    }
+
     /// The GPU of a device; `None` if it is no GPU of NVIDIA, or if the claim may only look at it. A claim that has to be read
     /// for that is added to `wanted`.
     fn assign(
@@ -185,7 +194,7 @@ impl Claims {
             return Err(Problem::NoServer);
         }
         let published = self.published.get(&key(&one.device)).ok_or(Problem::NotPublished)?;
-        let device = match place(published, driver)? {
+        let device = match place(published, driver, self.claimed_like(published))? {
             Place::Device(device) => device,
             Place::Elsewhere => return Ok(None),
         };

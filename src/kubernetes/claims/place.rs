@@ -15,25 +15,24 @@ pub(super) enum Place {
 }
 
 /// The device with the published UUID or, if its UUID is not published, the only MIG device of its profile on its GPU.
-pub(super) fn place(published: &Published, driver: &Driver) -> Result<Place, Problem> {
-    let by_uuid = published.uuid.as_deref().and_then(named);
-    if let Some(device) = by_uuid.filter(|device| driver.find(device).is_some()) {
-        return Ok(Place::Device(device));
+/// `claimed`: how many devices of claims are known by this parent and profile alone.
+pub(super) fn place(published: &Published, driver: &Driver, claimed: usize) -> Result<Place, Problem> {
+    if let Some((uuid, device)) = published.uuid.as_deref().and_then(|uuid| Some((uuid, named(uuid)?))) {
+        let found = driver.find(&device).is_some();
+        return if found { Ok(Place::Device(device)) } else { Err(Problem::NotHere(uuid.to_owned())) };
     }
     let parent = published.parent.as_deref().filter(|parent| parent.starts_with("GPU-"));
-    let (Some(parent), Some(profile)) = (parent, published.profile.as_deref()) else {
-        return match published.uuid.as_deref() {
-            Some(uuid) if named(uuid).is_some() => Err(Problem::NotHere(uuid.to_owned())),
-            _ => Ok(Place::Elsewhere),
-        };
-    };
+    let (Some(parent), Some(profile)) = (parent, published.profile.as_deref()) else { return Ok(Place::Elsewhere) };
     let Some(gpu) = driver.gpus.iter().find(|gpu| gpu.uuid == parent) else {
         return Err(Problem::NotHere(parent.to_owned()));
     };
     let fits: Vec<_> = gpu.mig.iter().filter(|mig| mig.profile.as_deref() == Some(profile)).collect();
     match fits.as_slice() {
-        [mig] => Ok(Place::Device(DeviceName::Mig(mig.uuid.clone()))),
-        _ => Err(Problem::Ambiguous { parent: parent.to_owned(), profile: profile.to_owned(), count: fits.len() }),
+        [mig] if claimed <= 1 => Ok(Place::Device(DeviceName::Mig(mig.uuid.clone()))),
+        _ => {
+            let (parent, profile) = (parent.to_owned(), profile.to_owned());
+            Err(Problem::Ambiguous { parent, profile, count: fits.len(), claimed })
+        }
     }
 }
 
@@ -65,9 +64,18 @@ mod tests {
     }
 
     fn placed(uuid: Option<&str>, parent: Option<&str>, profile: Option<&str>) -> Result<Option<String>, String> {
+        placed_beside(1, uuid, parent, profile)
+    }
+
+    fn placed_beside(
+        claimed: usize,
+        uuid: Option<&str>,
+        parent: Option<&str>,
+        profile: Option<&str>,
+    ) -> Result<Option<String>, String> {
         let text = |text: Option<&str>| text.map(str::to_owned);
         let published = Published { uuid: text(uuid), parent: text(parent), profile: text(profile) };
-        match place(&published, &driver()) {
+        match place(&published, &driver(), claimed) {
             Ok(Place::Device(DeviceName::Gpu(uuid) | DeviceName::Mig(uuid))) => Ok(Some(uuid)),
             Ok(Place::Device(other)) => panic!("{other:?}"),
             Ok(Place::Elsewhere) => Ok(None),
@@ -84,10 +92,17 @@ mod tests {
     #[test]
     fn without_a_uuid_the_only_device_of_the_profile_is_taken() {
         assert_eq!(placed(None, Some("GPU-2"), Some("3g.40gb")), Ok(Some("MIG-3".to_owned())));
-        assert_eq!(placed(Some("MIG-9"), Some("GPU-2"), Some("3g.40gb")), Ok(Some("MIG-3".to_owned())));
+        // The driver does not list MIG-9, which is not MIG-3.
+        assert!(placed(Some("MIG-9"), Some("GPU-2"), Some("3g.40gb")).unwrap_err().contains("names MIG-9, which"));
+        // Only one of two claimed devices is listed, and nothing says which.
+        let two = placed_beside(2, None, Some("GPU-2"), Some("3g.40gb")).unwrap_err();
+        assert!(two.ends_with("lists 1, and claims have 2"), "{two}");
         for (profile, count) in [("1g.10gb", 2), ("7g.80gb", 0)] {
             let problem = placed(None, Some("GPU-2"), Some(profile)).unwrap_err();
-            assert!(problem.ends_with(&format!("{profile} on GPU-2, where the driver lists {count}")), "{problem}");
+            assert!(
+                problem.ends_with(&format!("{profile} on GPU-2, where the driver lists {count}, and claims have 1")),
+                "{problem}"
+            );
         }
     }
 
