@@ -64,7 +64,9 @@ struct Row {
 }
 
 impl Row {
-    fn new(holder: Option<&Holder<'_>>, mig: Option<&MigDevice>, reading: &Reading<'_>, used: Use) -> Self {
+    fn new(holder: Option<&Holder<'_>>, reading: &Reading<'_>, used: Use) -> Self {
+        // A GPU instance may have several devices.
+        let claimed_mig = holder.and_then(|holder| reading.driver.find(&holder.claim?.device)?.1);
         let labels = |last: Option<u64>, of: Option<u64>| {
             let container = holder.map(|holder| holder.container);
             // In the order of the alphabet, as dcgm-exporter writes them.
@@ -75,8 +77,8 @@ impl Row {
                     .and("dra_claim_namespace", &claimed.claim.namespace)
                     .and("dra_device_name", &claimed.name.device)
                     .and("dra_driver_name", &claimed.name.driver)
-                    .and_known("dra_mig_device_uuid", mig.map(|mig| mig.uuid.as_str()))
-                    .and_known("dra_mig_profile", mig.and_then(|mig| mig.profile.as_deref()))
+                    .and_known("dra_mig_device_uuid", claimed_mig.map(|mig| mig.uuid.as_str()))
+                    .and_known("dra_mig_profile", claimed_mig.and_then(|mig| mig.profile.as_deref()))
                     .and("dra_pool_name", &claimed.name.pool),
                 None => labels,
             };
@@ -100,7 +102,7 @@ impl Device<'_> {
         let value = self.value(field);
         let share = field.share.filter(|_| self.shared);
         let bare = (self.rows.is_empty() || share.is_some()).then_some((&self.bare, value));
-        let rows = self.rows.iter().map(move |row| (row, share.map_or(value, |share| own_value(row.used, share))));
+        let rows = self.rows.iter().map(move |row| (row, share.map_or(value, |share| self.own_value(row.used, share))));
         let known = bare.into_iter().chain(rows).filter_map(|(row, value)| Some((row, value?)));
         let values = known.map(|(row, value)| (if field.is_xid() { &row.with_xid } else { &row.labels }, value));
         let counts = matches!(field.read, Read::XidTotals) && self.shows(field);
@@ -108,6 +110,15 @@ impl Device<'_> {
         let counted = bare.into_iter().chain(&self.rows).filter(move |_| counts);
         let totals = counted.flat_map(|row| row.xid_totals.iter().map(|(labels, count)| (labels, *count)));
         values.chain(totals).map(|(labels, value)| ([self.labels.as_str(), labels.as_str()], value))
+    }
+
+    /// The value that a container has of its own, in the unit of the field.
+    fn own_value(&self, used: Use, share: Share) -> Option<f64> {
+        match share {
+            // A GPU that shares the memory of the machine has no frame buffer.
+            Share::Memory(unit) => used.memory.filter(|_| self.reading.gpu.unified_memory.is_none()).map(unit),
+            Share::Utilization(unit) => used.utilization.map(unit),
+        }
     }
 
     fn shows(&self, field: &Field) -> bool {
@@ -120,14 +131,6 @@ impl Device<'_> {
 
     fn value(&self, field: &Field) -> Option<f64> {
         if self.shows(field) { field.read.number(&self.reading) } else { None }
-    }
-}
-
-/// The value that a container has of its own, in the unit of the field.
-fn own_value(used: Use, share: Share) -> Option<f64> {
-    match share {
-        Share::Memory(unit) => used.memory.map(unit),
-        Share::Utilization(unit) => used.utilization.map(unit),
     }
 }
 
@@ -189,13 +192,13 @@ fn device<'a>(
         };
         // The number of the share, like the container's own values, is part of the view of virtual GPUs.
         let holder = Holder { replica: holder.replica.filter(|_| format.virtual_gpus), ..*holder };
-        Row::new(Some(&holder), mig, &reading, used)
+        Row::new(Some(&holder), &reading, used)
     };
     Device {
         reading,
         extent,
         labels: labels(&reading, mig, format),
-        bare: Row::new(None, mig, &reading, Use::default()),
+        bare: Row::new(None, &reading, Use::default()),
         rows: shown.iter().map(row).collect(),
         shared: format.virtual_gpus,
     }

@@ -66,7 +66,7 @@ fn allocated<'a>(parts: &'a Parts, view: &GpuView<'a>, instance: Option<u32>, se
     let claimed = allocations.claimed.iter().filter(|one| is_here(&one.device) && is_current(&one.holder));
     let claimed: Vec<_> =
         claimed.map(|one| Holder { container: &one.holder, replica: None, claim: Some(one) }).collect();
-    let holders: Vec<_> = plugged.chain(users(claimed, view, instance)).collect();
+    let holders: Vec<_> = plugged.chain(users(claimed, view, instance, settings)).collect();
     // A claim whose GPU is not known may be for this one.
     if holders.is_empty() && !allocations.unassigned.is_empty() {
         return running(view, instance).collect();
@@ -74,14 +74,28 @@ fn allocated<'a>(parts: &'a Parts, view: &GpuView<'a>, instance: Option<u32>, se
     holders
 }
 
-/// Of the containers that may use a device through a claim, those whose processes run on it; all of them while none does.
-fn users<'a>(claimed: Vec<Holder<'a>>, view: &GpuView<'a>, instance: Option<u32>) -> Vec<Holder<'a>> {
-    if claimed.len() < 2 {
+/// Of the containers that may use a device through one claim, those whose processes run on it; all of them while none does, and
+/// while it is not known of all processes whose they are.
+fn users<'a>(
+    claimed: Vec<Holder<'a>>,
+    view: &GpuView<'a>,
+    instance: Option<u32>,
+    settings: &Settings,
+) -> Vec<Holder<'a>> {
+    if claimed.len() < 2 || hides_processes(view, settings) {
         return claimed;
     }
     let running: HashSet<_> = running(view, instance).map(|holder| holder.container).collect();
-    let users: Vec<_> = claimed.iter().filter(|holder| running.contains(holder.container)).copied().collect();
-    if users.is_empty() { claimed } else { users }
+    let is_running = |holder: &Holder<'_>| running.contains(holder.container);
+    let claim = |holder: &Holder<'a>| holder.claim.map(|claimed| &claimed.claim);
+    let used: HashSet<_> = claimed.iter().filter(|holder| is_running(holder)).map(claim).collect();
+    let is_user = |holder: &Holder<'a>| is_running(holder) || !used.contains(&claim(holder));
+    claimed.into_iter().filter(is_user).collect()
+}
+
+/// Whether a process may be on the GPU that is not shown, or not as one of its container.
+fn hides_processes(view: &GpuView<'_>, settings: &Settings) -> bool {
+    settings.host_pid_namespace == Some(false) || view.processes.is_none_or(|list| list.invisible > 0)
 }
 
 /// The number of a share, for the order.
@@ -103,7 +117,7 @@ fn is_on(mig: Option<&MigDevice>, instance: Option<u32>) -> bool {
 pub(super) fn used_by(container: &PodContainer, view: &GpuView<'_>, instance: Option<u32>, settings: &Settings) -> Use {
     let Some(list) = view.processes else { return Use::default() };
     // A process that is not shown could be one of the container's.
-    if settings.host_pid_namespace == Some(false) || list.invisible > 0 {
+    if hides_processes(view, settings) {
         return Use::default();
     }
     let is_own = |pod: Option<&PodContainer>| pod == Some(container);
