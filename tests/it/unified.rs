@@ -158,10 +158,11 @@ fn a_jetson_whose_driver_lists_no_memory_has_a_size_and_no_use() {
 }
 
 #[test]
-fn where_huge_pages_are_reserved_the_free_ones_can_be_allocated() {
-    let scenario = SPARK.replace("swap_free", "huge_pages = [40000, 1000], swap_free");
-    let scrape = Machine::new(&scenario).once(&[]);
-    assert_eq!(bytes(&scrape, "gpu_memory_available_bytes"), Some(2000 * MIB));
+fn a_few_reserved_huge_pages_leave_what_can_be_allocated() {
+    let available = |scenario: &str| bytes(&Machine::new(scenario).once(&[]), "gpu_memory_available_bytes");
+    let with_pages = |pages: &str| available(&SPARK.replace("swap_free", &format!("huge_pages = {pages}, swap_free")));
+    assert_eq!(with_pages("[16, 0]"), available(SPARK));
+    assert_eq!(with_pages("[80000, 70000]"), Some(140_000 * MIB));
 }
 
 #[test]

@@ -30,7 +30,7 @@ static WHOLE: Rows<GpuMemory, u64> = &[
     ),
     SAMPLED.row(
         "gpu_memory_available_bytes",
-        "Memory in bytes that a process on the GPU can still allocate, where gpu_info has memory=\"unified\": MemAvailable plus SwapFree of /proc/meminfo or, if HugePages_Total is above 0, the free huge pages, as NVIDIA's documentation of DGX Spark recommends. The CPU takes from it too.",
+        "Memory in bytes that a process on the GPU can still allocate, where gpu_info has memory=\"unified\": MemAvailable plus SwapFree of /proc/meminfo or the free huge pages, whichever is more. The CPU takes from it too. With swap it can exceed gpu_memory_total_bytes.",
         |m| m.shared.map(|shared| shared.available),
     ),
 ];

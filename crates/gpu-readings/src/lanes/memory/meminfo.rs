@@ -47,17 +47,18 @@ pub(super) struct Unread {
     source: io::Error,
 }
 
-/// What can be allocated is reckoned as NVIDIA recommends for DGX Spark: where huge pages are reserved, only the free ones,
-/// which cannot be swapped; otherwise the available memory and the free swap.
+/// What can be allocated is the available memory and the free swap or, if that is more, the free huge pages. NVIDIA recommends
+/// for DGX Spark to count huge pages alone where any are reserved, which is 0 if another program has reserved a few.
 fn shared(text: &str) -> Option<SharedMemory> {
     let [total, available, swap_free, pages, free_pages, page_size] = fields(text);
     let kib = |number: u64| number.checked_mul(1024);
     let total = kib(total?).filter(|total| *total > 0)?;
-    let available = match pages {
-        None | Some(0) => kib(available?.checked_add(swap_free.unwrap_or(0))?)?,
+    let available = kib(available?.checked_add(swap_free.unwrap_or(0))?)?;
+    let huge = match pages {
+        None | Some(0) => 0,
         Some(_) => kib(free_pages?.checked_mul(page_size?)?)?,
     };
-    Some(SharedMemory { total, available })
+    Some(SharedMemory { total, available: available.max(huge) })
 }
 
 fn fields(text: &str) -> Fields {
@@ -88,10 +89,13 @@ mod tests {
     }
 
     #[test]
-    fn where_huge_pages_are_reserved_only_the_free_ones_count() {
-        let reserved = SPARK.replace("HugePages_Total:       0", "HugePages_Total:   40000");
-        let reserved = reserved.replace("HugePages_Free:        0", "HugePages_Free:     1000");
-        assert_eq!(shared(&reserved).map(|shared| shared.available), Some(1000 * 2048 * 1024));
+    fn free_huge_pages_count_if_they_are_more() {
+        let ordinary = (118_566_368 + 16_000_000) << 10;
+        for (free, available) in [(1000, ordinary), (70_000, 70_000 * 2048 * 1024)] {
+            let reserved = SPARK.replace("HugePages_Total:       0", "HugePages_Total:   70000");
+            let reserved = reserved.replace("HugePages_Free:        0", &format!("HugePages_Free: {free}"));
+            assert_eq!(shared(&reserved).map(|shared| shared.available), Some(available));
+        }
     }
 
     #[test]

@@ -131,7 +131,13 @@ impl ProcessLaneState {
             at: Some(list.at),
             began: Some(list.began),
             unattributed: list.used.zip(held).map(|(used, held)| used.saturating_sub(held)),
-            held: known.table.held(&list.unread).filter(|_| gpu.unified_memory == Some(UnifiedMemory::Listed)),
+            held: (gpu.unified_memory == Some(UnifiedMemory::Listed))
+                .then(|| {
+                    // The driver lists no process outside of the exporter's pid namespace.
+                    let is_hidden = self.attribution.sees_host_processes() == Some(false);
+                    known.table.held(is_hidden || !list.unread.is_empty())
+                })
+                .flatten(),
             mig_unattributed: known.mig_unattributed(layout.unwrap_or_default(), &list.mig_used),
             ..unread(gpu)
         };

@@ -11,7 +11,7 @@ use super::retention::Retention;
 use super::tracked::TrackedProcess;
 use super::workload_entry::WorkloadMember;
 use crate::nvml::UtilizationSample;
-use crate::snapshot::{Held, MigDevice, Other, Owner, Process, ProcessId, ProcessKind};
+use crate::snapshot::{Held, MigDevice, Other, Owner, Process, ProcessId};
 
 /// The driver removes a process from its lists shortly after the process ends. A process that is listed for longer
 /// without appearing in `/proc` is invisible.
@@ -247,11 +247,11 @@ impl ProcessTable {
         total(self.living())
     }
 
-    /// What the live processes hold together, as far as their memory is known; `None` if it is known of none of them. `unread`:
-    /// processes of these kinds may be on the GPU although the last list does not contain them.
-    pub(super) fn held(&self, unread: &[ProcessKind]) -> Option<Held> {
+    /// What the live processes hold together, as far as their memory is known; `None` if it is known of none of them. `is_cut`:
+    /// processes may be on the GPU although the last list does not contain them.
+    pub(super) fn held(&self, is_cut: bool) -> Option<Held> {
         let bytes = self.living().filter_map(|process| process.used).reduce(u64::saturating_add);
-        let is_lower_bound = !unread.is_empty() || self.living().any(|process| process.used.is_none());
+        let is_lower_bound = is_cut || self.living().any(|process| process.used.is_none());
         bytes.or((!is_lower_bound).then_some(0)).map(|bytes| Held { bytes, is_lower_bound })
     }
 
