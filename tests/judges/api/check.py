@@ -247,7 +247,7 @@ def main():
             judge_machine(judge, exporter)
         judge_reports(judge, options.exporter, folder)
         judge_repeats(judge, options.exporter, folder)
-        for name in ("demo", "mig-h100", "mixed", "hostile-names"):
+        for name in ("demo", "mig-h100", "mixed", "gb10", "hostile-names"):
             with Exporter(options.exporter, name, folder) as exporter:
                 if name == "demo":
                     exporter.until("the report of a pod", lambda: b'"pod"' in exporter.ask("GET", "/api/v1/reports")[2])

@@ -123,13 +123,24 @@ def container_problems(scenario, container):
         yield f"{access} is set: {access in names}, API access: {scenario.api}"
 
 
+# Pods for owners; slices and claims for the GPUs of claims.
+ACCESS = [
+    {"apiGroups": [group], "resources": [resource], "verbs": verbs}
+    for group, resource, verbs in (
+        ("", "pods", ["list", "watch"]),
+        ("resource.k8s.io", "resourceslices", ["list", "watch"]),
+        ("resource.k8s.io", "resourceclaims", ["get"]),
+    )
+]
+
+
 def access_problems(scenario):
     rules = [rule for item in scenario.objects if item["kind"] in ("ClusterRole", "Role") for rule in item["rules"]]
-    promised = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}] if scenario.api else []
+    promised = ACCESS if scenario.api else []
     if rules != promised:
         yield f"access rules {rules}"
     bindings = [item for item in scenario.objects if item["kind"].endswith("RoleBinding")]
-    if len(bindings) != len(promised):
+    if len(bindings) != int(scenario.api):
         yield f"{len(bindings)} bindings"
     for item in scenario.objects:
         if item["kind"] == "ServiceAccount" and item.get("automountServiceAccountToken") is not False:
