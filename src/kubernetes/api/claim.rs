@@ -5,12 +5,12 @@
 
 use std::sync::Arc;
 
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 
 use super::Settings;
 use super::body;
 use super::client::Client;
-use super::declared::each;
+use super::declared::first;
 use super::error::Error;
 use super::list_watch::decode;
 use pod_resources::Claim;
@@ -44,7 +44,7 @@ struct Allocation {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct AllocatedDevices {
-    #[serde(deserialize_with = "results")]
+    #[serde(deserialize_with = "first::<MOST_RESULTS, _, _>")]
     results: Vec<ClaimResult>,
 }
 
@@ -63,16 +63,6 @@ pub(crate) struct ClaimResult {
     pub(crate) share: Option<String>,
     /// Whether the claim may use the device for monitoring only, beside those that hold it; `None` means that it may not.
     pub(crate) admin_access: Option<bool>,
-}
-
-/// Decodes a list, or `null`, and keeps the first [`MOST_RESULTS`].
-fn results<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<ClaimResult>, D::Error> {
-    let mut kept = Vec::new();
-    each(from, |result| {
-        kept.push(result);
-        kept.len() < MOST_RESULTS
-    })?;
-    Ok(kept)
 }
 
 impl ResourceClaim {

@@ -55,9 +55,9 @@ pub(super) fn labels<'de, D: Deserializer<'de>>(from: D) -> Result<Texts, D::Err
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Spec {
-    #[serde(deserialize_with = "containers")]
+    #[serde(deserialize_with = "first::<MOST_CONTAINERS, _, _>")]
     pub(super) containers: Vec<Container>,
-    #[serde(deserialize_with = "containers")]
+    #[serde(deserialize_with = "first::<MOST_CONTAINERS, _, _>")]
     pub(super) init_containers: Vec<Container>,
 }
 
@@ -72,12 +72,16 @@ pub(super) struct Container {
     resources: Option<Resources>,
 }
 
-/// Decodes a list, or `null`, and keeps the first [`MOST_CONTAINERS`].
-fn containers<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Container>, D::Error> {
+/// Decodes a list, or `null`, and keeps the first `MOST` elements.
+pub(super) fn first<'de, const MOST: usize, T, D>(from: D) -> Result<Vec<T>, D::Error>
+where
+    T: Deserialize<'de>,
+    D: Deserializer<'de>,
+{
     let mut kept = Vec::new();
-    each(from, |container| {
-        kept.push(container);
-        kept.len() < MOST_CONTAINERS
+    each(from, |element| {
+        kept.push(element);
+        kept.len() < MOST
     })?;
     Ok(kept)
 }

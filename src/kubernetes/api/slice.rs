@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Deserializer};
 
-use super::declared::each;
+use super::declared::first;
 use super::list_watch::Object;
 
 /// The longest name of a driver, a pool, a device or a slice, in bytes. Kubernetes allows 253.
@@ -42,7 +42,7 @@ struct Metadata {
 struct SliceSpec {
     driver: String,
     pool: PoolState,
-    #[serde(deserialize_with = "devices")]
+    #[serde(deserialize_with = "first::<MOST_DEVICES, _, _>")]
     devices: Vec<SliceDevice>,
 }
 
@@ -75,16 +75,6 @@ pub(crate) struct Published {
     pub(crate) parent: Option<String>,
     /// The profile of a MIG device, such as `1g.10gb`.
     pub(crate) profile: Option<String>,
-}
-
-/// Decodes a list, or `null`, and keeps the first [`MOST_DEVICES`].
-fn devices<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<SliceDevice>, D::Error> {
-    let mut kept = Vec::new();
-    each(from, |device| {
-        kept.push(device);
-        kept.len() < MOST_DEVICES
-    })?;
-    Ok(kept)
 }
 
 /// Decodes an object, or `null`, and keeps the texts that say which GPU a device is.
