@@ -4,6 +4,19 @@ use nvml_wrapper_sys::bindings as sys;
 
 use super::{AddressingMode, Ecc, GIB, Model, Profiler, SERVER};
 
+const INTEGRATED: Model = Model {
+    unified: true,
+    bus_width: 256,
+    thresholds: [0, 0, 0, 0],
+    pcie: None,
+    ecc: Ecc::Absent,
+    on_baseboard: false,
+    addressing_mode: AddressingMode::Ats,
+    drops_state: true,
+    profiler: Profiler::Absent,
+    ..SERVER
+};
+
 /// DGX Spark.
 pub(super) const GB10: Model = Model {
     key: "GB10",
@@ -11,23 +24,14 @@ pub(super) const GB10: Model = Model {
     architecture: sys::NVML_DEVICE_ARCH_BLACKWELL,
     capability: (12, 1),
     total: 119 * GIB,
-    unified: true,
     cores: 6144,
-    bus_width: 256,
     clocks: [3003, 0, 0],
     idle_clock: 208,
     power: [4.5, 11.0, 140.0, 5.0],
     temperature: [39.0, 78.0],
-    thresholds: [0, 0, 0, 0],
-    pcie: None,
     pci_device: 0x2E12_10DE,
     vbios: "9A.0B.1F.00.00",
-    ecc: Ecc::Absent,
-    on_baseboard: false,
-    addressing_mode: AddressingMode::Ats,
-    drops_state: true,
-    profiler: Profiler::Absent,
-    ..SERVER
+    ..INTEGRATED
 };
 
 /// Jetson AGX Thor: the driver of servers, which lists the memory of processes.
@@ -37,21 +41,12 @@ pub(super) const THOR: Model = Model {
     architecture: sys::NVML_DEVICE_ARCH_BLACKWELL,
     capability: (11, 0),
     total: 122 * GIB,
-    unified: true,
     cores: 2560,
-    bus_width: 256,
     clocks: [1575, 0, 0],
     idle_clock: 315,
     power: [4.0, 9.0, 130.0, 5.0],
     temperature: [40.0, 80.0],
-    thresholds: [0, 0, 0, 0],
-    pcie: None,
-    ecc: Ecc::Absent,
-    on_baseboard: false,
-    addressing_mode: AddressingMode::Ats,
-    drops_state: true,
-    profiler: Profiler::Absent,
-    ..SERVER
+    ..INTEGRATED
 };
 
 /// Jetson AGX Orin: the driver nvgpu, whose NVML knows little more than the name.
@@ -61,17 +56,10 @@ pub(super) const ORIN: Model = Model {
     architecture: sys::NVML_DEVICE_ARCH_AMPERE,
     capability: (8, 7),
     total: 61 * GIB,
-    unified: true,
     cores: 2048,
-    bus_width: 256,
     clocks: [0, 0, 0],
     power: [0.0, 0.0, 0.0, 0.0],
     temperature: [40.0, 80.0],
-    thresholds: [0, 0, 0, 0],
-    pcie: None,
-    ecc: Ecc::Absent,
-    on_baseboard: false,
-    drops_state: true,
-    profiler: Profiler::Absent,
-    ..SERVER
+    addressing_mode: AddressingMode::None,
+    ..INTEGRATED
 };
