@@ -2,6 +2,7 @@
 
 use super::exposition::Exposition;
 use super::family::{Cadence, Family, GPU, Row, Rows, Series, Split};
+use super::label::Labels;
 use super::openmetrics::Counted;
 use super::section::{Pass, Section};
 use gpu_readings::snapshot::{
@@ -162,6 +163,19 @@ pub(super) static SECTION: Section = Section {
     collect,
 };
 
+/// The series of each GPU for each value of a label, in the order of the values.
+fn by_label<'a, P, const N: usize>(
+    parts: &'a [(&'a Labels, &'a P)],
+    label: &'static str,
+    values: [&'static str; N],
+    read: impl Fn(&P) -> [Option<f64>; N],
+) -> impl Iterator<Item = (Labels, f64)> {
+    parts.iter().flat_map(move |(labels, part)| {
+        let known = values.into_iter().zip(read(part));
+        known.filter_map(|(value, number)| Some((labels.with_room(1).and(label, value), number?)))
+    })
+}
+
 fn collect(&Pass { gpus, .. }: &Pass<'_>, out: &mut Exposition<'_>) {
     let fast: Vec<_> = gpus.iter().filter_map(|gpu| Some((&gpu.labels, gpu.fast?))).collect();
     let slow: Vec<_> = gpus.iter().filter_map(|gpu| Some((&gpu.labels, gpu.slow?))).collect();
@@ -171,11 +185,7 @@ fn collect(&Pass { gpus, .. }: &Pass<'_>, out: &mut Exposition<'_>) {
     out.add_rows(SLOW_ROWS, slow.iter().copied());
     out.add_split(FAST_SPLIT, fast.iter().map(|(labels, part)| (labels.as_str(), *part)), |_, part, read| read(part));
     out.add_split(SLOW_SPLIT, slow.iter().map(|(labels, part)| (labels.as_str(), *part)), |_, part, read| read(part));
-    let clocks = fast.iter().flat_map(|(labels, fast)| {
-        let domains = ClockDomain::ALL.iter().zip(fast.clocks);
-        domains.filter_map(|(domain, hertz)| Some((labels.with_room(1).and("clock", domain.label()), hertz?)))
-    });
-    out.add(&CLOCK, clocks);
+    out.add(&CLOCK, by_label(&fast, "clock", ClockDomain::ALL.map(ClockDomain::label), |fast| fast.clocks));
     let throttle =
         fast.iter().filter_map(|(labels, fast)| Some((labels, fast.throttle?))).flat_map(|(labels, bits)| {
             THROTTLE_REASONS
@@ -183,18 +193,11 @@ fn collect(&Pass { gpus, .. }: &Pass<'_>, out: &mut Exposition<'_>) {
                 .map(move |(reason, bit)| (labels.with_room(1).and("reason", reason), f64::from(bits & bit != 0)))
         });
     out.add(&THROTTLE, throttle);
-    let limited = slow.iter().flat_map(|(labels, slow)| {
-        let times = ClockLimit::ALL.iter().zip(slow.clock_limited);
-        times.filter_map(|(limit, time)| Some((labels.with_room(1).and("reason", limit.label()), time? as f64 / 1e9)))
-    });
-    out.add(&LIMITED, limited);
-    let thresholds = slow.iter().flat_map(|(labels, slow)| {
-        let thresholds = TemperatureThreshold::ALL.iter().zip(slow.temperature_thresholds);
-        thresholds.filter_map(|(threshold, celsius)| {
-            Some((labels.with_room(1).and("threshold", threshold.label()), celsius?))
-        })
-    });
-    out.add(&THRESHOLD, thresholds);
+    let seconds =
+        |slow: &SlowTelemetry| slow.clock_limited.map(|time| time.map(|nanoseconds| nanoseconds as f64 / 1e9));
+    out.add(&LIMITED, by_label(&slow, "reason", ClockLimit::ALL.map(ClockLimit::label), seconds));
+    let thresholds = TemperatureThreshold::ALL.map(TemperatureThreshold::label);
+    out.add(&THRESHOLD, by_label(&slow, "threshold", thresholds, |slow| slow.temperature_thresholds));
     let fans = slow.iter().flat_map(|(labels, slow)| {
         let speeds = slow.fan_speeds.iter().zip(0u32..);
         speeds.map(|(speed, fan)| (labels.with_room(1).and_number("fan", fan), *speed))

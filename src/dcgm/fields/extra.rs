@@ -135,6 +135,5 @@ fn version(text: Option<&str>, major: u64, minor: u64) -> Option<u64> {
 
 /// Degrees Celsius.
 fn threshold(reading: &Reading<'_>, which: TemperatureThreshold) -> Option<f64> {
-    let position = TemperatureThreshold::ALL.iter().position(|threshold| *threshold == which)?;
-    reading.slow?.temperature_thresholds[position]
+    reading.slow?.temperature_thresholds[which as usize]
 }
