@@ -114,7 +114,7 @@ fn gpu_memory(memory: &GpuMemory, held: Option<Held>) -> Option<Memory> {
     let total_bytes = memory.total()?;
     let known = memory.figures.as_ref().map(|figures| figures_of(figures, memory.allocatable()));
     let available_bytes = memory.shared.map(|shared| shared.available);
-    let used_at_least_bytes = held.filter(|held| held.is_lower_bound).map(|held| held.bytes);
+    let used_at_least_bytes = held.and_then(Held::at_least);
     Some(Memory { total_bytes, used_at_least_bytes, available_bytes, ..known.unwrap_or_default() })
 }
 

@@ -10,7 +10,7 @@ use super::{cluster, runtime};
 use crate::config::Config;
 use crate::faults::Faults;
 use crate::machine::{self, Document, Gpus};
-use crate::snapshot::{GpuMemory, GpuState, Lane, Snapshot};
+use crate::snapshot::{GpuMemory, GpuState, Held, Lane, Snapshot};
 use gpu_metrics::{Format, Parts};
 
 /// The longest wait for a first reading of everything.
@@ -120,7 +120,7 @@ fn has_read_all(snapshot: &Snapshot, profiling: bool, since: Instant) -> bool {
     let read = |(index, gpu): (usize, &GpuMemory)| {
         let list = processes.gpus.get(index).filter(|list| list.at.is_some_and(|at| at >= since));
         // The memory lane takes what the processes hold from the list, where the driver does not report the sum.
-        let listed = list.is_some_and(|list| list.held.is_none_or(|held| held.is_lower_bound) || gpu.figures.is_some());
+        let listed = list.is_some_and(|list| list.held.and_then(Held::exactly).is_none() || gpu.figures.is_some());
         let profiled = !profiling || sampled.gpus.get(index).is_some_and(|gpu| gpu.settled);
         gpu.state == GpuState::Unreadable || (listed && profiled)
     };

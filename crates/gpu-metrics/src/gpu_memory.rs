@@ -7,7 +7,6 @@ use super::family::{Cadence, Family, GPU, Rows, Series};
 use super::label::Labels;
 use super::openmetrics::Counted;
 use super::section::{Pass, Section};
-use super::view::GpuView;
 use gpu_readings::snapshot::{GpuMemory, MemoryFigures, PRESSURE_RATIOS, SlowTelemetry};
 
 const SAMPLED: Series = Series::new(Cadence::MemoryLane, GPU);
@@ -116,8 +115,7 @@ fn collect(&Pass { gpus, .. }: &Pass<'_>, out: &mut Exposition<'_>) {
         .filter_map(|gpu| gpu.memory.and_then(|m| m.figures.as_ref().map(|f| (&gpu.labels, m, f))))
         .collect();
     out.add_rows(FIGURES, measured.iter().map(|&(labels, _, f)| (labels, f)));
-    let at_least = |gpu: &GpuView<'_>| gpu.processes?.held.filter(|held| held.is_lower_bound).map(|held| held.bytes);
-    out.add(&AT_LEAST, gpus.iter().filter_map(|gpu| Some((&gpu.labels, at_least(gpu)?))));
+    out.add(&AT_LEAST, gpus.iter().filter_map(|gpu| Some((&gpu.labels, gpu.processes?.held?.at_least()?))));
     out.add_rows(CHURN, measured.iter().map(|&(labels, m, _)| (labels, m)));
     let pressures = measured.iter().flat_map(|(labels, m, _)| pressure(labels, m.counted_since, m.pressure_seconds));
     out.add(&PRESSURE, pressures);

@@ -63,6 +63,18 @@ pub struct Held {
     pub is_lower_bound: bool,
 }
 
+impl Held {
+    /// Bytes that all processes hold together; `None` if only a lower bound is known.
+    pub fn exactly(self) -> Option<u64> {
+        (!self.is_lower_bound).then_some(self.bytes)
+    }
+
+    /// Bytes that the processes hold at least; `None` if it is known what they hold exactly.
+    pub fn at_least(self) -> Option<u64> {
+        self.is_lower_bound.then_some(self.bytes)
+    }
+}
+
 /// The sum of the processes, or of the workloads, beyond the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Other {

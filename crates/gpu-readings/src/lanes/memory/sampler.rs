@@ -99,7 +99,7 @@ impl Sampler {
         let lists = self.snapshot.processes.load();
         let list = lists.gpus.iter().find(|list| Arc::ptr_eq(&list.gpu, gpu))?;
         let listed = list.at.filter(|at| now.saturating_duration_since(*at) <= self.list_stale_after)?;
-        Some((list.held.filter(|held| !held.is_lower_bound)?.bytes, listed))
+        Some((list.held?.exactly()?, listed))
     }
 
     fn refused(&self, device: &GuardedDevice<'_>, accumulator: &Mutex<GpuAccumulator>, error: &Error) -> Sampled {
