@@ -122,13 +122,14 @@ def together(setup, results, own, exporter, out, jobs):
     """Runs the jobs beside each other and reads what their tools tell. `own` has the exporters of those that have one of their own."""
     folders = {job: os.path.join(out, "-".join(job)) for job in jobs}
     watched = [job for job in jobs if job[0] in ("sites", "late")]
+    told_to = {job: own.get(job[0], exporter) for job in jobs}
     others = [job for job in jobs if job not in watched]
     with contextlib.ExitStack() as stack:
-        children = {job: stack.enter_context(ended(start(setup, own.get(job[0], exporter), *job, folders[job]))) for job in jobs}
+        children = {job: stack.enter_context(ended(start(setup, told_to[job], *job, folders[job]))) for job in jobs}
         pids = {job: children[job].hear()["pid"] for job in watched}
         begun = time.monotonic()
         time.sleep(2 * LOOK)
-        scrapes = {job: own.get(job[0], exporter).scrape() for job in watched}
+        scrapes = {job: told_to[job].scrape() for job in watched}
         before = {job: (roles_of(scrapes[job], pid), sites_of(scrapes[job], pid)) for job, pid in pids.items()}
         children[watched[0]].send()
         for job in others:
@@ -147,7 +148,7 @@ def together(setup, results, own, exporter, out, jobs):
         tool, ending = job
         results.note(f"{tool}, {ending}: files", files_of(folder))
         if job in watched:
-            told = sites(own.get(tool, exporter), folder, ending, pids[job], before[job])
+            told = sites(told_to[job], folder, ending, pids[job], before[job])
         else:
             told = READERS[tool](setup, folder) if tool in READERS else {}
         for what, figure in told.items():
