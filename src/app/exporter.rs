@@ -100,8 +100,8 @@ fn sees_host(config: &Config) -> Option<bool> {
     if sees_host == Some(false) {
         tracing::warn!(
             "the exporter has a pid namespace of its own: the driver hides all other processes from it, and \
-             their memory is shown as unattributed, or not at all on a GPU that shares the machine's memory; give it the host's pid namespace (hostPID: true, docker run \
-             --pid=host)"
+             their memory is shown as unattributed, or not at all on a GPU that shares the machine's memory; give it \
+             the host's pid namespace (hostPID: true, docker run --pid=host)"
         );
     }
     sees_host

@@ -92,7 +92,7 @@ pub struct SharedMemory {
     /// All memory of the machine, without what the firmware and the kernel's image keep: `MemTotal`.
     pub total: u64,
     /// What can still be allocated, by a process on the GPU or by any other: `MemAvailable` and `SwapFree`, or the free huge
-    /// pages if the machine reserves huge pages.
+    /// pages, whichever is more.
     pub available: u64,
 }
 
