@@ -38,11 +38,11 @@ class Windows(unittest.TestCase):
         self._timer += self.cost
         return self._timer
 
-    def run_for(self, seconds, allocated=1 << 20, kind="sites"):
+    def run_for(self, seconds, allocated=1 << 20, kind="sites", taken=()):
         """Ticks for some time. Returns the messages of this kind, and notes for each tick whether it recorded."""
         messages, end = [], self.now + seconds
         while self.now < end:
-            for look in self.sites.tick(allocated(self.now) if callable(allocated) else allocated):
+            for look in self.sites.tick(allocated(self.now) if callable(allocated) else allocated, taken):
                 messages += of_kind(look, kind)
             self.spent.append(self.recording())
             self.now += TICK
@@ -118,11 +118,33 @@ class Windows(unittest.TestCase):
     def test_the_first_phase_has_a_limit(self):
         self.assertAlmostEqual(self.first_phase(lambda lasted: int(lasted)), 90, delta=2)
 
+    def test_what_is_allocated_after_a_long_pause_belongs_to_the_first_phase(self):
+        self.begin()
+        kept = self.torch.empty(10)
+        self.run_for(5, taken=(10,))
+        debt = self.sites._budget.left
+        self.assertEqual(len(self.run_for(600, taken=(10,))), 1, "one look at memory that stays as it is")
+        self.assertGreater(self.sites._budget.left, debt, "recording nothing costs nothing")
+        self.assertEqual(len(self.run_for(6, allocated=1 << 21, taken=(10,))), 1, "some was freed")
+        start = len(self.spent)
+        for number in range(300):
+            self.run_for(TICK, allocated=1 << 22, taken=(20 + number,))
+        self.assertAlmostEqual(self.spent[start:].index(False) * TICK, 30, delta=1.5)
+        del kept
+
+    def test_a_program_with_unknown_totals_is_never_thought_to_pause(self):
+        for taken in ((), (None,), (10, None)):
+            with self.subTest(taken=taken):
+                self.spent = []
+                self.begin()
+                self.run_for(40, taken=taken)
+                self.assertAlmostEqual(self.spent.index(False) * TICK, 30, delta=1)
+
     def test_the_first_phase_ends_with_a_look(self):
         self.begin()
         kept = self.torch.empty(10)
         self.assertEqual(len(self.run_for(29)), 5, "a look every five seconds")
-        self.assertEqual(len(self.run_for(2)), 2)
+        self.assertEqual(len(self.run_for(2)), 1)
         self.assertFalse(self.recording())
         self.run_for(1)
         self.assertIsNone(self.core.history)

@@ -279,7 +279,8 @@ class Client:
         """Passes on what is known about the sites of a framework, if a look is due."""
         if sites is None:
             return
-        for look in sites.tick(sum(level.allocated for level in levels if level.framework == framework)):
+        own = [level for level in levels if level.framework == framework]
+        for look in sites.tick(sum(level.allocated for level in own), [level.taken for level in own]):
             text = _lines(look.messages)
             for peer in self._peers:
                 peer.looks[look.pair] = text

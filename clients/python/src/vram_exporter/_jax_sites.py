@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from . import _jax, _pprof
 from ._frames import Frames
@@ -28,7 +28,7 @@ class JaxSites:
         self._look_at = 0.0
         self._growth = Growth()
 
-    def tick(self, allocated: int) -> List[Look]:
+    def tick(self, allocated: int, _taken: Sequence[Optional[int]] = ()) -> List[Look]:
         """Looks if that is due; `allocated` is the sum of what JAX has allocated now. Returns a look at each device."""
         now = self._clock()
         if self._over or allocated <= 0 or now < self._look_at or os.getpid() != self._pid:

@@ -42,6 +42,8 @@ class Level(NamedTuple):
     """The highest `allocated` known since the previous `Level` of the device; at least `allocated`."""
     values: Dict[str, Optional[int]]
     """All other values, under their names in the protocol."""
+    taken: Optional[int] = None
+    """The bytes that the framework has allocated on the device since the program began, freed ones included; `None` if it does not count them."""
 
 
 def between(before: Point, after: Point, reset: bool) -> Span:
@@ -147,7 +149,7 @@ class Tracker:
             "retries": self.retries,
             "out_of_memory": self.out_of_memory,
         }
-        return Level(last.framework, last.device, last.allocated, high, values)
+        return Level(last.framework, last.device, last.allocated, high, values, last.taken)
 
 
 def _allocated_point(reading: Reading) -> Point:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import time
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from . import _history, _look, _objects, _roles, _threads, _torch
 from ._frames import asking
@@ -42,7 +42,8 @@ PAUSE = 1.0
 COMPILING = 1.0
 # The shortest time between two looks because of failed allocations, in seconds.
 FAILURES = 1.0
-# The first phase lasts this long from the first allocation, in seconds; longer as long as the memory grows, up to a limit.
+# The first phase lasts this long from the first allocation, in seconds; longer as long as the memory grows, up to a limit. Time in which the program
+# allocates nothing is not counted: recording costs nothing then, and a program that compiles or reads its data has most of its memory later.
 FIRST = 30.0
 QUIET = 5.0
 FIRST_LIMIT = 90.0
@@ -62,10 +63,11 @@ class Budget:
         """What the latest look cost."""
         self._at = now
 
-    def advance(self, now: float, recording: bool) -> None:
-        """Adds what has accrued, and subtracts what recording is estimated to have cost in the meantime."""
+    def advance(self, now: float, recording: bool) -> float:
+        """Adds what has accrued, and subtracts what recording is estimated to have cost in the meantime. Returns the seconds since the latest call."""
         elapsed, self._at = max(0.0, now - self._at), now
         self.left = min(self.window(), self.left + SHARE * elapsed) - (RECORDING * elapsed if recording else 0.0)
+        return elapsed
 
     def spend(self, seconds: float) -> None:
         self.look = seconds
@@ -92,11 +94,16 @@ class Sites:
         self._end_at: Optional[float] = None
         # Whether a question is answered meanwhile, which needs the history.
         self._held = False
-        # The first phase: whether it lasts, when the first memory was allocated, the most memory while it was recorded and when it was reached.
+        # The first phase: whether it lasts, for how many seconds the program has allocated in it, the most memory while it was recorded and after how
+        # many of these seconds it was reached.
         self._first = False
-        self._allocated_at: Optional[float] = None
+        self._lasted = 0.0
         self._most = 0
         self._grown_at = 0.0
+        # What was allocated at the latest tick, and since the program began; and whether there was a look after the last change.
+        self._allocated = 0
+        self._taken: List[Optional[int]] = []
+        self._seen = False
         # When the window ends or ended, and what had frames before it began.
         self._window_end = 0.0
         self._old: Dict[int, int] = {}
@@ -112,11 +119,15 @@ class Sites:
         if self._mine() and not self._begun:
             self._guarded(self._begin)
 
-    def tick(self, allocated: int) -> List[Look]:
-        """Does what is due; `allocated` is the sum of what PyTorch has allocated now. Returns a look at each device, if one was due."""
+    def tick(self, allocated: int, taken: Sequence[Optional[int]] = ()) -> List[Look]:
+        """Does what is due. Returns a look at each device, if one was due. `allocated` is the sum of what PyTorch has allocated now. `taken` has
+        what it has allocated on each device since the program began, freed memory included: while it stays the same, the program allocates nothing.
+        """
         looks: List[Look] = []
         if self._mine():
-            self._guarded(lambda: looks.extend(self._tick(self._clock(), allocated)))
+            works = not taken or None in taken or list(taken) != self._taken
+            self._taken = list(taken)
+            self._guarded(lambda: looks.extend(self._tick(self._clock(), allocated, works)))
         return looks
 
     def failed(self, ordinal: int, caller: Optional[FrameType], send: Callable[[Look], None]) -> Dict[str, Any]:
@@ -202,13 +213,16 @@ class Sites:
             self._first = True
             self._on()
 
-    def _tick(self, now: float, allocated: int) -> List[Look]:
+    def _tick(self, now: float, allocated: int, works: bool) -> List[Look]:
         if not _torch.initialised():
             return []
         if not self._begun:
             self._begin()
             return []
-        self._budget.advance(now, self._recording and allocated > 0 and not self._held)
+        works = works and allocated > 0
+        self._seen = self._seen and not works and allocated == self._allocated
+        self._allocated = allocated
+        elapsed = self._budget.advance(now, self._recording and works and not self._held)
         if self._end_at is not None:
             return self._end_history(now, self._end_at)
         if not _history.recorded():
@@ -218,7 +232,7 @@ class Sites:
         if self._held:
             return self._look(now) if now >= self._look_at and self._budget.left >= self._budget.look else []
         if self._first:
-            return self._first_phase(now, allocated)
+            return self._first_phase(now, allocated, elapsed if works else 0.0)
         if self._recording:
             self._most = max(self._most, allocated)
             return self._close(now) if now >= self._window_end else []
@@ -247,15 +261,15 @@ class Sites:
             return self._look(now)
         return []
 
-    def _first_phase(self, now: float, allocated: int) -> List[Look]:
+    def _first_phase(self, now: float, allocated: int, elapsed: float) -> List[Look]:
+        """`elapsed`: the seconds since the latest tick in which the program has allocated."""
+        self._lasted += elapsed
         if allocated > self._most:
-            self._most, self._grown_at = allocated, now
-        if self._allocated_at is None and allocated > 0:
-            self._allocated_at = now
-        if self._allocated_at is not None and (not self._recording or self._is_over(now - self._allocated_at, now - self._grown_at)):
+            self._most, self._grown_at = allocated, self._lasted
+        if self._most > 0 and (not self._recording or self._is_over(self._lasted, self._lasted - self._grown_at)):
             self._first = False
             return self._close(now)
-        return self._look(now) if allocated > 0 and now >= self._look_at else []
+        return self._look(now) if allocated > 0 and not self._seen and now >= self._look_at else []
 
     def _is_over(self, lasted: float, quiet: float) -> bool:
         return lasted >= FIRST_LIMIT or (lasted >= FIRST and quiet >= QUIET)
@@ -318,6 +332,7 @@ class Sites:
         old = self._old if self._recording or now - self._window_end <= WINDOW else None
         looked_for = _look.looked_for(held, old)
         looks = []
+        self._seen = True
         for number, summary in sorted(_look.describe(before, after, held, old).items()):
             device = _torch.device_uuid(number) if ordinal in (None, number) else None
             if device is not None:
