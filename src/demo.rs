@@ -163,7 +163,7 @@ impl SimulatedCluster {
         }
         number_shares(&mut allocated);
         let mut allocatable: Vec<_> = allocated.iter().map(|allocation| allocation.device.clone()).collect();
-        allocatable.sort_by_key(|device| format!("{device:?}"));
+        allocatable.sort_unstable_by_key(|device| format!("{device:?}"));
         allocatable.dedup();
         let pods = Pods { up: Some(true), containers: Arc::new(containers), ..Pods::default() };
         let cluster = Self { pods, allocated: Arc::new(allocated), allocatable: Arc::new(allocatable) };

@@ -32,7 +32,7 @@ pub(super) fn read(
     let mut environment = Environment::default();
     let mut variables: Vec<_> =
         variables.into_iter().filter(|(name, _)| name.as_encoded_bytes().starts_with(PREFIX.as_bytes())).collect();
-    variables.sort();
+    variables.sort_unstable();
     for (name, value) in variables {
         let name = name.to_string_lossy();
         if name == CONFIG_FILE {

@@ -104,7 +104,7 @@ impl Reading<'_> {
 
 fn sorted(table: Map<String, Value>) -> Vec<(String, Value)> {
     let mut entries: Vec<_> = table.into_iter().collect();
-    entries.sort_by(|a, b| a.0.cmp(&b.0));
+    entries.sort_unstable_by(|a, b| a.0.cmp(&b.0));
     entries
 }
 

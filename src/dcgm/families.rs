@@ -40,7 +40,7 @@ impl Families {
         // Labels are written in the order of their names.
         let (mut labels, mut columns): (Vec<_>, Vec<_>) =
             std::mem::take(&mut settings.collectors.columns).into_iter().partition(|column| column.kind.is_none());
-        labels.sort_by(|a, b| a.name.cmp(&b.name));
+        labels.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         columns.retain(|column| metrics.selection.shows(&column.name));
         columns.append(&mut labels);
         settings.collectors.columns = columns;

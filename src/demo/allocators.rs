@@ -64,7 +64,7 @@ impl SimulatedAllocators {
         reporting.retain(|_, reports| !reports.is_empty());
         let mut processes: Vec<_> =
             reporting.into_iter().map(|(id, reports)| ReportingProcess { id, reports }).collect();
-        processes.sort_by_key(|process| process.id);
+        processes.sort_unstable_by_key(|process| process.id);
         AllocatorPart { processes }
     }
 }

@@ -184,7 +184,7 @@ fn write_process(out: &mut String, process: &Process) -> fmt::Result {
 /// The processes of one kind with the highest values of `bytes`. Processes without a value come last.
 fn largest(processes: &[Process], kind: fn(&Process) -> bool, bytes: fn(&Process) -> Option<u64>) -> Vec<&Process> {
     let mut found: Vec<_> = processes.iter().filter(|process| kind(process)).collect();
-    found.sort_by_key(|process| std::cmp::Reverse(bytes(process)));
+    found.sort_unstable_by_key(|process| (std::cmp::Reverse(bytes(process)), process.pid));
     found.truncate(SHOWN_PROCESSES);
     found
 }

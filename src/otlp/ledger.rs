@@ -104,7 +104,7 @@ impl Ledger {
         series.entries.retain(|_, entry| entry.round == round || entry.may_be_shown());
         let gone = series.entries.iter().filter(|(_, entry)| entry.round != round);
         let mut gone: Vec<_> = gone.map(|(labels, _)| labels.clone()).collect();
-        gone.sort();
+        gone.sort_unstable();
         gone
     }
 
@@ -112,7 +112,7 @@ impl Ledger {
     pub(super) fn empty(&self) -> Vec<Origin> {
         let mut empty: Vec<_> =
             self.metrics.values().filter(|series| series.round != self.round).map(|series| series.origin).collect();
-        empty.sort_by_key(Origin::name);
+        empty.sort_unstable_by_key(Origin::name);
         empty
     }
 

@@ -237,7 +237,7 @@ impl Jobs {
         };
         let over: Vec<_> = self.open.values().filter(|open| is_over(open)).map(|open| open.workload.clone()).collect();
         let mut over: Vec<_> = over.iter().filter_map(|workload| self.open.remove(workload)).collect();
-        over.sort_by_key(|open| open.seen);
+        over.sort_unstable_by_key(|open| open.seen);
         for mut open in over {
             open.left.get_or_insert(open.seen);
             self.finish(&open, now, State::Ended);
@@ -247,7 +247,7 @@ impl Jobs {
     /// Completes all reports, because the exporter stops.
     pub(super) fn stop(&mut self, now: Now) {
         let mut open: Vec<_> = self.open.drain().map(|(_, open)| open).collect();
-        open.sort_by_key(|open| open.seen);
+        open.sort_unstable_by_key(|open| open.seen);
         for open in open {
             let state = if open.left.is_some() { State::Ended } else { State::ExporterStopped };
             self.finish(&open, now, state);

@@ -182,7 +182,7 @@ fn escape(value: &str, text: &mut String) {
 
 /// Sorted by the labels, and each set of labels once: `join` adds the value of a later one to that of the first.
 pub(super) fn distinct<V>(mut series: Vec<(Labels, V)>, join: impl Fn(&mut V, &V)) -> Vec<(Labels, V)> {
-    series.sort_by(|(a, _), (b, _)| a.cmp(b));
+    series.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
     series.dedup_by(|(later, more), (first, value)| {
         let same = later == first;
         if same {

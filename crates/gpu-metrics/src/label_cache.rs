@@ -167,7 +167,7 @@ fn untyped(gpu: &Labels, process: &Process) -> Labels {
 pub(super) fn in_order<'a>(gpu: &GpuView<'a>) -> Vec<&'a Process> {
     let mut processes: Vec<_> = gpu.processes.map_or(&[][..], |part| &part.processes).iter().collect();
     let slice = |process: &Process| process.mig.as_ref().map(|mig| (mig.gpu_instance, mig.compute_instance));
-    processes.sort_by(|a, b| {
+    processes.sort_unstable_by(|a, b| {
         let closer = || (a.kind, slice(a), &a.owner.name).cmp(&(b.kind, slice(b), &b.owner.name));
         a.pid.cmp(&b.pid).then_with(closer)
     });

@@ -144,7 +144,7 @@ fn milliseconds(time: Duration) -> f64 {
 /// A GPU's processes, sorted by pid and then by their labels, with each set of labels once.
 fn distinct(mut entries: Vec<LabeledProcess<'_>>) -> Vec<LabeledProcess<'_>> {
     // Entries with equal labels have the same pid, and few entries share a pid, so label text is rarely compared.
-    entries.sort_by(|a, b| {
+    entries.sort_unstable_by(|a, b| {
         let by_labels = || a.labels.cmp(b.labels).then_with(|| preference(a.process).cmp(&preference(b.process)));
         a.process.pid.cmp(&b.process.pid).then_with(by_labels)
     });

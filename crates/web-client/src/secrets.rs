@@ -26,7 +26,7 @@ impl Secrets {
         let mut forms: Vec<_> = sensitive.flat_map(contained).flat_map(|secret| forms(&secret)).collect();
         forms.retain(|form| form.len() >= Self::SHORTEST);
         // A form that contains another one goes first.
-        forms.sort_by(|one, other| other.len().cmp(&one.len()).then_with(|| one.cmp(other)));
+        forms.sort_unstable_by(|one, other| other.len().cmp(&one.len()).then_with(|| one.cmp(other)));
         forms.dedup();
         Self(forms)
     }

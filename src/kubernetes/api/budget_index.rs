@@ -107,7 +107,7 @@ impl BudgetIndex {
             }
         }
         for budgets in shown.values_mut() {
-            budgets.sort();
+            budgets.sort_unstable();
             budgets.dedup();
         }
         shown

@@ -132,7 +132,7 @@ impl Pod {
             let holder = Arc::new(PodContainer { namespace, pod, container: name });
             named.extend(container.ids().filter_map(bare_id).map(|id| (Arc::from(id), holder.clone())));
         }
-        named.sort_by(|a, b| (&a.0, &a.1.container).cmp(&(&b.0, &b.1.container)));
+        named.sort_unstable_by(|a, b| (&a.0, &a.1.container).cmp(&(&b.0, &b.1.container)));
         named.dedup();
         named
     }

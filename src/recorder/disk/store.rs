@@ -167,7 +167,7 @@ impl Folder<'_> {
     fn files(&self) -> io::Result<Vec<Entry>> {
         let files = self.paths(SUFFIX)?.into_iter();
         let mut files: Vec<_> = files.filter_map(|(path, bytes)| Entry::of(path, bytes)).collect();
-        files.sort_by(|a, b| (a.sequence, &a.path).cmp(&(b.sequence, &b.path)));
+        files.sort_unstable_by(|a, b| (a.sequence, &a.path).cmp(&(b.sequence, &b.path)));
         Ok(files)
     }
 

@@ -254,7 +254,7 @@ impl DeviceHistory {
     /// recorded about them any longer, also not their ends. Returns their number.
     pub(crate) fn unfollow(&mut self, count: usize) -> usize {
         let now = self.seen;
-        self.living.sort_by_key(|process| {
+        self.living.sort_unstable_by_key(|process| {
             let is_idle = process.series.last_change().is_none_or(|at| now.saturating_sub(at) >= IDLE);
             std::cmp::Reverse((!is_idle, process.series.last()))
         });

@@ -91,7 +91,7 @@ impl FailureSites {
     pub(crate) fn largest(&self) -> Vec<(&str, u64)> {
         let mut roles: Vec<_> = self.roles.iter().map(|(role, bytes)| (&**role, *bytes)).collect();
         roles.retain(|(_, bytes)| *bytes > 0);
-        roles.sort_by_key(|(_, bytes)| Reverse(*bytes));
+        roles.sort_unstable_by_key(|(role, bytes)| (Reverse(*bytes), *role));
         roles
     }
 }

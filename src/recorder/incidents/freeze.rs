@@ -58,7 +58,7 @@ pub(crate) fn freeze(
     let mut growers: Vec<_> = (holders.iter().enumerate())
         .filter_map(|(position, holder)| Some((grew(holder).filter(|bytes| *bytes > 0)?, position)))
         .collect();
-    growers.sort_by_key(|(bytes, _)| Reverse(*bytes));
+    growers.sort_unstable_by_key(|(bytes, position)| (Reverse(*bytes), *position));
     let roles = Roles { cause, grower: growers.first().map(|(_, position)| *position) };
     let mut incident = Incident {
         version: VERSION,

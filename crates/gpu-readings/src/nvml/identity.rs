@@ -51,7 +51,7 @@ pub(super) fn inherit(
             .filter(|gpu| gpu.pci_bus_id.as_ref().is_some_and(|bus_id| fits(bus_id) && is_free(gpu) && present(bus_id)))
             .collect();
         if candidates.len() == end - begin {
-            candidates.sort_by(|a, b| a.pci_bus_id.cmp(&b.pci_bus_id));
+            candidates.sort_unstable_by(|a, b| a.pci_bus_id.cmp(&b.pci_bus_id));
             found[begin..end].iter_mut().zip(candidates).for_each(|(found, gpu)| *found = Some(gpu.clone()));
         }
         begin = end + 1;

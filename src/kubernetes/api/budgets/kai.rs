@@ -53,7 +53,7 @@ fn groups(labels: &Texts) -> Vec<String> {
     let known = labels.iter().filter(|(key, _)| is_label(key)).filter_map(|(_, group)| group);
     let fits = |group: &&str| !group.is_empty() && group.len() <= 63;
     let mut groups: Vec<_> = known.filter(fits).take(MOST_DEVICES).map(str::to_owned).collect();
-    groups.sort();
+    groups.sort_unstable();
     groups.dedup();
     groups
 }

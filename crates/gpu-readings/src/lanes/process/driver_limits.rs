@@ -105,7 +105,7 @@ impl DriverLimits {
         let asked = |path: &Arc<Path>| self.known.get(path).map(|known| known.asked);
         let is_due = |path: &&Arc<Path>| asked(path).is_none_or(|at| now.saturating_duration_since(at) >= RECHECK);
         let mut due: Vec<_> = cgroups.iter().filter(is_due).cloned().collect();
-        due.sort_by_key(asked);
+        due.sort_unstable_by_key(asked);
         due.truncate(MOST_CALLS);
         due
     }
