@@ -1,5 +1,6 @@
 """Shows that set-version.py changes the version everywhere, that its check finds each place that has another version, and that
-check-crates.py finds what the Rust registry would refuse or could not show. Shows that build.sh and reproduce.sh refuse wrong arguments before
+check-crates.py finds what the Rust registry would refuse or could not show. Shows that check-advisories.py refuses an exception that has
+no end, and that image-digests.py finds and writes digests and believes no registry that contradicts itself. Shows that build.sh and reproduce.sh refuse wrong arguments before
 they begin, and that try.sh names each command that it does not find.
 
     self_test.py
@@ -7,12 +8,17 @@ they begin, and that try.sh names each command that it does not find.
 Works on a copy of the files that git tracks. Needs cargo, and the dependencies of Cargo.lock in cargo's folder.
 """
 
+import datetime
+import hashlib
+import http.server
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import threading
+import urllib.parse
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -128,6 +134,103 @@ def try_crates(root):
     return f"{len(changes)} errors in what the crates tell the registry"
 
 
+def try_advisories(root):
+    """Gives the check of the advisories exceptions with and without an end. Returns what was tried, as text."""
+    deny = root / "deny.toml"
+    text = deny.read_text()
+    expect("\nignore = []\n" in text, "deny.toml ignores an advisory: this test has to keep the entry")
+    today = datetime.date.today()
+    day = lambda days: (today + datetime.timedelta(days)).isoformat()  # noqa: E731
+    entry = lambda reason: f'{{ id = "RUSTSEC-2026-0001", reason = "{reason}" }}'  # noqa: E731
+    cases = (
+        (entry(f"until {day(0)}: today is the last day"), None),
+        (entry(f"until {day(183)}: not on Linux"), None),
+        (entry(f"until {day(-1)}: not on Linux"), "was ignored until"),
+        (entry(f"until {day(184)}: not on Linux"), "at most 183 days"),
+        (entry("not on Linux"), "has no reason of the form"),
+        (entry("until 2026-02-30: not on Linux"), "has no reason of the form"),
+        (entry(f"until {day(1)}:"), "has no reason of the form"),
+        ('{ id = "RUSTSEC-2026-0001" }', "has no reason of the form"),
+        ('"RUSTSEC-2026-0001"', "is not of the form"),
+        ('{ crate = "ring", reason = "until 2026-12-31: x" }', "is not of the form"),
+    )
+    for ignored, problem in cases:
+        deny.write_text(text.replace("\nignore = []\n", f"\nignore = [{ignored}]\n"))
+        told = run(root / "release/check-advisories.py", "--ignored", cwd=root)
+        accepted = told.returncode == 0 if problem is None else told.returncode == 1 and problem in told.stderr
+        expect(accepted, f"{ignored}: {problem}: {told.stdout} {told.stderr}")
+    deny.write_text(text)
+    return f"{len(cases)} exceptions for advisories"
+
+
+class Registry(http.server.BaseHTTPRequestHandler):
+    """A registry of images that gives a token to anyone. The tag is the content, and the repository says what is wrong with an answer."""
+
+    def do_GET(self):
+        path, _, query = self.path.partition("?")
+        if path == "/token":
+            return self.answer(200, b'{"token": "%s"}' % query.encode())
+        _, repository, tag = re.fullmatch(r"/v2(/)(.+)/manifests/(.+)", path).groups()
+        if not self.headers.get("Authorization", "").endswith(urllib.parse.urlencode({"scope": f"repository:{repository}:pull"})):
+            realm = f"http://127.0.0.1:{self.server.server_port}/token"
+            return self.answer(401, b"", ("WWW-Authenticate", f'Bearer realm="{realm}",scope="repository:{repository}:pull"'))
+        if repository == "prom/gone":
+            return self.answer(404, b"")
+        kind = "application/vnd.oci.image.manifest.v1+json" if repository == "prom/single" else "application/vnd.oci.image.index.v1+json"
+        told = "sha256:" + hashlib.sha256(b"other" if repository == "prom/liar" else tag.encode()).hexdigest()
+        return self.answer(200, tag.encode(), ("Content-Type", kind), ("Docker-Content-Digest", told))
+
+    def answer(self, code, body, *headers):
+        self.send_response(code)
+        for name, value in (*headers, ("Content-Length", str(len(body)))):
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_arguments):
+        pass
+
+
+def try_images(root):
+    """Compares the images that the files name with those of a registry of its own. Returns what was tried, as text."""
+    program = root / "release/image-digests.py"
+    compose = root / "deploy/docker-compose.yml"
+    original = {name: (root / name).read_text() for name in ("Dockerfile", "deploy/docker-compose.yml", ".github/workflows/test.yml")}
+    listed = run(program, "--list", cwd=root).stdout.splitlines()
+    expect(len(listed) >= 8 and "Dockerfile: debian:bookworm-slim" in listed, f"--list: {listed}")
+    expect(not any("vram-exporter" in line for line in listed), f"an image of the project: {listed}")
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Registry) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        environment = {**os.environ, "IMAGE_REGISTRY": f"http://127.0.0.1:{server.server_port}"}
+
+        def told(*arguments):
+            return subprocess.run([program, *arguments], cwd=root, capture_output=True, text=True, env=environment)
+
+        before = told()
+        expect(before.returncode == 1 and before.stderr.count("has no digest") == len(listed), f"without digests: {before.stderr}")
+        written = told("--write")
+        digest = hashlib.sha256(b"bookworm-slim").hexdigest()
+        expect(written.returncode == 0, f"--write: {written.stderr}")
+        expect(f"\nARG RUNTIME_IMAGE=debian:bookworm-slim@sha256:{digest}\n" in (root / "Dockerfile").read_text(), "the Dockerfile is not changed")
+        expect(told().returncode == 0, f"after --write: {told().stderr}")
+        expect(run(program, "--list", cwd=root).stdout.count("@sha256:") == len(listed), "an image has no digest")
+
+        # A tag that has moved.
+        pinned = compose.read_text()
+        compose.write_text(re.sub(r"(grafana/grafana:)[\d.]+@", r"\g<1>99.0@", pinned))
+        moved = told()
+        expect(moved.returncode == 1 and "grafana/grafana:99.0 is sha256:" in moved.stderr, f"a tag that moved: {moved.stderr}")
+        for repository, problem in (("single", "no list of all architectures"), ("liar", "does not have the digest"), ("gone", "404")):
+            compose.write_text(pinned.replace("prom/prometheus:", f"prom/{repository}:"))
+            wrong = told("--write")
+            expect(wrong.returncode == 1 and problem in wrong.stderr, f"prom/{repository}: {wrong.stderr}")
+            expect(compose.read_text() == pinned.replace("prom/prometheus:", f"prom/{repository}:"), f"prom/{repository} has changed the file")
+        server.shutdown()
+    for name, text in original.items():
+        (root / name).write_text(text)
+    return f"{len(listed)} images and their digests"
+
+
 def try_arguments(root):
     """Calls the scripts that make a release with arguments that they must refuse. Returns what was tried, as text."""
     native = run("dpkg", "--print-architecture", cwd=root).stdout.strip()
@@ -193,6 +296,8 @@ def main():
         root = Path(folder)
         copy(root)
         print(try_crates(root))
+        print(try_advisories(root))
+        print(try_images(root))
         print(try_version(root))
         print(try_arguments(root))
         print(try_requirements(root))

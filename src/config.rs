@@ -25,6 +25,7 @@ mod yaml;
 pub use address::ListenAddress;
 pub(crate) use command::command;
 pub use command::words;
+pub(crate) use forms::label_name;
 pub use load::{Command, load};
 pub use model::{
     Allocator, ApiServer, Config, Dcgm, DcgmNames, Kubernetes, Limits, Log, LogFormat, Memory, Metrics, Nvml, Otlp,

@@ -151,6 +151,7 @@ fn process(process: &snapshot::Process, view: &GpuView<'_>, now: Instant) -> Pro
     let since = |at: Instant| now.saturating_duration_since(at).as_secs_f64();
     Process {
         pid: process.pid,
+        namespace_pid: owner.namespace_pid,
         kind: process.kind.label(),
         mig_index: process.mig.as_ref().map(|mig| mig.index),
         name: owner.name.clone(),

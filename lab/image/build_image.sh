@@ -42,7 +42,7 @@ toolchain=$(rustc --print sysroot)
 crates=${CARGO_HOME:-$HOME/.cargo}
 build_base=$(from BUILD_IMAGE)
 runtime_base=$(from RUNTIME_IMAGE)
-suite=$(sed -E 's/.*:([a-z]+)-slim$/\1/' <<<"$runtime_base")
+suite=$(sed -E 's/.*:([a-z]+)-slim(@.*)?$/\1/' <<<"$runtime_base")
 # The build has no network, so the crates in the lock file are fetched beforehand.
 cargo fetch --locked --quiet
 base "$runtime_base" "$suite" ""

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use super::{descriptors, resource};
-use crate::config::{ApiServer, Config, Probes, Recorder, Telemetry};
+use crate::config::{ApiServer, Config, Probes, Recorder, Telemetry, label_name};
 use crate::dcgm::{self, Collectors};
 use crate::faults::Source;
 use crate::kubernetes::{api, kubelet};
@@ -186,7 +186,9 @@ pub(super) fn api_server(config: &Config) -> Option<api::Settings> {
         ApiServer::InCluster => api::Server::InCluster,
         ApiServer::At(url) => api::Server::At { url, token_file: of.token_file.clone(), ca_file: of.ca_file.clone() },
     };
-    Some(api::Settings { server, node: of.node_name.clone()?, timeout: of.timeout, list_again: api::LIST_AGAIN })
+    let labels = of.pod_labels.iter().map(|key| (key.clone(), label_name(key))).collect();
+    let (node, timeout) = (of.node_name.clone()?, of.timeout);
+    Some(api::Settings { server, node, timeout, list_again: api::LIST_AGAIN, labels })
 }
 
 /// The settings of the follower of the kubelet; `None` without its socket.

@@ -90,6 +90,9 @@ pub(super) fn fit(config: &Config, effective: &Layer, problems: &[Problem]) -> V
         let fits = has_url || file.is_none();
         require(key, "kubernetes.api-server", fits, "given together with a URL as kubernetes.api-server".to_owned());
     }
+    let fits = cluster.pod_labels.is_empty() || cluster.api_server.is_some();
+    let must_be = "given together with kubernetes.api-server, which reports the labels".to_owned();
+    require("kubernetes.pod-labels", "kubernetes.api-server", fits, must_be);
     if config.demo.is_some() {
         found.extend(overruled_by_demo(effective));
     }

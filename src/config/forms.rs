@@ -14,6 +14,9 @@ const IN_CLUSTER: &str = "in-cluster";
 /// The longest node name that Kubernetes allows.
 const LONGEST_NODE_NAME: usize = 253;
 
+/// The longest key of a label in bytes, without its domain.
+const LONGEST_LABEL_NAME: usize = 63;
+
 /// Paths on the web server that `web.telemetry-path` may not use.
 const TAKEN_PATHS: [&str; 6] = ["/", "/healthz", "/readyz", "/runbook", "/page.js", "/page.css"];
 /// What the paths of the page's other scripts begin and end with.
@@ -73,6 +76,30 @@ pub(super) fn check_node_name(text: &str) -> Result<(), String> {
         return Ok(());
     }
     Err("must be a node's name: lower-case letters, digits, - and ., as `kubectl get nodes` shows it".to_owned())
+}
+
+/// Whether `text` can be the key of a Kubernetes label: a name, and before it perhaps a domain and a slash.
+pub(super) fn is_label_key(text: &str) -> bool {
+    let (domain, name) = text.split_once('/').map_or((None, text), |(domain, name)| (Some(domain), name));
+    let end = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let is_name = name.len() <= LONGEST_LABEL_NAME && end(name.chars().next()) && end(name.chars().last());
+    is_name && name.chars().all(plain) && domain.is_none_or(|domain| check_node_name(domain).is_ok())
+}
+
+/// The name in the metrics of the label with this key, as kube-state-metrics forms it: in lower case, with an underscore for
+/// each character that a name cannot have and before a capital letter that follows another letter or a digit.
+pub(crate) fn label_name(key: &str) -> String {
+    let mut name = "label_".to_owned();
+    let mut before = '_';
+    for c in key.chars() {
+        if c.is_ascii_uppercase() && (before.is_ascii_lowercase() || before.is_ascii_digit()) {
+            name.push('_');
+        }
+        name.push(if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' });
+        before = c;
+    }
+    name
 }
 
 /// Permissions in octal, up to 0777.
@@ -136,6 +163,31 @@ mod tests {
         }
         for bad in ["", "gpu up", "gpu_{a,b}", "[", "[]", "a**b", "/gpu", "gpu.*", "gpu\n", "ä"] {
             assert!(!is_glob(bad), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn keys_of_labels_are_those_of_kubernetes() {
+        let long = "a".repeat(LONGEST_LABEL_NAME);
+        for good in ["team", "a", "0", "app.kubernetes.io/name", "Team_x.y-z", "a/B", &long] {
+            assert!(is_label_key(good), "{good}");
+        }
+        let longer = format!("{long}a");
+        for bad in ["", "/", "a/", "/a", "a/b/c", "-a", "a-", "A.example/x", "te am", "team=x", "t\"", "ä", &longer] {
+            assert!(!is_label_key(bad), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_label_has_the_name_that_kube_state_metrics_gives_it() {
+        let names = [
+            ("team", "label_team"),
+            ("app.kubernetes.io/part-of", "label_app_kubernetes_io_part_of"),
+            ("costCenter2B", "label_cost_center2_b"),
+            ("GPUTeam", "label_gputeam"),
+        ];
+        for (key, name) in names {
+            assert_eq!(label_name(key), name);
         }
     }
 

@@ -143,6 +143,11 @@ const OTHERS: &[Key] = &[
         .help("A bearer token for the API server, read again when it changes. Not with \"in-cluster\"."),
     Key::path("kubernetes.ca-file", "FILE", |c| &mut c.kubernetes.ca_file)
         .help("The certificates to trust for the API server, in PEM. Not with \"in-cluster\"."),
+    Key::new("kubernetes.pod-labels", None, Kind::PodLabels(|c| &mut c.kubernetes.pod_labels)).help(
+        "Labels of pods to show in gpu_pod_labels_info, by their keys, such as \"team,example.com/queue\": at most 10. No \
+         other label is kept, and no annotation. Give several keys as a list in a file, a repeated flag, or \
+         comma-separated text. Needs kubernetes.api-server. Not set: no labels.",
+    ),
     Key::path("kubernetes.pod-resources", "SOCKET", |c| &mut c.kubernetes.pod_resources).help(
         "The kubelet's socket that reports which GPU is assigned to which container, usually \
          /var/lib/kubelet/pod-resources/kubelet.sock. Not set: the kubelet is not queried.",

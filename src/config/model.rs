@@ -212,6 +212,9 @@ pub struct Kubernetes {
     pub token_file: Option<PathBuf>,
     /// `kubernetes.ca-file`; only with an API server at a URL.
     pub ca_file: Option<PathBuf>,
+    /// `kubernetes.pod-labels`: keys of labels, at most 10, of which no two have the same name in the metrics; only with an
+    /// API server.
+    pub pod_labels: Vec<String>,
     /// `kubernetes.pod-resources`: the kubelet's socket.
     pub pod_resources: Option<PathBuf>,
     /// `kubernetes.pod-resources-interval`

@@ -12,12 +12,16 @@ use ::config::ValueKind;
 
 use super::address::ListenAddress;
 use super::forms::{
-    api_server, check_node_name, check_otlp_endpoint, check_url_path, is_glob, is_group, is_path, log_filter, octal,
+    api_server, check_node_name, check_otlp_endpoint, check_url_path, is_glob, is_group, is_label_key, is_path,
+    label_name, log_filter, octal,
 };
 use super::model::{ApiServer, Config};
 use super::problem::preview;
 use super::units::{format_duration, parse_duration, with_unit};
 use crate::server_url::without_secrets;
+
+/// The most labels of pods that are shown. A pod has one series, however many they are.
+const MOST_POD_LABELS: usize = 10;
 
 /// A field of the configuration.
 pub type Field<T> = fn(&mut Config) -> &mut T;
@@ -38,6 +42,9 @@ pub enum Kind {
     /// Names of hosts and IP addresses, without ports: a list in a file, repeated as a flag, separated by commas
     /// elsewhere.
     Hosts(Field<Vec<String>>),
+    /// Keys of Kubernetes labels that have different names in the metrics: a list in a file, repeated as a flag, separated
+    /// by commas elsewhere.
+    PodLabels(Field<Vec<String>>),
     /// A path on the web server.
     UrlPath(Field<String>),
     /// A path in the file system. The text is the placeholder that the help shows.
@@ -121,6 +128,7 @@ impl Kind {
             Self::Addresses(_) => ("ADDRESS", "one or more addresses".to_owned()),
             Self::Globs(_) => ("NAME", "one or more names, which may contain *, ? and [ab]".to_owned()),
             Self::Hosts(_) => ("HOST", "one or more names or IP addresses without ports".to_owned()),
+            Self::PodLabels(_) => ("KEY", format!("one to {MOST_POD_LABELS} keys of labels")),
             Self::UrlPath(_) => ("PATH", "a path that begins with /".to_owned()),
             Self::Path(name, _) => (name, "a path".to_owned()),
             Self::Folder(_) => ("DIR", "a path".to_owned()),
@@ -152,7 +160,9 @@ impl Kind {
         let owned = || text.to_owned();
         let refused = || self.refusal();
         match self {
-            Self::Addresses(_) | Self::Globs(_) | Self::Hosts(_) => self.read_list(&entries(&[text])),
+            Self::Addresses(_) | Self::Globs(_) | Self::Hosts(_) | Self::PodLabels(_) => {
+                self.read_list(&entries(&[text]))
+            }
             Self::UrlPath(field) => check_url_path(text).map(|()| Setting::text(field, owned(), text)),
             Self::LogFilter(field) => log_filter(text).map(|filter| Setting::text(field, filter.clone(), &filter)),
             Self::NodeName(field) => check_node_name(text).map(|()| Setting::text(field, Some(owned()), text)),
@@ -214,7 +224,9 @@ impl Kind {
     /// Reads the texts of a flag that is given several times, which is allowed for a list only.
     pub(super) fn read_repeated(&self, texts: &[&str]) -> Result<Setting, String> {
         match self {
-            Self::Addresses(_) | Self::Globs(_) | Self::Hosts(_) => self.read_list(&entries(texts)),
+            Self::Addresses(_) | Self::Globs(_) | Self::Hosts(_) | Self::PodLabels(_) => {
+                self.read_list(&entries(texts))
+            }
             _ => Err("is given more than once; give it once".to_owned()),
         }
     }
@@ -226,6 +238,8 @@ impl Kind {
             Self::Addresses(field) => addresses(entries, field),
             Self::Globs(field) => names(entries, glob, field),
             Self::Hosts(field) => names(entries, host, field),
+            Self::PodLabels(_) if entries.len() > MOST_POD_LABELS => Err(self.refusal()),
+            Self::PodLabels(field) => names(entries, label_key, field).and_then(|read| apart(entries).map(|()| read)),
             _ => Err(self.refusal()),
         }
     }
@@ -236,6 +250,7 @@ impl Kind {
             Self::Addresses(_) => Some(":9836"),
             Self::Globs(_) => Some("gpu_memory_*"),
             Self::Hosts(_) => Some("gpu1.example.com"),
+            Self::PodLabels(_) => Some("team"),
             _ => None,
         }
     }
@@ -298,6 +313,26 @@ fn host(text: &str) -> Result<String, String> {
         return Err(format!("{} is not a name or an IP address without a port", preview(text)));
     }
     Ok(name.to_ascii_lowercase())
+}
+
+/// The key of a label, as Kubernetes allows it.
+fn label_key(text: &str) -> Result<String, String> {
+    if is_label_key(text) {
+        return Ok(text.to_owned());
+    }
+    Err(format!("{} is not the key of a Kubernetes label, such as \"team\" or \"example.com/team\"", preview(text)))
+}
+
+/// Refuses keys that would have the same name in the metrics.
+fn apart(keys: &[&str]) -> Result<(), String> {
+    for (at, key) in keys.iter().enumerate() {
+        if let Some(other) = keys[..at].iter().find(|other| label_name(other) == label_name(key)) {
+            let name = label_name(key);
+            let same = format!("{} and {} are the same label in the metrics, {name}", preview(other), preview(key));
+            return Err(if other == key { format!("{key} is given twice; give each key once") } else { same });
+        }
+    }
+    Ok(())
 }
 
 /// A TOML basic string. No setting contains a control character, so only quotes and backslashes are escaped.

@@ -1,5 +1,5 @@
 //! The API server: lists this node's pods, watches them, and publishes the names of their
-//! containers and the budgets that they declare. Where the kubelet lists claims, it does the same with the ResourceSlices of this
+//! containers, the budgets that they declare and the labels that are asked for. Where the kubelet lists claims, it does the same with the ResourceSlices of this
 //! node, and reads each claim once.
 //!
 //! Invariants: the only requests are `GET` of the pods and the slices of this node, and of single claims. A name is published
@@ -16,6 +16,7 @@ mod declared;
 mod endpoint;
 pub(super) mod error;
 mod follower;
+mod label_index;
 pub(crate) mod list_watch;
 mod pause;
 pub(crate) mod pod;
@@ -24,6 +25,7 @@ pub(crate) mod slice;
 pub(crate) mod slices;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use pods::follow;
@@ -44,6 +46,8 @@ pub struct Settings {
     pub timeout: Duration,
     /// The time after which all pods are listed again, minus a random part of up to half. Default: [`LIST_AGAIN`].
     pub list_again: Duration,
+    /// The labels of pods to show: their keys, each with the name of its label in the metrics. Default: none.
+    pub labels: Arc<[(String, String)]>,
 }
 
 /// Where the API server is.

@@ -162,6 +162,9 @@ pub struct Mig {
 pub struct Process {
     /// The pid in the exporter's pid namespace.
     pub pid: u32,
+    /// The pid in the pid namespace of the process itself, such as that of its container; absent if that is the exporter's, and
+    /// if it is unknown.
+    pub namespace_pid: Option<u32>,
     /// `compute`, `graphics` or `mps`.
     #[serde(rename = "type")]
     pub kind: &'static str,

@@ -1,6 +1,6 @@
 //! Collects the points of one push.
 //!
-//! Invariants: every series of a scrape has one point with the same value and the same labels as attributes, unless only
+//! Invariants: every series of a scrape has one point with the same value (without a fraction of a byte) and the same labels as attributes, unless only
 //! its name in the conventions is wanted or it has the call sites of a job, which do not leave the machine here. A series that is gone has one point without a value.
 
 use std::collections::HashMap;
@@ -151,12 +151,12 @@ impl<'a> Collector<'a> {
         });
     }
 
-    fn point(&self, labels: &str, start: u64, value: Option<f64>) -> NumberDataPoint {
+    fn point(&self, labels: &str, start: u64, value: Option<Value>) -> NumberDataPoint {
         NumberDataPoint {
             attributes: pairs(labels).map(|(name, value)| attribute(name, &value)).collect(),
             start_time_unix_nano: start,
             time_unix_nano: self.time,
-            value: value.map(Value::AsDouble),
+            value,
             ..NumberDataPoint::default()
         }
     }
@@ -175,6 +175,7 @@ impl<'a> Collector<'a> {
         let start = self.ledger.see(origin, labels, value, since);
         // The start time of a gauge has no meaning.
         let start = if origin.shape() == Shape::Gauge { 0 } else { start };
+        let value = if origin.is_integer() { Value::AsInt(value as i64) } else { Value::AsDouble(value) };
         self.point(labels, start, Some(value))
     }
 

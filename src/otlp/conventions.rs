@@ -100,6 +100,14 @@ const fn instrument(name: &'static str, unit: &'static str, shape: Shape, descri
     Instrument { name, unit, shape, description }
 }
 
+impl Instrument {
+    /// Whether the values are integers: those of every instrument here that counts bytes or errors, by `metric_value_type` in
+    /// the conventions' model (`model/hardware/*.yaml`).
+    pub(super) fn is_integer(&self) -> bool {
+        matches!(self.unit, "By" | "{error}")
+    }
+}
+
 impl Rule {
     const fn of(family: &'static str, instrument: &'static Instrument) -> Self {
         Self { family, instrument, component: Component::Gpu, fixed: None, renamed: None }
@@ -130,6 +138,12 @@ mod tests {
             let own: Vec<_> = rule.renamed.iter().map(|(label, _)| *label).collect();
             assert_eq!(family.labels[2..], own, "{rule:?}");
         }
+    }
+
+    #[test]
+    fn integers_are_those_of_the_conventions() {
+        let integers: Vec<_> = INSTRUMENTS.iter().filter(|known| known.is_integer()).map(|known| known.name).collect();
+        assert_eq!(integers, ["hw.gpu.memory.limit", "hw.gpu.memory.usage", "hw.gpu.io", "hw.errors"]);
     }
 
     #[test]

@@ -47,6 +47,15 @@ impl Origin {
         }
     }
 
+    /// Whether the values are pushed as integers: for an instrument as the conventions say; of a family those in bytes, counts
+    /// and states. A fraction of a byte, which an integrated rate has, is left out. A stream never changes its type.
+    pub(super) fn is_integer(&self) -> bool {
+        match self {
+            Self::Convention(instrument, _) => instrument.is_integer(),
+            Self::Family(family) => matches!(family.unit, Unit::Bytes | Unit::Info | Unit::Number),
+        }
+    }
+
     pub(super) fn description(&self) -> String {
         match self {
             Self::Family(family) => family.help(),

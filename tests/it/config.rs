@@ -67,6 +67,7 @@ fn changed(key: &Key) -> String {
         Kind::Globs(_) if key.name == "metrics.exclude" => "process_*".to_owned(),
         Kind::Globs(_) => "gpu_memory_*,gpu_up".to_owned(),
         Kind::Hosts(_) => "gpu1.example.com,[::1]".to_owned(),
+        Kind::PodLabels(_) => "team,example.com/queue".to_owned(),
         Kind::UrlPath(_) => "/other".to_owned(),
         Kind::NodeName(_) => "gpu-node-1".to_owned(),
         Kind::ApiServer(_) => "https://10.0.0.1:6443".to_owned(),
@@ -81,6 +82,7 @@ fn changed(key: &Key) -> String {
 fn company(key: &Key) -> Vec<&'static Key> {
     let names: &[&str] = match key.name {
         "kubernetes.api-server" => &["kubernetes.node-name"],
+        "kubernetes.pod-labels" => &["kubernetes.node-name", "kubernetes.api-server"],
         "kubernetes.token-file" | "kubernetes.ca-file" => &["kubernetes.node-name", "kubernetes.api-server"],
         "dcgm.collectors-file" => &["dcgm.listen-address"],
         "otlp.headers-file" | "otlp.ca-file" => &["otlp.endpoint"],

@@ -115,7 +115,13 @@ impl Node {
     fn follow_with(self, patience: Duration) -> Self {
         let server = Server::At { url: self.api.url(), token_file: None, ca_file: None };
         let timeout = Duration::from_secs(10);
-        let claims = api::Settings { server, node: "node-1".to_owned(), timeout, list_again: LIST_AGAIN };
+        let claims = api::Settings {
+            server,
+            node: "node-1".to_owned(),
+            timeout,
+            list_again: LIST_AGAIN,
+            labels: Arc::default(),
+        };
         self.start(Some(claims), patience)
     }
 

@@ -12,7 +12,7 @@ mod processes;
 pub(crate) mod refusals;
 mod sessions;
 mod slow;
-mod table;
+pub(crate) mod table;
 
 use crate::harness::{Exporter, Scrape};
 use nix::sys::signal::Signal;

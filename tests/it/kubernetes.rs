@@ -1,7 +1,9 @@
 //! A whole node of a cluster: the real binary on a simulated machine, together with a kubelet and an API server that
 //! speak the real protocols.
 
-use crate::harness::Scrape;
+use serde_json::json;
+
+use crate::harness::{Scrape, Series};
 use crate::node::{GIB, GPU, NODE, Node, id, process};
 
 /// The GPU memory of a CUDA context.
@@ -61,6 +63,42 @@ fn an_mps_server_is_shown_under_its_own_pod_and_its_clients_under_theirs() {
     let scrape = node.machine.once(&flags);
     let of_server = scrape.all("gpu_process_info").find(|s| s.label("pid") == Some("20")).unwrap();
     assert_eq!(of_server.label("pod"), Some("mps-control-daemon"));
+}
+
+#[test]
+fn the_labels_that_are_asked_for_are_shown_of_pods_with_a_gpu_and_no_others() {
+    let mut node = Node::new(&[process(11, 10, 'a', ""), process(12, 5, 'd', "")]);
+    let labels = |team: &str| json!({"labels": {"team": team, "example.com/costCenter": "a\"b\\c", "token": "s3cret"}});
+    node.put("notebook-7", Some('a'), &labels("research"), &json!({}));
+    node.put("asleep", Some('b'), &labels("x{},=\n"), &json!({}));
+    node.put("web", Some('c'), &labels("no-gpu"), &json!({}));
+    node.put("plain", Some('d'), &json!({"labels": {"app": "plain"}}), &json!({}));
+    node.allocate(&[("asleep", &[GPU])]);
+    let flags = [NODE, &node.api_flag(), &node.kubelet_flag(), "--kubernetes.pod-labels=team,example.com/costCenter"];
+    let exporter = node.machine.export(&flags);
+    const FAMILY: &str = "gpu_pod_labels_info";
+    let scrape = exporter.scrape_until("both pods", |s| pods(s, FAMILY) == ["asleep", "notebook-7"]);
+    let label = |pod: &str, name: &str| {
+        let series = scrape.all(FAMILY).find(|series| series.label("pod") == Some(pod)).unwrap();
+        series.label(name).map(str::to_owned)
+    };
+    assert_eq!(label("notebook-7", "namespace").as_deref(), Some("team-b"));
+    assert_eq!(label("notebook-7", "label_team").as_deref(), Some("research"));
+    assert_eq!(label("notebook-7", "label_example_com_cost_center").as_deref(), Some("a\"b\\c"));
+    assert_eq!(label("asleep", "label_team").as_deref(), Some("x{},=\n"), "a hostile value");
+    assert!(!scrape.text.contains("s3cret") && !scrape.text.contains("label_token"), "{}", scrape.text);
+    let carries = |s: &&Series| s.name != FAMILY && s.labels.keys().any(|label| label.starts_with("label_"));
+    assert!(!scrape.series.iter().any(|series| carries(&series)), "no other family has the labels");
+
+    node.put("notebook-7", Some('a'), &labels("sales"), &json!({}));
+    let team = [("pod", "notebook-7"), ("label_team", "sales")];
+    exporter.scrape_until("the new label", |s| s.value(FAMILY, &team) == Some(1.0));
+    // Its process still holds memory, and so do its labels.
+    node.api.delete("team-b", "notebook-7");
+    node.put("later", Some('e'), &labels("z"), &json!({}));
+    node.machine.control(&process(13, 1, 'e', ""));
+    let after = exporter.scrape_until("another pod", |s| pods(s, FAMILY).contains(&"later"));
+    assert_eq!(after.value(FAMILY, &team), Some(1.0));
 }
 
 #[test]

@@ -51,7 +51,7 @@ impl Watch {
 
     fn with(server: Server, timeout: Duration, list_again: Duration) -> Self {
         let (snapshot, faults) = (Snapshot::new(), Arc::new(Faults::default()));
-        let settings = Settings { server, node: "node-1".to_owned(), timeout, list_again };
+        let settings = Settings { server, node: "node-1".to_owned(), timeout, list_again, labels: Arc::default() };
         let task = tokio::spawn(follow(settings, snapshot.clone(), faults.clone()));
         Self { snapshot, faults, task }
     }

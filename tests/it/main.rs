@@ -25,6 +25,7 @@ mod dcgm;
 mod declared_once;
 mod demo;
 mod dra;
+mod drivers;
 mod ending;
 mod faults;
 mod golden;

@@ -61,6 +61,15 @@ fn a_push_has_the_series_of_a_scrape_with_their_values() {
             }
         }
         assert!(compared > 5, "{compared}");
+        let integers = ["_bytes", "_bytes_total", "_info", "_up", "_processes"];
+        for point in push.points.iter().filter(|point| point.shape != "histogram" && !point.gone) {
+            let is_of = |ends: &[&str]| ends.iter().any(|end| point.name.ends_with(end));
+            assert!(point.is_integer || !is_of(&integers), "{point:?}");
+            assert!(
+                !point.is_integer || !is_of(&["_ratio", "_watts", "_seconds", "_seconds_total", "_celsius"]),
+                "{point:?}"
+            );
+        }
     }
 }
 
@@ -118,19 +127,20 @@ fn the_conventions_name_what_they_know_and_a_scrape_names_the_rest() {
     assert_eq!(Some(limit), scrape.value("gpu_memory_total_bytes", &[]));
     assert!(usage >= (1_u64 << 30) as f64 && usage < limit, "{usage}");
     assert_eq!(value("hw.gpu.memory.utilization", &[]), usage / limit);
-    for (name, unit, shape, count) in [
-        ("hw.gpu.memory.limit", "By", "updown", 1),
-        ("hw.gpu.memory.usage", "By", "updown", 1),
-        ("hw.gpu.memory.utilization", "1", "gauge", 1),
-        ("hw.gpu.utilization", "1", "gauge", 3),
-        ("hw.errors", "{error}", "counter", 2),
-        ("hw.power", "W", "gauge", 1),
-        ("hw.energy", "J", "counter", 1),
-        ("hw.temperature", "Cel", "gauge", 2),
+    for (name, unit, shape, is_integer, count) in [
+        ("hw.gpu.memory.limit", "By", "updown", true, 1),
+        ("hw.gpu.memory.usage", "By", "updown", true, 1),
+        ("hw.gpu.memory.utilization", "1", "gauge", false, 1),
+        ("hw.gpu.utilization", "1", "gauge", false, 3),
+        ("hw.errors", "{error}", "counter", true, 2),
+        ("hw.power", "W", "gauge", false, 1),
+        ("hw.energy", "J", "counter", false, 1),
+        ("hw.temperature", "Cel", "gauge", false, 2),
     ] {
         let points: Vec<_> = push.all(name, &[]).collect();
         assert_eq!(points.len(), count, "{name}: {points:?}");
         assert!(points.iter().all(|point| point.unit == unit && point.shape == shape), "{points:?}");
+        assert!(points.iter().all(|point| point.is_integer == is_integer), "{points:?}");
     }
     let info = scrape.all("gpu_info").next().unwrap();
     let uuid = info.label("uuid").unwrap();

@@ -70,6 +70,8 @@ fn a_training_that_ends_beside_a_growing_neighbour_is_an_incident_that_names_bot
     assert!((78.0..79.0).contains(&gib(&processes[0]["used_bytes"])), "{incident}");
     assert!((60.0..61.0).contains(&gib(&processes[1]["used_bytes"])), "{incident}");
     assert_eq!(processes[0]["workload"], "slurm:77");
+    assert_eq!(processes[0]["namespace_pid"], 7, "{incident}");
+    assert!(processes[1]["namespace_pid"].is_null(), "it has only the pid that the exporter sees: {incident}");
     assert!(processes[0]["ended"]["by"].as_f64() > processes[0]["ended"]["after"].as_f64());
     assert_eq!(incident["grew_most"], serde_json::json!([processes[1]["pid"]]), "{incident}");
     let peak = &incident["peak"];

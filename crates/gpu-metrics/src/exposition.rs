@@ -109,7 +109,7 @@ impl<'t> Exposition<'t> {
             }
             self.end_line();
             if self.created {
-                self.creation(openmetrics::stem(name, Kind::Counter, Unit::Number), &labels, sample.since());
+                self.creation(openmetrics::stem(name, Kind::Counter), &labels, sample.since());
             }
             if !self.wanted {
                 return;
@@ -219,7 +219,7 @@ impl<'t> Exposition<'t> {
         if let Some(points) = &mut self.points {
             return points.family(family);
         }
-        debug_assert!(!self.holds(family.name, family.kind, family.unit), "{} is added twice", family.name);
+        debug_assert!(!self.holds(family.name, family.kind), "{} is added twice", family.name);
         if self.format == Format::OpenMetrics {
             let help = [family.meaning(), " ", family.cadence.sentence()];
             return openmetrics::head(&mut self.text, (family.name, family.kind, family.unit), help);
@@ -234,7 +234,7 @@ impl<'t> Exposition<'t> {
     }
 
     fn named_head(&mut self, name: &str, kind: Kind, help: &str) {
-        debug_assert!(!self.holds(name, kind, Unit::Number), "{name} is added twice");
+        debug_assert!(!self.holds(name, kind), "{name} is added twice");
         if self.format == Format::OpenMetrics {
             return openmetrics::head(&mut self.text, (name, kind, Unit::Number), [help]);
         }
@@ -307,10 +307,10 @@ impl<'t> Exposition<'t> {
     }
 
     /// Whether the family is in the part of the text that has not been sent yet.
-    fn holds(&self, name: &str, kind: Kind, unit: Unit) -> bool {
+    fn holds(&self, name: &str, kind: Kind) -> bool {
         let name = match self.format {
             Format::Text => name,
-            Format::OpenMetrics => openmetrics::stem(name, kind, unit),
+            Format::OpenMetrics => openmetrics::stem(name, kind),
         };
         let head = format!("# TYPE {name} ");
         self.text.split(|&byte| byte == b'\n').any(|line| line.starts_with(head.as_bytes()))

@@ -3,12 +3,17 @@
 //! Invariant: no two series of a family have the same labels. A device whose GPU the driver does not list is shown by
 //! its UUID if the cluster reports one, and is left out otherwise.
 
+use std::collections::HashSet;
+
 use super::exposition::Exposition;
 use super::family::{Cadence, Family, Rows, Series};
 use super::label::{Labels, distinct};
 use super::section::{Pass, Section};
 use super::view::Parts;
-use gpu_readings::snapshot::{Device, DeviceName, Driver, Gpu, MigDevice, Workload};
+use gpu_readings::snapshot::{Allocations, Device, DeviceName, Driver, Gpu, MigDevice, PodLabels, Workload};
+
+/// Stands in the reference for the labels of pods, whose names the configuration determines.
+pub(super) const POD_LABEL: &str = "label_*";
 
 /// Slurm's name for GPUs as a resource (`AccountingStorageTRES` in slurm.conf).
 const GRES: &str = "gres/gpu";
@@ -42,6 +47,10 @@ static ALLOCATABLE: Family = Series::new(Cadence::PodResources, &["gpu", "uuid",
     "gpu_allocatable_devices",
     "How many times the kubelet can allocate this GPU or MIG device in total, current allocations included: 1, or the number of shared replicas. Absent where the kubelet does not report it.",
 );
+static POD_LABELS: Family = Series::new(Cadence::Scrape, &["namespace", "pod", POD_LABEL]).family(
+    "gpu_pod_labels_info",
+    "Always 1; the labels of the pod that kubernetes.pod-labels names, each as label_ and its key, as kube_pod_labels of kube-state-metrics has them. Only of pods that have a GPU or have a process in the list of a GPU. Stays for ten minutes after the pod was deleted, if such a process does.",
+);
 
 static ANSWERS: Rows<Parts> = &[
     Series::ONE.row(
@@ -67,7 +76,7 @@ pub(super) static SECTION: Section = Section {
             the driver's pool instead of a resource; each container of a claim is shown with every device of it, and a claim for monitoring only (adminAccess) holds none. If \
             the kubelet does not answer for three intervals, its families are absent; what Slurm has allocated is absent if it could not be read for 30 s. A pod that has ended according to the API server holds \
             nothing, whatever the kubelet lists.",
-    families: &[&ALLOCATION, &ALLOCATABLE, &ANSWERS],
+    families: &[&ALLOCATION, &ALLOCATABLE, &POD_LABELS, &ANSWERS],
     collect,
 };
 
@@ -101,6 +110,16 @@ fn collect(&Pass { parts, settings, .. }: &Pass<'_>, out: &mut Exposition<'_>) {
     let all = allocations.and_then(|allocations| allocations.allocatable.as_deref()).map_or(&[][..], |devices| devices);
     let free = |device: &Device| Some((place(&parts.driver, &device.device)?.and("resource", &device.resource), 1.0));
     out.add(&ALLOCATABLE, distinct(all.iter().filter_map(free).collect(), |count, more| *count += more));
+    if !parts.pods.labels.is_empty() {
+        let held = allocations.into_iter().flat_map(Allocations::held).map(|(holder, _)| holder);
+        let pods: HashSet<_> = held.chain(parts.owners()).map(|of| (&*of.namespace, &*of.pod)).collect();
+        let shown = parts.pods.labels.iter().filter(|of| pods.contains(&(&*of.namespace, &*of.pod)));
+        let series = shown.map(|PodLabels { namespace, pod, labels }| {
+            let begin = Labels::default().with_room(2 + labels.len()).and("namespace", namespace).and("pod", pod);
+            (labels.iter().fold(begin, |all, (name, value)| all.and(name, value)), 1.0)
+        });
+        out.add(&POD_LABELS, series.collect::<Vec<_>>());
+    }
 }
 
 /// The labels of the GPU and the MIG device that the kubelet names.

@@ -114,13 +114,11 @@ impl Exemplar<'_> {
 }
 
 /// The name of a family without the suffix that its samples have.
-pub(super) fn stem(name: &str, kind: Kind, unit: Unit) -> &str {
-    let suffix = match (kind, unit) {
-        (Kind::Counter, _) => "_total",
-        (_, Unit::Info) => "_info",
-        _ => return name,
-    };
-    name.strip_suffix(suffix).unwrap_or(name)
+pub(super) fn stem(name: &str, kind: Kind) -> &str {
+    match kind {
+        Kind::Counter => name.strip_suffix("_total").unwrap_or(name),
+        _ => name,
+    }
 }
 
 /// Writes the lines that describe a family: TYPE, UNIT if the name ends with a unit, and HELP.
@@ -129,11 +127,12 @@ pub(super) fn head<'h>(
     (name, kind, unit): (&str, Kind, Unit),
     help: impl IntoIterator<Item = &'h str>,
 ) {
-    let stem = stem(name, kind, unit);
-    let word = match (kind, unit) {
+    let stem = stem(name, kind);
+    let word = match kind {
         // The samples of a counter end in `_total`. A counter of another name would have to be renamed.
-        (Kind::Counter, _) if stem == name => "unknown",
-        (_, Unit::Info) => "info",
+        Kind::Counter if stem == name => "unknown",
+        // A family of the type info has no `_info` in its name, only its samples have. The OpenTelemetry Collector names the
+        // samples after the family, so `gpu_info` would become `gpu` there. As a gauge it keeps its name everywhere.
         _ => kind.word(),
     };
     let mut write = |parts: &[&str]| parts.iter().for_each(|part| text.extend_from_slice(part.as_bytes()));
@@ -188,7 +187,7 @@ mod tests {
         let counter = written(("a_bytes_total", Kind::Counter, Unit::Bytes), "A.");
         assert_eq!(counter, "# TYPE a_bytes counter\n# UNIT a_bytes bytes\n# HELP a_bytes A.\n");
         let info = written(("a_info", Kind::Gauge, Unit::Info), "A.");
-        assert_eq!(info, "# TYPE a info\n# HELP a A.\n");
+        assert_eq!(info, "# TYPE a_info gauge\n# HELP a_info A.\n", "a family that is never renamed");
         let gauge = written(("a_total_bytes", Kind::Gauge, Unit::Bytes), "A.");
         assert_eq!(gauge, "# TYPE a_total_bytes gauge\n# UNIT a_total_bytes bytes\n# HELP a_total_bytes A.\n");
     }

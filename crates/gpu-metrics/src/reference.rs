@@ -32,10 +32,10 @@ the listener of dcgm-exporter's families.
 
 - **The series are the same in both formats**: names, labels (including `le`) and values. Dashboards and rules do not
   depend on the format.
-- The metadata differs as the specification requires. A counter's family has no `_total` in TYPE, UNIT and HELP; a family
-  whose name ends in `_info` has the type `info` and no `_info` there. UNIT is given where the name ends with the unit. Families with
-  one series for each state (`gpu_recovery_action`, `gpu_throttle_active`) stay gauges, because a state set requires a
-  label with the name of the family.
+- The metadata differs as the specification requires. A counter's family has no `_total` in TYPE, UNIT and HELP.
+  UNIT is given where the name ends with the unit. Families whose name ends in `_info` are gauges in both formats: a family of the type
+  info has another name than its samples, and a collector may store the samples under it. Families with one series for each state
+  (`gpu_recovery_action`, `gpu_throttle_active`) stay gauges, because a state set requires a label with the name of the family.
 - A counter of dcgm-exporter whose name does not end in `_total` has the type `unknown`: as a counter it would need another
   name.
 - **Exemplars**: `gpu_memory_incidents_total` names the last incident that it counted: `# {incident_id=\"…\"} 1 <time>`.

@@ -17,8 +17,8 @@ use super::label::Labels;
 use super::settings::Settings;
 use gpu_readings::snapshot::{
     Allocations, AllocatorPart, Driver, FastTelemetry, Gpu, GpuMemory, GpuProcesses, GpuState, JOBS_EVERY,
-    JobAllocations, Lane, MemoryPart, MigMemory, MigProfiling, Pods, Process, ProcessPart, ProfilingFigures,
-    ProfilingPart, SlowTelemetry, Snapshot, TelemetryPart, WorkloadUse, XidPart,
+    JobAllocations, Lane, MemoryPart, MigMemory, MigProfiling, PodContainer, Pods, Process, ProcessPart,
+    ProfilingFigures, ProfilingPart, SlowTelemetry, Snapshot, TelemetryPart, WorkloadUse, XidPart,
 };
 
 pub use ladder::Reporting;
@@ -116,6 +116,13 @@ impl Parts {
             // Last, so that no part is newer.
             now: Instant::now(),
         }
+    }
+
+    /// The containers of pods whose processes are in the list of a GPU, those that ended included as long as their peaks are kept;
+    /// a container once for each of its workloads.
+    pub(super) fn owners(&self) -> impl Iterator<Item = &PodContainer> {
+        let workloads = self.processes.gpus.iter().flat_map(|list| &list.workloads);
+        workloads.filter_map(|workload| workload.workload.pod.as_deref())
     }
 
     /// The kubelet's allocations; `None` if its last response is too old.

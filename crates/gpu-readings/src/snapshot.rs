@@ -45,7 +45,7 @@ pub use cgroup_owner::{Boundary, CgroupLocation, Job, Scheduler};
 pub use feed::{Feed, MemorySample};
 pub use health::{AddressingMode, RecoveryAction, SPARE_ROWS};
 pub use incident_kind::IncidentKind;
-pub use kubernetes::{Allocations, Budgets, ClaimAllocation, EndedPods, Pods};
+pub use kubernetes::{Allocations, Budgets, ClaimAllocation, EndedPods, PodLabels, Pods};
 pub use machine::{Driver, Gpu, MigDevice, UnifiedMemory};
 pub use memory::{
     GpuMemory, GpuState, MemoryFigures, MemoryPart, MigMemory, NEARLY_FULL, PRESSURE_RATIOS, SharedMemory, allocatable,

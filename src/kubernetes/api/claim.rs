@@ -96,7 +96,7 @@ impl ClaimReader {
             let answer = self.0.get(&path).await?;
             body::whole(answer.into_body(), CLAIM_LIMIT).await
         };
-        decode(self.0.in_time(whole).await?).await
+        decode(self.0.in_time(whole).await?, &self.0.labels).await
     }
 }
 

@@ -14,6 +14,7 @@ use hyper::header::{ACCEPT, AUTHORIZATION};
 use hyper::{Request, Response, StatusCode};
 
 use super::body::{self, ANSWER_LIMIT};
+use super::declared::Wanted;
 use super::endpoint::Endpoint;
 use super::error::Error;
 use super::{Server, Settings};
@@ -25,6 +26,8 @@ use crate::client::{Body, Connection, Secrets, retry_after};
 pub(super) struct Client {
     server: Server,
     timeout: Duration,
+    /// The labels of pods that are kept of an answer.
+    pub(super) labels: Wanted,
     endpoint: BlockingRead<Result<Endpoint, Error>>,
     token: BlockingRead<io::Result<String>>,
 }
@@ -32,7 +35,8 @@ pub(super) struct Client {
 impl Client {
     pub(super) fn new(settings: &Settings) -> Self {
         let (server, timeout) = (settings.server.clone(), settings.timeout);
-        Self { server, timeout, endpoint: BlockingRead::default(), token: BlockingRead::default() }
+        let (labels, endpoint, token) = (settings.labels.clone(), BlockingRead::default(), BlockingRead::default());
+        Self { server, timeout, labels, endpoint, token }
     }
 
     /// Ends `step` with [`Error::Timeout`] when it exceeds the timeout.
@@ -98,7 +102,8 @@ mod tests {
         tokio::spawn(async move { while listener.accept().await.is_ok() {} });
         let server = Server::At { url, token_file: None, ca_file: Some(ca_file) };
         let timeout = Duration::from_secs(20);
-        let settings = Settings { server, node: "node-1".to_owned(), timeout, list_again: LIST_AGAIN };
+        let settings =
+            Settings { server, node: "node-1".to_owned(), timeout, list_again: LIST_AGAIN, labels: Wanted::default() };
         let error = Client::new(&settings).get("/api/v1/pods").await.unwrap_err();
         assert!(matches!(error, Error::Unreachable(_)), "{error:?}");
     }

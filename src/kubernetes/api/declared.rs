@@ -1,12 +1,14 @@
 //! Decodes the parts of a pod that concern budgets: a few annotations and labels, and the containers with two of their
-//! resources.
+//! resources. And the labels that are to be shown.
 //!
 //! Invariant: nothing else is kept while a response is being decoded, and everything that is kept is bounded in number
 //! and length. A text that is too long is kept as such, so that it can be reported.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::fmt;
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -17,6 +19,8 @@ use super::budgets::keys::{is_annotation, is_label, is_resource};
 pub(super) const LONGEST_TEXT: usize = 4096;
 /// The most containers of a kind that are kept of a pod. No pod with so many fits into the server's store.
 pub(super) const MOST_CONTAINERS: usize = 4096;
+/// The longest value of a label that is shown. Kubernetes allows no longer one.
+const LONGEST_LABEL: usize = 63;
 /// The maximum number of annotations, or of labels, that are kept.
 const MOST_TEXTS: usize = 64;
 
@@ -41,14 +45,42 @@ impl Texts {
     }
 }
 
-/// Decodes the annotations that [`is_annotation`] accepts.
-pub(super) fn annotations<'de, D: Deserializer<'de>>(from: D) -> Result<Texts, D::Error> {
-    from.deserialize_any(TextsOf(is_annotation))
+/// The labels to be shown: their keys, each with the name under which it is shown.
+pub(super) type Wanted = Arc<[(String, String)]>;
+
+thread_local! {
+    /// The labels that are kept while a text is decoded: `Deserialize` has no argument for it.
+    static WANTED: RefCell<Wanted> = RefCell::default();
 }
 
-/// Decodes the labels that [`is_label`] accepts.
-pub(super) fn labels<'de, D: Deserializer<'de>>(from: D) -> Result<Texts, D::Error> {
-    from.deserialize_any(TextsOf(is_label))
+/// Decodes with `decode`, and keeps these labels of pods.
+pub(super) fn with_wanted<T>(wanted: &Wanted, decode: impl FnOnce() -> T) -> T {
+    WANTED.set(wanted.clone());
+    let decoded = decode();
+    WANTED.take();
+    decoded
+}
+
+/// The labels of a pod.
+#[derive(Debug, Default)]
+pub(super) struct Labels {
+    /// Those that [`is_label`] accepts.
+    pub(super) of_budgets: Texts,
+    /// Those to be shown: their places in [`Wanted`], in order, with their values.
+    pub(super) shown: Vec<(usize, String)>,
+}
+
+/// Decodes the annotations that [`is_annotation`] accepts.
+pub(super) fn annotations<'de, D: Deserializer<'de>>(from: D) -> Result<Texts, D::Error> {
+    from.deserialize_any(TextsOf(is_annotation, None))
+}
+
+/// Decodes the labels that [`is_label`] accepts, and those to be shown.
+pub(super) fn labels<'de, D: Deserializer<'de>>(from: D) -> Result<Labels, D::Error> {
+    let mut shown = Vec::new();
+    let of_budgets = from.deserialize_any(TextsOf(is_label, Some(&mut shown)))?;
+    shown.sort_unstable();
+    Ok(Labels { of_budgets, shown })
 }
 
 /// The containers of a pod in the order in which it lists them.
@@ -151,13 +183,23 @@ struct Resources {
 }
 
 fn limits<'de, D: Deserializer<'de>>(from: D) -> Result<Texts, D::Error> {
-    from.deserialize_any(TextsOf(is_resource))
+    from.deserialize_any(TextsOf(is_resource, None))
 }
 
-/// Decodes an object, or `null`, and keeps the texts whose keys are accepted.
-struct TextsOf(fn(&str) -> bool);
+/// Decodes an object, or `null`, and keeps the texts whose keys are accepted, and apart from them the labels to be shown.
+struct TextsOf<'s>(fn(&str) -> bool, Option<&'s mut Vec<(usize, String)>>);
 
-impl<'de> Visitor<'de> for TextsOf {
+impl TextsOf<'_> {
+    /// Keeps a label to be shown. One that no pod can have, because it is there already or too long, is left out.
+    fn show(&mut self, place: Option<usize>, text: &str) {
+        let (Some(shown), Some(place)) = (&mut self.1, place) else { return };
+        if text.len() <= LONGEST_LABEL && shown.iter().all(|(known, _)| *known != place) {
+            shown.push((place, text.to_owned()));
+        }
+    }
+}
+
+impl<'de> Visitor<'de> for TextsOf<'_> {
     type Value = Texts;
 
     fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -168,17 +210,22 @@ impl<'de> Visitor<'de> for TextsOf {
         Ok(Texts::default())
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Self::Value, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(mut self, mut object: A) -> Result<Self::Value, A::Error> {
         let mut texts = Texts::default();
+        let wanted = self.1.as_ref().map(|_| WANTED.with_borrow(Wanted::clone)).unwrap_or_default();
         while let Some(key) = object.next_key::<Cow<'_, str>>()? {
-            if !(self.0)(&key) {
+            let place = wanted.iter().position(|(wanted, _)| *wanted == key);
+            let (accepted, has_room) = ((self.0)(&key), texts.kept.len() < MOST_TEXTS);
+            texts.too_many |= accepted && !has_room;
+            let keeps = accepted && has_room;
+            if !keeps && place.is_none() {
                 object.next_value::<IgnoredAny>()?;
-            } else if texts.kept.len() >= MOST_TEXTS {
-                object.next_value::<IgnoredAny>()?;
-                texts.too_many = true;
-            } else if let Text(Some(text)) = object.next_value()? {
-                let text = (text.len() <= LONGEST_TEXT).then_some(text);
-                texts.kept.push((key.into_owned(), text));
+                continue;
+            }
+            let Text(Some(text)) = object.next_value()? else { continue };
+            self.show(place, &text);
+            if keeps {
+                texts.kept.push((key.into_owned(), (text.len() <= LONGEST_TEXT).then_some(text)));
             }
         }
         Ok(texts)

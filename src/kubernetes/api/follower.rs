@@ -236,9 +236,9 @@ mod tests {
     #[test]
     fn a_403_counts_as_no_permission_only_once_it_lasts() {
         let server = Server::InCluster;
-        let settings =
-            Settings { server, node: "node-1".to_owned(), timeout: Duration::from_secs(20), list_again: LIST_AGAIN };
-        let store = Pods::new(Snapshot::new(), Arc::default());
+        let (node, timeout) = ("node-1".to_owned(), Duration::from_secs(20));
+        let settings = Settings { server, node, timeout, list_again: LIST_AGAIN, labels: Arc::default() };
+        let store = Pods::new(Arc::default(), Snapshot::new(), Arc::default());
         let mut follower = Follower::new(settings, store, Source::KubernetesApi, Arc::default());
         let (begin, short) = (Instant::now(), STARTING - Duration::from_millis(1));
         let mut judged = |error: Error, now| follower.judge(error, now).reason();

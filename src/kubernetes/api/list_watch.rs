@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::body::{self, ANSWER_LIMIT, Lines};
 use super::client::Client;
-use super::declared::each;
+use super::declared::{Wanted, each, with_wanted};
 use super::error::{Error, Status};
 use crate::client::{Body, innermost};
 
@@ -123,7 +123,7 @@ pub(super) async fn list<T: Object>(client: &Client, selector: &str) -> Result<(
             let body = body::whole(client.get(&page).await?.into_body(), bytes).await;
             let body = body.map_err(|error| error.of_a_list(ANSWER_LIMIT))?;
             bytes -= body.len();
-            let List::<T> { metadata, items } = decode(body).await?;
+            let List::<T> { metadata, items } = decode(body, &client.labels).await?;
             objects = objects.checked_sub(items.count).ok_or(Error::TooMany(OBJECTS_LIMIT))?;
             all.extend(items.kept);
             let Some(token) = metadata.next_page.filter(|token| !token.is_empty()) else {
@@ -144,6 +144,7 @@ pub(super) async fn list<T: Object>(client: &Client, selector: &str) -> Result<(
 #[derive(Debug)]
 pub(super) struct Watch<T> {
     lines: Lines<Body>,
+    labels: Wanted,
     kind: PhantomData<fn() -> T>,
     /// When the watch counts as dead.
     deadline: Instant,
@@ -163,6 +164,7 @@ impl<T: Object> Watch<T> {
         let response = client.in_time(client.get(&target)).await?;
         Ok(Self {
             lines: Lines::new(response.into_body(), WATCH_LIMIT),
+            labels: client.labels.clone(),
             kind: PhantomData,
             deadline: Instant::now() + WATCH_TIMEOUT + WATCH_GRACE,
         })
@@ -173,7 +175,7 @@ impl<T: Object> Watch<T> {
         loop {
             let Ok(line) = timeout_at(self.deadline, self.lines.next()).await else { return Ok(None) };
             let Some(line) = line? else { return Ok(None) };
-            match decode::<WatchEvent<T>>(line.into()).await? {
+            match decode::<WatchEvent<T>>(line.into(), &self.labels).await? {
                 WatchEvent::Added(object) | WatchEvent::Modified(object) => {
                     *seen = version(object.version())?;
                     return Ok(Some(Change::Put(object)));
@@ -195,9 +197,14 @@ fn version(version: Option<&str>) -> Result<String, Error> {
     version.map(str::to_owned).ok_or_else(|| Error::Malformed("an object without a usable resourceVersion".to_owned()))
 }
 
-/// Decodes a text, a long one without delaying the web server, with which the follower shares its thread.
-pub(super) async fn decode<T: DeserializeOwned + Send + 'static>(text: Bytes) -> Result<T, Error> {
-    let decode = |text: &[u8]| serde_json::from_slice(text).map_err(|error| Error::Malformed(innermost(&error)));
+/// Decodes a text, a long one without delaying the web server, with which the follower shares its thread. Of the labels of
+/// pods, `wanted` is kept.
+pub(super) async fn decode<T: DeserializeOwned + Send + 'static>(text: Bytes, wanted: &Wanted) -> Result<T, Error> {
+    let wanted = wanted.clone();
+    let decode = move |text: &[u8]| {
+        let decoded = with_wanted(&wanted, || serde_json::from_slice(text));
+        decoded.map_err(|error| Error::Malformed(innermost(&error)))
+    };
     if text.len() < LONG {
         return decode(&text);
     }

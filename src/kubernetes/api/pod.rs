@@ -1,5 +1,5 @@
 //! The part of a pod that is needed: its name, its version, whether it has ended, its container ids with their names,
-//! and what it declares about budgets.
+//! what it declares about budgets, and the labels that are to be shown.
 //!
 //! Invariant: nothing else in a pod is kept, not even while a response is being decoded, because labels, annotations
 //! and managed fields are often larger than all the rest. What the API server would never send (a pod without a name, a
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Deserializer};
 
 use super::budgets::Declarations;
-use super::declared::{self, Spec, Texts};
+use super::declared::{self, Labels, Spec, Texts};
 use super::list_watch::Object;
 use crate::snapshot::PodContainer;
 
@@ -44,7 +44,7 @@ struct Metadata {
     #[serde(default, deserialize_with = "declared::annotations")]
     annotations: Texts,
     #[serde(default, deserialize_with = "declared::labels")]
-    labels: Texts,
+    labels: Labels,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -115,8 +115,13 @@ impl Pod {
         let (none, no_spec) = (Texts::default(), Spec::default());
         let metadata = self.metadata.as_deref();
         let annotations = metadata.map_or(&none, |metadata| &metadata.annotations);
-        let labels = metadata.map_or(&none, |metadata| &metadata.labels);
+        let labels = metadata.map_or(&none, |metadata| &metadata.labels.of_budgets);
         Declarations::read(annotations, labels, self.spec.as_deref().unwrap_or(&no_spec))
+    }
+
+    /// Its labels that are to be shown: their places in the configuration, in order, with their values.
+    pub(super) fn labels(&self) -> &[(usize, String)] {
+        self.metadata.as_ref().map_or(&[], |metadata| &metadata.labels.shown)
     }
 
     /// Every container id in the pod's status, including those of containers that have ended or were replaced.

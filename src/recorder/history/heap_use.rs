@@ -41,8 +41,19 @@ impl<T: HeapUse> HeapUse for Vec<T> {
 impl HeapUse for Owner {
     /// The workload is counted in full, although processes can share it.
     fn heap_use(&self) -> usize {
-        let Self { name, uid: _, user, start: _, start_ticks: _, command, memory_limit: _, cgroup, location, workload } =
-            self;
+        let Self {
+            name,
+            namespace_pid: _,
+            uid: _,
+            user,
+            start: _,
+            start_ticks: _,
+            command,
+            memory_limit: _,
+            cgroup,
+            location,
+            workload,
+        } = self;
         let workload = workload.as_ref().map_or(0, |workload| allocation(size_of::<Workload>()) + workload.heap_use());
         // The counters of the `Arc` are part of the allocation.
         let cgroup = cgroup.as_ref().map_or(0, |path| allocation(path.as_os_str().len() + 2 * size_of::<usize>()));

@@ -189,7 +189,7 @@ fn holders(processes: Vec<&Process>) -> Vec<PeakHolder> {
 /// A process and what it holds.
 fn holder(process: &Process) -> PeakHolder {
     let who = ProcessRef::of(process.pid, &process.owner, process.mig.as_deref());
-    let ProcessRef { pid, name, user, workload, mig_uuid } = who;
+    let ProcessRef { pid, namespace_pid: _, name, user, workload, mig_uuid } = who;
     let used_bytes = process.used.unwrap_or(0);
     PeakHolder { pid: Some(pid), name, user, workload, mig_uuid, processes: 1, used_bytes }
 }

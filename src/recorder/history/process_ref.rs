@@ -12,6 +12,9 @@ use crate::snapshot::{MigDevice, Owner};
 pub struct ProcessRef {
     /// The pid in the exporter's pid namespace.
     pub pid: u32,
+    /// The pid in the pid namespace of the process itself, such as that of its container; absent if that is the exporter's, and
+    /// if it is unknown.
+    pub namespace_pid: Option<u32>,
     /// The process's name; absent if `/proc` does not show it.
     pub name: Option<String>,
     /// The user's name, or the uid; absent if unknown.
@@ -26,6 +29,7 @@ impl ProcessRef {
     pub(crate) fn of(pid: u32, owner: &Owner, mig: Option<&MigDevice>) -> Self {
         Self {
             pid,
+            namespace_pid: owner.namespace_pid,
             name: owner.name.clone(),
             user: owner.user_or_uid(),
             workload: owner.workload.as_ref().map(|workload| workload.name.clone()),
@@ -36,7 +40,7 @@ impl ProcessRef {
 
 impl HeapUse for ProcessRef {
     fn heap_use(&self) -> usize {
-        let Self { pid: _, name, user, workload, mig_uuid } = self;
+        let Self { pid: _, namespace_pid: _, name, user, workload, mig_uuid } = self;
         [name, user, workload, mig_uuid].into_iter().map(HeapUse::heap_use).sum()
     }
 }

@@ -86,12 +86,11 @@ impl OpenFamily {
         let suffixes: &[&str] = match self.kind.as_str() {
             "counter" => &["_total", "_created"],
             "histogram" => &["_bucket", "_sum", "_count", "_created"],
-            "info" => &["_info"],
             "gauge" | "unknown" => &[""],
             kind => panic!("unknown type {kind}"),
         };
         assert!(suffixes.contains(&part), "not a sample of a {}: {line}", self.kind);
-        assert!(part != "_info" || series.value == "1", "the value of an info: {line}");
+        assert!(!series.name.ends_with("_info") || series.value == "1", "the value of an info: {line}");
         if let Some(exemplar) = rest {
             assert_eq!(part, "_total", "an exemplar of another sample: {line}");
             self.exemplars.push(read_exemplar(exemplar, &series.labels));
@@ -142,10 +141,9 @@ pub fn assert_same(text: &[Family], open: &[OpenFamily], varies: impl Fn(&str) -
 
 /// The name and the type that a family of the text format has in OpenMetrics.
 fn stem<'f>(name: &'f str, kind: &'f str) -> (&'f str, &'f str) {
-    match (kind, name.strip_suffix("_total"), name.strip_suffix("_info")) {
-        ("counter", Some(stem), _) => (stem, kind),
-        ("counter", None, _) => (name, "unknown"),
-        ("gauge", _, Some(stem)) => (stem, "info"),
+    match (kind, name.strip_suffix("_total")) {
+        ("counter", Some(stem)) => (stem, kind),
+        ("counter", None) => (name, "unknown"),
         _ => (name, kind),
     }
 }
@@ -156,7 +154,7 @@ mod tests {
 
     const GOOD: &str = "# TYPE a_bytes counter\n# UNIT a_bytes bytes\n# HELP a_bytes A \\\"b\\\".\n\
                         a_bytes_total{x=\" # {\"} 2 # {id=\"7\"} 1 12.5\na_bytes_created{x=\" # {\"} 3.5\n\
-                        # TYPE b info\n# HELP b B.\nb_info{x=\"1\"} 1\n\
+                        # TYPE b_info gauge\n# HELP b_info B.\nb_info{x=\"1\"} 1\n\
                         # TYPE h histogram\n# HELP h H.\nh_bucket{le=\"+Inf\"} 1\nh_sum 0.1\nh_count 1\nh_created 3\n\
                         # TYPE C unknown\n# HELP C C.\nC 5\n# EOF\n";
     const TEXT: &str = "# HELP a_bytes_total A \"b\".\n# TYPE a_bytes_total counter\na_bytes_total{x=\" # {\"} 2\n\
@@ -171,7 +169,7 @@ mod tests {
         assert_eq!((a.unit.as_str(), a.help.as_str(), a.created[0].value.as_str()), ("bytes", "A \"b\".", "3.5"));
         let exemplar = &a.exemplars[0];
         assert_eq!((exemplar.labels["id"].as_str(), exemplar.at.as_str()), ("7", "12.5"));
-        assert_eq!((b.kind.as_str(), h.created.len(), c.kind.as_str()), ("info", 1, "unknown"));
+        assert_eq!((b.kind.as_str(), h.created.len(), c.kind.as_str()), ("gauge", 1, "unknown"));
         assert_same(&crate::read(TEXT), &families, |_| false);
     }
 
@@ -184,9 +182,10 @@ mod tests {
             ("# UNIT a_bytes bytes\n", ""),
             ("# UNIT a_bytes bytes\n", "# UNIT a_bytes seconds\n"),
             ("# HELP h", "# UNIT h seconds\n# HELP h"),
-            ("# HELP b B.\n", ""),
-            ("# TYPE b info\n", ""),
-            ("TYPE h histogram", "TYPE b histogram"),
+            ("# HELP b_info B.\n", ""),
+            ("# TYPE b_info gauge\n", ""),
+            ("# TYPE b_info gauge\n# HELP b_info B.\n", "# TYPE b info\n# HELP b B.\n"),
+            ("TYPE h histogram", "TYPE b_info histogram"),
             ("\\\"b\\\"", "\\tb"),
             ("a_bytes_total{", "a_bytes{"),
             ("b_info{x=\"1\"} 1", "b_info{x=\"1\"} 2"),

@@ -107,20 +107,32 @@ const fn of_guests(names: &'static [&'static str], answers: &'static [&'static s
 
 pub(crate) const OF_LISTS: [Repeated; 3] = [
     Repeated {
-        names: &["nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2"],
+        names: &[
+            "nvmlDeviceGetComputeRunningProcesses_v3",
+            "nvmlDeviceGetComputeRunningProcesses_v2",
+            "nvmlDeviceGetComputeRunningProcesses",
+        ],
         source: "process",
         costs: Costs::AtLeast(&["gpu_process_memory_used_bytes"]),
         answers: &[],
     },
     // A GPU model without support for graphics or MPS has none of these processes.
     Repeated {
-        names: &["nvmlDeviceGetGraphicsRunningProcesses_v3", "nvmlDeviceGetGraphicsRunningProcesses_v2"],
+        names: &[
+            "nvmlDeviceGetGraphicsRunningProcesses_v3",
+            "nvmlDeviceGetGraphicsRunningProcesses_v2",
+            "nvmlDeviceGetGraphicsRunningProcesses",
+        ],
         source: "process",
         costs: Costs::Nothing,
         answers: NO_LIST,
     },
     Repeated {
-        names: &["nvmlDeviceGetMPSComputeRunningProcesses_v3", "nvmlDeviceGetMPSComputeRunningProcesses_v2"],
+        names: &[
+            "nvmlDeviceGetMPSComputeRunningProcesses_v3",
+            "nvmlDeviceGetMPSComputeRunningProcesses_v2",
+            "nvmlDeviceGetMPSComputeRunningProcesses",
+        ],
         source: "process",
         costs: Costs::Nothing,
         answers: NO_LIST,

@@ -432,7 +432,10 @@ pub(crate) fn everything() -> Machine {
     let pods = HashMap::from([("c0ffee".to_owned(), pod_container("vllm"))]);
     let budget = budget(BudgetSource::Kai, BudgetAmount::Millionths(500_000), BudgetPlace::EachGpu);
     let budgets = HashMap::from([((*pod_container("idle")).clone(), vec![budget])]);
-    machine.pods = Pods { up: Some(true), containers: Arc::new(pods), budgets: Arc::new(budgets), ..Pods::default() };
+    let labels = vec![("label_team".into(), "research".to_owned())];
+    let labels = PodLabels { namespace: "team-b".into(), pod: pod_container("vllm").pod.clone(), labels };
+    let (containers, budgets, labels) = (Arc::new(pods), Arc::new(budgets), Arc::new(vec![labels]));
+    machine.pods = Pods { up: Some(true), containers, budgets, labels, ..Pods::default() };
     let slice = device(DeviceName::Mig("MIG-a".to_owned()), Some("3"));
     let whole = device(DeviceName::Gpu("GPU-0".to_owned()), None);
     let held = vec![

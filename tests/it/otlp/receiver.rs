@@ -50,6 +50,8 @@ pub(super) struct Point {
     pub(super) shape: &'static str,
     pub(super) labels: BTreeMap<String, String>,
     pub(super) value: Option<f64>,
+    /// Whether the value is an integer by its type.
+    pub(super) is_integer: bool,
     pub(super) start: u64,
     pub(super) time: u64,
     pub(super) gone: bool,
@@ -226,10 +228,14 @@ fn read(message: ExportMetricsServiceRequest) -> (BTreeMap<String, String>, Vec<
     for metric in scope.metrics {
         assert!(!metric.description.is_empty());
         let (name, unit) = (metric.name, metric.unit);
-        let mut add = |name: String, shape, labels, value: Option<f64>, (start, time, flags): (u64, u64, u32)| {
+        let mut add = |name: String,
+                       shape,
+                       labels,
+                       (value, is_integer): (Option<f64>, bool),
+                       (start, time, flags): (u64, u64, u32)| {
             assert_eq!(flags == 1, value.is_none(), "{name} {labels:?}");
             let unit = unit.clone();
-            points.push(Point { name, unit, shape, labels, value, start, time, gone: flags == 1 });
+            points.push(Point { name, unit, shape, labels, value, is_integer, start, time, gone: flags == 1 });
         };
         let (shape, numbers) = match metric.data.unwrap() {
             Data::Gauge(gauge) => ("gauge", gauge.data_points),
@@ -242,7 +248,7 @@ fn read(message: ExportMetricsServiceRequest) -> (BTreeMap<String, String>, Vec<
                 for point in histogram.data_points {
                     let (own, gone) = (labels(point.attributes), point.flags == 1);
                     let times = (point.start_time_unix_nano, point.time_unix_nano, point.flags);
-                    let value = |value: f64| (!gone).then_some(value);
+                    let value = |value: f64| ((!gone).then_some(value), false);
                     let mut below = 0;
                     let bounds = point.explicit_bounds.iter().map(bound).chain(["+Inf".to_owned()]);
                     for (bound, count) in bounds.zip(&point.bucket_counts) {
@@ -264,7 +270,8 @@ fn read(message: ExportMetricsServiceRequest) -> (BTreeMap<String, String>, Vec<
                 Number::AsInt(value) => value as f64,
             });
             let times = (point.start_time_unix_nano, point.time_unix_nano, point.flags);
-            add(name.clone(), shape, labels(point.attributes), value, times);
+            let is_integer = matches!(point.value, Some(Number::AsInt(_)));
+            add(name.clone(), shape, labels(point.attributes), (value, is_integer), times);
         }
     }
     (labels(resource.resource.unwrap().attributes), points)

@@ -47,6 +47,22 @@ def collector():
             yield f"{name}: the pipeline's {kind} are not those that are configured"
 
 
+def names_in_the_collector():
+    """The OpenTelemetry Collector's receiver names a sample after the family whose type it finds under the sample's own name, and if there is
+    none, under the name without these endings (`metadataForMetric` in receiver/prometheusreceiver/internal); of a counter it takes the
+    sample's name. So a family of the type info, whose samples alone end in _info, would lose the ending."""
+    endings = ("_bucket", "_count", "_sum", "_total", "_info", "_created")
+    text = (ROOT / "tests/golden/busy-h200.openmetrics").read_text()
+    types = dict(re.findall(r"(?m)^# TYPE (\S+) (\S+)$", text))
+    samples = set(re.findall(r"(?m)^([a-z_]+)[{ ]", text))
+    if len(samples) < 50 or not any(name.endswith("_info") for name in samples):
+        yield f"{len(samples)} samples in the golden scrape"
+    for sample in sorted(samples - set(types)):
+        short = next((sample.removesuffix(ending) for ending in endings if sample.endswith(ending)), sample)
+        if types.get(short) not in ("counter", "histogram"):
+            yield f"the OpenTelemetry Collector makes {short} of {sample}"
+
+
 def victoria_metrics():
     name = "vm-pod-scrape.yaml"
     mine = yaml.safe_load((FOLDER / name).read_text())["spec"]
@@ -116,7 +132,7 @@ def page():
 
 
 def main():
-    checks = (prometheus, collector, victoria_metrics, telegraf, alloy, datadog, zabbix, page)
+    checks = (prometheus, collector, names_in_the_collector, victoria_metrics, telegraf, alloy, datadog, zabbix, page)
     found = [problem for check in checks for problem in check()]
     print(f"{len(list(FOLDER.iterdir()))} snippets")
     return finish(found)

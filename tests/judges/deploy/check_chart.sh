@@ -29,6 +29,8 @@ refused "Additional property imagePullPolcy is not allowed" --set imagePullPolcy
 refused "image.pullPolicy" --set image.pullPolicy=Sometimes
 refused "runtimeClassName: Invalid type" --set runtimeClassName=3
 refused "kubernetes.apiAccess: Invalid type" --set-string kubernetes.apiAccess=yes
+refused "kubernetes.podLabels.0: Does not match pattern" --set 'kubernetes.podLabels={a b}'
+refused "needs kubernetes.apiAccess" --set 'kubernetes.podLabels={team}' --set kubernetes.apiAccess=false
 refused "kubernetes.podResources.hostPath: Does not match pattern" --set kubernetes.podResources.hostPath=kubelet
 refused 'set runtimeClassName to ""' --set driver.hostPath=/usr/lib/x86_64-linux-gnu
 refused 'Property name of "web.listen-address" does not match' --set 'config.web\.listen-address=:1'

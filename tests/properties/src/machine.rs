@@ -184,6 +184,7 @@ fn process(names: &mut Names<'_>, gpu: &Gpu) -> Process {
 fn owner(names: &mut Names<'_>) -> Owner {
     Owner {
         name: names.known(),
+        namespace_pid: (names.below(2, 1) == 1).then(|| names.number() as u32),
         uid: (names.below(2, 1) == 1).then(|| names.number() as u32),
         user: names.known(),
         start: Some(SystemTime::now()),

@@ -1,7 +1,7 @@
 //! What a process shows of itself in `/proc`: its name comes from its `comm`, program, script or module, and from no
 //! other argument.
 
-use gpu_readings::attribution::record::{Stat, boot_seconds, effective_uid};
+use gpu_readings::attribution::record::{Stat, Status, boot_seconds};
 use process_name::{COMMAND_LIMIT, arguments, command, name};
 
 use crate::choices::{Choose, Unstructured, choices};
@@ -99,13 +99,13 @@ fn assert_recorded(comm: &[u8], cmdline: &[u8]) {
     }
     Stat::parse(cmdline);
     boot_seconds(cmdline);
-    if let Some(uid) = effective_uid(cmdline) {
-        assert!(cmdline.windows(4).any(|word| word == b"Uid:"), "{uid} from nowhere");
+    if let Some(status) = Status::parse(cmdline) {
+        assert!(cmdline.windows(4).any(|word| word == b"Uid:"), "{status:?} from nowhere");
     }
     // The kernel escapes line breaks in the name in `status`, so that none of them begins a line.
     let escaped: Vec<u8> = comm.iter().flat_map(|byte| std::ascii::escape_default(*byte)).collect();
-    let status = [b"Name:\t", &escaped[..], b"\nUid:\t1\t77\t3\t4\n", cmdline].concat();
-    assert_eq!(effective_uid(&status), Some(77));
+    let status = [b"Name:\t", &escaped[..], b"\nUid:\t1\t77\t3\t4\nNSpid:\t42\t7\n", cmdline].concat();
+    assert_eq!(Status::parse(&status), Some(Status { uid: 77, namespace_pid: Some(7) }));
 }
 
 fn assert_shown(cmdline: &[u8]) {

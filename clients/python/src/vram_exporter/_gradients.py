@@ -45,7 +45,7 @@ class _Request:
         self.done = Event()
 
     def answer(self) -> None:
-        if not self.expired and os.getpid() == self._pid and not _threads.in_backward() and not _threads.training(besides=ident()):
+        if not self.expired and os.getpid() == self._pid and not _threads.busy(besides=ident()):
             self.gradients = list(map(self._read, self._tensors))
         self._tensors = []
         self.done.set()

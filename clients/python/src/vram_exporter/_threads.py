@@ -27,7 +27,7 @@ def can_tell() -> bool:
 def in_backward() -> bool:
     """Whether a thread is in a backward pass."""
     codes = _codes()
-    return _any(lambda code: id(code) in codes)
+    return _any(lambda _thread: lambda code: id(code) in codes)
 
 
 def waiting() -> Optional[FrameType]:
@@ -37,22 +37,32 @@ def waiting() -> Optional[FrameType]:
     return found[0] if len(found) == 1 else None
 
 
-def training(besides: int) -> bool:
-    """Whether a thread, except one, trains or computes with a module."""
-    return _any(lambda code: code.co_filename.endswith(_TRAINING) or "torch/optim/" in code.co_filename, besides)
+def busy(besides: int) -> bool:
+    """Whether a thread is in a backward pass, or a thread, except one, trains or computes with a module."""
+    codes = _codes()
+
+    def in_backward(code: CodeType) -> bool:
+        return id(code) in codes
+
+    def trains(code: CodeType) -> bool:
+        return in_backward(code) or code.co_filename.endswith(_TRAINING) or "torch/optim/" in code.co_filename
+
+    return _any(lambda thread: in_backward if thread == besides else trains)
 
 
 def compiling() -> bool:
     """Whether a thread is in PyTorch's compiler."""
-    return _any(lambda code: code.co_filename.endswith(_COMPILER))
+    return _any(lambda _thread: lambda code: code.co_filename.endswith(_COMPILER))
 
 
-def _any(is_meant: Callable[[CodeType], bool], besides: Optional[int] = None) -> bool:
-    """Whether a thread, except one, has a frame with such code."""
-    frames: List[Any] = [frame for thread, frame in sys._current_frames().items() if thread != besides]
+def _any(meant_in: Callable[[int], Callable[[CodeType], bool]]) -> bool:
+    """Whether a thread has a frame with such code as is meant in it."""
+    frames: List[Any] = list(sys._current_frames().items())
+    outer: Any = None
     try:
         while frames:
-            outer = frames.pop()
+            thread, outer = frames.pop()
+            is_meant = meant_in(thread)
             for _ in range(_DEPTH):
                 if outer is None:
                     break

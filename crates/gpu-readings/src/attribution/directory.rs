@@ -12,7 +12,7 @@ use nix::errno::Errno;
 use procfs::ProcError;
 use procfs::process::Process;
 
-use super::record::Stat;
+use super::record::{Stat, Status};
 use crate::snapshot::ProcessId;
 
 /// The maximum number of bytes read from `stat` or `status`, which are about one and two KiB long.
@@ -104,8 +104,8 @@ impl Directory {
         Stat::parse(&self.read("stat", LINE_LIMIT)?).ok_or_else(|| self.malformed("stat"))
     }
 
-    pub(super) fn effective_uid(&self) -> Result<u32, ReadError> {
-        super::record::effective_uid(&self.read("status", LINE_LIMIT)?).ok_or_else(|| self.malformed("status"))
+    pub(super) fn status(&self) -> Result<Status, ReadError> {
+        Status::parse(&self.read("status", LINE_LIMIT)?).ok_or_else(|| self.malformed("status"))
     }
 
     /// The arguments, each terminated by a zero byte.

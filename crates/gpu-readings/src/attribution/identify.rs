@@ -11,7 +11,7 @@ use super::cached::{CachedProcess, Place};
 use super::directory::{self, Directory, ReadError};
 use super::namespace;
 use super::reader::{ABANDONED_LIMIT, PartialReading, ProcReader, ReadRequest, Reading, Timeout};
-use super::record::Stat;
+use super::record::{Stat, Status};
 use super::users::Users;
 use super::workload;
 use crate::faults::{Faults, Reason, Source};
@@ -156,7 +156,7 @@ impl Attribution {
     }
 
     fn store(&mut self, pid: u32, reading: Reading) {
-        let Reading { directory, stat, uid, cgroup, cmdline, memory_limit } = reading;
+        let Reading { directory, stat, status, cgroup, cmdline, memory_limit } = reading;
         let earlier = self.cache.remove(&pid).filter(|cached| cached.start == stat.start);
         let cgroup = self.known(cgroup);
         let process = match earlier {
@@ -168,10 +168,10 @@ impl Attribution {
                 cached
             }
             earlier => {
-                let (uid, read) = (self.known(uid), cmdline.is_some());
+                let (status, read) = (self.known(status), cmdline.is_some());
                 let cmdline = cmdline.and_then(|cmdline| self.known(cmdline)).unwrap_or_default();
                 let held = earlier.map(|earlier| earlier.directory).filter(Directory::is_held);
-                let mut process = self.resolve(held.unwrap_or(directory), &stat, uid, cgroup.as_deref(), &cmdline);
+                let mut process = self.resolve(held.unwrap_or(directory), &stat, status, cgroup.as_deref(), &cmdline);
                 process.read = read;
                 match memory_limit {
                     Ok(limit) => Arc::make_mut(&mut process.owner).memory_limit = limit,
@@ -199,8 +199,8 @@ impl Attribution {
         match directory.and_then(|directory| Ok((directory.stat()?, directory))) {
             Ok((stat, directory)) => {
                 let same = partial.filter(|partial| partial.stat.start == stat.start);
-                let (uid, cgroup) = same.map_or((None, None), |partial| (partial.uid, partial.cgroup));
-                let process = self.resolve(directory, &stat, uid, cgroup.as_deref(), &[]);
+                let (status, cgroup) = same.map_or((None, None), |partial| (partial.status, partial.cgroup));
+                let process = self.resolve(directory, &stat, status, cgroup.as_deref(), &[]);
                 self.cache.insert(pid, process);
             }
             Err(error) => self.raise_unreadable(&error),
@@ -211,7 +211,7 @@ impl Attribution {
         &mut self,
         directory: Directory,
         stat: &Stat,
-        uid: Option<u32>,
+        status: Option<Status>,
         cgroup: Option<&[u8]>,
         cmdline: &[u8],
     ) -> CachedProcess {
@@ -222,7 +222,8 @@ impl Attribution {
         let command = self.settings.command_line.then(|| process_name::command(cmdline)).flatten();
         let owner = Owner {
             name: process_name::name(&stat.comm, cmdline),
-            uid,
+            uid: status.map(|status| status.uid),
+            namespace_pid: status.and_then(|status| status.namespace_pid),
             start,
             start_ticks: Some(stat.start),
             command,

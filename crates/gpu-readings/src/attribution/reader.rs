@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 
 use super::directory::{Directory, ReadError};
 use super::environment::{InvalidLimit, memory_limit};
-use super::record::Stat;
+use super::record::{Stat, Status};
 use crate::faults::Reason;
 
 /// How long the caller may wait for all rounds of a pass together.
@@ -52,7 +52,7 @@ pub(super) struct ReadRequest {
 pub(super) struct Reading {
     pub(super) directory: Directory,
     pub(super) stat: Stat,
-    pub(super) uid: Result<u32, ReadError>,
+    pub(super) status: Result<Status, ReadError>,
     pub(super) cgroup: Result<Vec<u8>, ReadError>,
     /// `None` if it was not read.
     pub(super) cmdline: Option<Result<Vec<u8>, ReadError>>,
@@ -64,7 +64,7 @@ pub(super) struct Reading {
 #[derive(Debug, Clone)]
 pub(super) struct PartialReading {
     pub(super) stat: Stat,
-    pub(super) uid: Option<u32>,
+    pub(super) status: Option<Status>,
     pub(super) cgroup: Option<Vec<u8>>,
 }
 
@@ -241,8 +241,8 @@ impl ProcReader {
 fn read_process(request: ReadRequest, procfs: &Path, progress: &Mutex<Progress>) -> Result<Reading, ReadError> {
     let mut directory = Directory::open(procfs, request.pid, request.hold)?;
     let stat = directory.stat()?;
-    let uid = directory.effective_uid();
-    let mut partial = PartialReading { stat: stat.clone(), uid: uid.as_ref().ok().copied(), cgroup: None };
+    let status = directory.status();
+    let mut partial = PartialReading { stat: stat.clone(), status: status.as_ref().ok().copied(), cgroup: None };
     progress.lock().partial = Some(partial.clone());
     let cgroup = directory.cgroup();
     partial.cgroup = cgroup.as_ref().ok().cloned();
@@ -255,7 +255,7 @@ fn read_process(request: ReadRequest, procfs: &Path, progress: &Mutex<Progress>)
     if !directory.is_held() && !directory.is_still(stat.start)? {
         return Err(ReadError::gone(procfs.join(request.pid.to_string())));
     }
-    Ok(Reading { directory, stat, uid, cgroup, cmdline, memory_limit })
+    Ok(Reading { directory, stat, status, cgroup, cmdline, memory_limit })
 }
 
 #[cfg(test)]

@@ -39,10 +39,28 @@ impl Stat {
     }
 }
 
-/// The effective user id in `/proc/<pid>/status`; `None` if the line is missing or cut off.
-pub fn effective_uid(status: &[u8]) -> Option<u32> {
-    let line = complete_lines(status).find_map(|line| line.strip_prefix(b"Uid:"))?;
-    std::str::from_utf8(line).ok()?.split_ascii_whitespace().nth(1)?.parse().ok()
+/// The fields of `/proc/<pid>/status` that are used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Status {
+    /// The effective user id.
+    pub uid: u32,
+    /// The pid in the pid namespace of the process itself, such as that of its container. `None` if that is the namespace of the
+    /// procfs, and if the line is missing (before Linux 4.1) or cut off.
+    pub namespace_pid: Option<u32>,
+}
+
+impl Status {
+    /// `None` if the line with the user ids is missing or cut off.
+    pub fn parse(status: &[u8]) -> Option<Self> {
+        let numbers = |key: &str| {
+            let line = complete_lines(status).find_map(|line| line.strip_prefix(key.as_bytes()))?;
+            Some(std::str::from_utf8(line).ok()?.split_ascii_whitespace())
+        };
+        let uid = numbers("Uid:")?.nth(1)?.parse().ok()?;
+        // The pid in each namespace, from that of the procfs to the innermost.
+        let namespace_pid = numbers("NSpid:").and_then(|pids| pids.skip(1).last()?.parse().ok());
+        Some(Self { uid, namespace_pid })
+    }
 }
 
 /// When the machine started, in seconds since the epoch, from `/proc/stat`.
@@ -98,11 +116,22 @@ mod tests {
 
     #[test]
     fn the_effective_uid_is_the_second() {
+        let effective_uid = |status: &[u8]| Status::parse(status).map(|status| status.uid);
         let status = b"Name:\tx\nUmask:\t0022\nUid:\t1000\t1001\t1002\t1003\nGid:\t5\t5\t5\t5\n";
         assert_eq!(effective_uid(status), Some(1001));
         assert_eq!(effective_uid(b"Name:\tx\nUid:\t1000\t10"), None);
         assert_eq!(effective_uid(b"Name:\tx\nUid:\tmany\tmore\n"), None);
         assert_eq!(effective_uid(b"Uid:\t0\t4294967296\t0\t0\n"), None);
+    }
+
+    #[test]
+    fn the_pid_in_the_own_namespace_is_the_last() {
+        let pid = |lines: &str| Status::parse(format!("Uid:\t1\t2\t3\t4\n{lines}").as_bytes()).unwrap().namespace_pid;
+        assert_eq!(pid("NStgid:\t9\t9\nNSpid:\t4711\t1\n"), Some(1));
+        assert_eq!(pid("NSpid:\t4711\t12\t3\n"), Some(3), "a namespace within a namespace");
+        for unknown in ["", "NSpid:\t4711\n", "NSpid:\t4711\t1", "NSpid:\t4711\tx\n", "NSpid:\n", "NSpid:\t1\t-1\n"] {
+            assert_eq!(pid(unknown), None, "{unknown:?}");
+        }
     }
 
     #[test]

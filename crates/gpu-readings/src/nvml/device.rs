@@ -16,7 +16,7 @@ use nvml_wrapper_sys::bindings::{
 };
 
 use super::error::Error;
-use super::raw::{self, Handle};
+use super::raw::{self, Handle, ListVersion};
 use super::readings::{Bar1, MemoryReading, RemappedRows, UtilizationSample};
 use crate::snapshot::{ClockDomain, TemperatureThreshold};
 
@@ -25,8 +25,8 @@ use crate::snapshot::{ClockDomain, TemperatureThreshold};
 pub struct Device<'d> {
     pub(super) nvml: &'d Nvml,
     pub(super) handle: Handle,
-    /// Whether process lists are read with the second version of the calls.
-    pub(super) second_version_lists: bool,
+    /// The newest version of the calls for process lists that is made.
+    pub(super) newest_lists: ListVersion,
 }
 
 /// The highest number of fans that is taken for plausible.

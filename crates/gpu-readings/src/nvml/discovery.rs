@@ -12,7 +12,7 @@ use super::error::{Error, Severity};
 use super::health;
 use super::identity::{ReportedIdentity, inherit};
 use super::mig::MigLayout;
-use super::raw::Handle;
+use super::raw::{Handle, ListVersion};
 use super::unified::unified_memory;
 use crate::snapshot::Gpu;
 
@@ -156,7 +156,7 @@ impl Candidate {
             mig,
         };
         // Only the version of the call for memory matters, which no setting changes.
-        let device = Device { nvml, handle: known, second_version_lists: false };
+        let device = Device { nvml, handle: known, newest_lists: ListVersion::Third };
         gpu.unified_memory = unified_memory(&gpu, || device.memory()).map_err(report).unwrap_or(before.unified_memory);
         entry(gpu, handles)
     }

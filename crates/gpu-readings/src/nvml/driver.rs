@@ -8,7 +8,7 @@ use nvml_wrapper::{Nvml, cuda_driver_version_major, cuda_driver_version_minor};
 use super::device::Device;
 use super::error::Error;
 use super::mig::MigLayout;
-use super::raw::{EventSet, Handle};
+use super::raw::{EventSet, Handle, ListVersion};
 use crate::snapshot::{self, Gpu};
 
 pub(super) const UUID_CALL: &str = "nvmlDeviceGetUUID";
@@ -19,7 +19,7 @@ pub struct Driver {
     pub(super) nvml: Nvml,
     pub(super) gpus: Vec<Entry>,
     simulated: bool,
-    second_version_lists: bool,
+    newest_lists: ListVersion,
 }
 
 /// A GPU and what is needed to query it.
@@ -50,8 +50,9 @@ impl Driver {
     pub(super) fn new(nvml: Nvml, simulated: bool) -> Self {
         // A driver that does not report its version may be one that uses the other layout of process lists (see
         // `has_other_process_layout`).
-        let second_version_lists = nvml.sys_driver_version().map_or(true, |version| has_other_process_layout(&version));
-        Self { nvml, simulated, second_version_lists, gpus: Vec::new() }
+        let is_known = nvml.sys_driver_version().is_ok_and(|version| !has_other_process_layout(&version));
+        let newest_lists = if is_known { ListVersion::Third } else { ListVersion::Second };
+        Self { nvml, simulated, newest_lists, gpus: Vec::new() }
     }
 
     /// The number of GPUs that NVML counts now.
@@ -138,7 +139,7 @@ impl Driver {
     }
 
     fn device_of(&self, handle: Handle) -> Device<'_> {
-        Device { nvml: &self.nvml, handle, second_version_lists: self.second_version_lists }
+        Device { nvml: &self.nvml, handle, newest_lists: self.newest_lists }
     }
 
     fn wrapper_device(&self, position: usize) -> Option<nvml_wrapper::Device<'_>> {

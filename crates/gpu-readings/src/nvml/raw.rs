@@ -15,7 +15,7 @@ use std::path::Path;
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
 use nvml_wrapper_sys::bindings::{
-    nvmlDevice_t, nvmlEventSet_t, nvmlMemory_t, nvmlPageRetirementCause_t, nvmlProcessInfo_t,
+    nvmlDevice_t, nvmlEventSet_t, nvmlMemory_t, nvmlPageRetirementCause_t, nvmlProcessInfo_t, nvmlProcessInfo_v1_t,
 };
 
 use super::error::Error;
@@ -25,6 +25,9 @@ use crate::closed_enum::closed_enum;
 pub(super) use health::{FIELD_CALL, addressing_mode, field, fields, module_id, row_remapper_histogram};
 pub(super) use limits::{MEMORY_LIMITS_CALL, hard_memory_limit};
 pub(super) use vgpu::{active_vgpus, vm_id};
+
+/// The instance id that NVML returns when MIG is off.
+pub(super) const NO_INSTANCE: u32 = u32::MAX;
 
 /// The handle of a GPU or MIG device. It stays valid from the call that returns it until the library is shut down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,59 +102,103 @@ closed_enum! {
     }
 }
 
-impl ListKind {
-    /// The name of the call that reads the list.
-    fn call_name(self, second_version: bool) -> &'static str {
-        match (self, second_version) {
-            (Self::Compute, false) => "nvmlDeviceGetComputeRunningProcesses_v3",
-            (Self::Graphics, false) => "nvmlDeviceGetGraphicsRunningProcesses_v3",
-            (Self::Mps, false) => "nvmlDeviceGetMPSComputeRunningProcesses_v3",
-            (Self::Compute, true) => "nvmlDeviceGetComputeRunningProcesses_v2",
-            (Self::Graphics, true) => "nvmlDeviceGetGraphicsRunningProcesses_v2",
-            (Self::Mps, true) => "nvmlDeviceGetMPSComputeRunningProcesses_v2",
+/// The versions of the calls that list processes, the newest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ListVersion {
+    /// Driver 510 and later.
+    Third,
+    /// Driver 455 and later. The structs are those of the third version.
+    Second,
+    /// In every driver. The structs lack the ids of the MIG device.
+    First,
+}
+
+impl ListVersion {
+    /// The version before this one.
+    pub(super) fn older(self) -> Option<Self> {
+        match self {
+            Self::Third => Some(Self::Second),
+            Self::Second => Some(Self::First),
+            Self::First => None,
         }
     }
 }
 
+impl ListKind {
+    /// The name of the call that reads the list.
+    fn call_name(self, version: ListVersion) -> &'static str {
+        let names = match self {
+            Self::Compute => [
+                "nvmlDeviceGetComputeRunningProcesses_v3",
+                "nvmlDeviceGetComputeRunningProcesses_v2",
+                "nvmlDeviceGetComputeRunningProcesses",
+            ],
+            Self::Graphics => [
+                "nvmlDeviceGetGraphicsRunningProcesses_v3",
+                "nvmlDeviceGetGraphicsRunningProcesses_v2",
+                "nvmlDeviceGetGraphicsRunningProcesses",
+            ],
+            Self::Mps => [
+                "nvmlDeviceGetMPSComputeRunningProcesses_v3",
+                "nvmlDeviceGetMPSComputeRunningProcesses_v2",
+                "nvmlDeviceGetMPSComputeRunningProcesses",
+            ],
+        };
+        names[version as usize]
+    }
+}
+
 /// Reads a process list into the caller's buffer. If processes were added in the meantime, enlarges the buffer and
-/// repeats the call.
+/// repeats the call. Entries of the first version have [`NO_INSTANCE`] for both ids.
 pub(super) fn processes(
     nvml: &Nvml,
     handle: Handle,
     kind: ListKind,
-    second_version: bool,
+    version: ListVersion,
     buffer: &mut Vec<nvmlProcessInfo_t>,
 ) -> Result<(), Error> {
     let lib = nvml.lib();
-    let name = kind.call_name(second_version);
     // The structs of the second and third versions have the same layout (nvml.h: nvmlProcessInfo_v2_t,
-    // nvmlProcessInfo_t), but bindgen gives them different names, so the symbols have different types.
+    // nvmlProcessInfo_t), but bindgen gives them different names, so the symbols have different types. The structs of the
+    // first version (nvmlProcessInfo_v1_t) are smaller and have no stricter alignment.
+    macro_rules! list {
+        ($third:ident, $second:ident, $first:ident, $count:ident, $entries:ident) => {
+            match version {
+                ListVersion::Third => nvml_sym(lib.$third.as_ref())?(handle.0, $count, $entries),
+                ListVersion::Second => nvml_sym(lib.$second.as_ref())?(handle.0, $count, $entries.cast()),
+                ListVersion::First => nvml_sym(lib.$first.as_ref())?(handle.0, $count, $entries.cast()),
+            }
+        };
+    }
     let list = |count: &mut c_uint, entries: *mut nvmlProcessInfo_t| {
         // SAFETY: the handle is valid and `entries` has room for `count` structs of this layout.
         unsafe {
-            Ok::<_, NvmlError>(match (kind, second_version) {
-                (ListKind::Compute, false) => {
-                    nvml_sym(lib.nvmlDeviceGetComputeRunningProcesses_v3.as_ref())?(handle.0, count, entries)
-                }
-                (ListKind::Graphics, false) => {
-                    nvml_sym(lib.nvmlDeviceGetGraphicsRunningProcesses_v3.as_ref())?(handle.0, count, entries)
-                }
-                (ListKind::Mps, false) => {
-                    nvml_sym(lib.nvmlDeviceGetMPSComputeRunningProcesses_v3.as_ref())?(handle.0, count, entries)
-                }
-                (ListKind::Compute, true) => {
-                    nvml_sym(lib.nvmlDeviceGetComputeRunningProcesses_v2.as_ref())?(handle.0, count, entries.cast())
-                }
-                (ListKind::Graphics, true) => {
-                    nvml_sym(lib.nvmlDeviceGetGraphicsRunningProcesses_v2.as_ref())?(handle.0, count, entries.cast())
-                }
-                (ListKind::Mps, true) => {
-                    nvml_sym(lib.nvmlDeviceGetMPSComputeRunningProcesses_v2.as_ref())?(handle.0, count, entries.cast())
-                }
+            Ok::<_, NvmlError>(match kind {
+                ListKind::Compute => list!(
+                    nvmlDeviceGetComputeRunningProcesses_v3,
+                    nvmlDeviceGetComputeRunningProcesses_v2,
+                    nvmlDeviceGetComputeRunningProcesses,
+                    count,
+                    entries
+                ),
+                ListKind::Graphics => list!(
+                    nvmlDeviceGetGraphicsRunningProcesses_v3,
+                    nvmlDeviceGetGraphicsRunningProcesses_v2,
+                    nvmlDeviceGetGraphicsRunningProcesses,
+                    count,
+                    entries
+                ),
+                ListKind::Mps => list!(
+                    nvmlDeviceGetMPSComputeRunningProcesses_v3,
+                    nvmlDeviceGetMPSComputeRunningProcesses_v2,
+                    nvmlDeviceGetMPSComputeRunningProcesses,
+                    count,
+                    entries
+                ),
             })
         }
     };
-    call(name, || {
+    call(kind.call_name(version), || {
         const HEADROOM: usize = 16;
         /// No machine has pids for more processes than this, so a larger count cannot be right.
         const MOST: usize = 1 << 22;
@@ -166,8 +213,13 @@ pub(super) fn processes(
             match nvml_try(list(&mut count, buffer.as_mut_ptr())?) {
                 Ok(()) => {
                     let count = (count as usize).min(buffer.capacity());
-                    // SAFETY: the driver filled `count` entries, no more than there is room for.
-                    unsafe { buffer.set_len(count) };
+                    // SAFETY: the driver filled `count` entries of this version, no more than there is room for.
+                    unsafe {
+                        if version == ListVersion::First {
+                            widen(buffer.as_mut_ptr(), count);
+                        }
+                        buffer.set_len(count);
+                    }
                     return Ok(());
                 }
                 Err(NvmlError::InsufficientSize(_)) => needed = (count as usize).max(buffer.capacity()),
@@ -176,6 +228,27 @@ pub(super) fn processes(
         }
         Err(NvmlError::InsufficientSize(Some(needed)))
     })
+}
+
+/// Replaces entries of the first version by entries of the later ones, in place.
+///
+/// # Safety
+/// `entries` begins with `count` initialised structs of the first version and has room for as many of the later ones.
+unsafe fn widen(entries: *mut nvmlProcessInfo_t, count: usize) {
+    let first = entries.cast::<nvmlProcessInfo_v1_t>();
+    // From the last to the first: a wide entry begins behind all narrow ones before it, which are still to be read.
+    for index in (0..count).rev() {
+        // SAFETY: the caller guarantees that both places are within the buffer and that the first one is initialised.
+        unsafe {
+            let nvmlProcessInfo_v1_t { pid, usedGpuMemory } = first.add(index).read();
+            entries.add(index).write(nvmlProcessInfo_t {
+                pid,
+                usedGpuMemory,
+                gpuInstanceId: NO_INSTANCE,
+                computeInstanceId: NO_INSTANCE,
+            });
+        }
+    }
 }
 
 /// `nvmlDeviceGetRemappedRows`.

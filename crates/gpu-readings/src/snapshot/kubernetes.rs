@@ -27,6 +27,20 @@ pub struct Pods {
     /// The budgets that the pods declare, including those of containers that have not started yet; only containers with
     /// at least one are listed. A list is sorted and contains no budget twice.
     pub budgets: Arc<Budgets>,
+    /// The labels of pods that are to be shown, including those of pods that were deleted recently; only pods with at least
+    /// one are listed. Sorted by namespace and name, and no pod is listed twice.
+    pub labels: Arc<Vec<PodLabels>>,
+}
+
+/// The labels of a pod that are to be shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodLabels {
+    /// The pod's namespace.
+    pub namespace: String,
+    /// The pod's name.
+    pub pod: String,
+    /// The names of the labels in the metrics, in the order of the configuration, with their values: at most 63 bytes.
+    pub labels: Vec<(Arc<str>, String)>,
 }
 
 impl Pods {

@@ -16,6 +16,9 @@ pub struct Owner {
     /// The executable's name, or the script's name if the executable is an interpreter; `None` if `/proc` does not show
     /// the process.
     pub name: Option<String>,
+    /// The pid in the pid namespace of the process itself, such as that of its container. `None` if that is the namespace of
+    /// `/proc`, and if it is not known.
+    pub namespace_pid: Option<u32>,
     /// The effective user id.
     pub uid: Option<u32>,
     /// The user's name; `None` if it is not known (yet).

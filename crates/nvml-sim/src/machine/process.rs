@@ -68,6 +68,8 @@ pub(crate) struct Identity {
     pub(crate) environment: Vec<Vec<u8>>,
     pub(crate) comm: Vec<u8>,
     pub(crate) uid: u32,
+    /// Its pid in a pid namespace of its own.
+    pub(crate) namespace_pid: Option<u32>,
     pub(crate) cgroup: Vec<u8>,
     /// What the process reports about its allocator; empty if it has no client.
     pub(crate) allocator: Vec<u8>,

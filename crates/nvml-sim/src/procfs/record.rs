@@ -15,7 +15,7 @@ pub(super) fn files(pid: u32, ticks: u64, identity: &Identity) -> Vec<(&'static 
     let comm = &identity.comm;
     let mut files = vec![
         ("stat", stat(pid, ticks, comm)),
-        ("status", status(pid, identity.uid, comm)),
+        ("status", status(pid, identity, comm)),
         ("comm", [comm, &b"\n"[..]].concat()),
         ("cmdline", terminated(&identity.command)),
         ("environ", terminated(&identity.environment)),
@@ -51,7 +51,9 @@ fn stat(pid: u32, ticks: u64, comm: &[u8]) -> Vec<u8> {
 }
 
 /// `/proc/<pid>/status`; the kernel escapes newlines and backslashes in the name.
-fn status(pid: u32, uid: u32, comm: &[u8]) -> Vec<u8> {
+fn status(pid: u32, identity: &Identity, comm: &[u8]) -> Vec<u8> {
+    let uid = identity.uid;
+    let pids = identity.namespace_pid.map_or_else(|| pid.to_string(), |inner| format!("{pid}\t{inner}"));
     let mut text = b"Name:\t".to_vec();
     for &byte in comm {
         match byte {
@@ -65,7 +67,7 @@ fn status(pid: u32, uid: u32, comm: &[u8]) -> Vec<u8> {
         format!(
             "\nUmask:\t0022\nState:\tS (sleeping)\nTgid:\t{pid}\nNgid:\t0\nPid:\t{pid}\nPPid:\t1\nTracerPid:\t0\n\
              Uid:\t{uid}\t{uid}\t{uid}\t{uid}\nGid:\t{uid}\t{uid}\t{uid}\t{uid}\nFDSize:\t256\nGroups:\t{uid} \n\
-             NStgid:\t{pid}\nNSpid:\t{pid}\nNSpgid:\t{pid}\nNSsid:\t{pid}\n\
+             NStgid:\t{pids}\nNSpid:\t{pids}\nNSpgid:\t{pids}\nNSsid:\t{pids}\n\
              VmPeak:\t{size} kB\nVmSize:\t{size} kB\nVmLck:\t0 kB\nVmPin:\t0 kB\nVmHWM:\t{resident} kB\n\
              VmRSS:\t{resident} kB\nThreads:\t8\nSigQ:\t0/127000\nSigPnd:\t0000000000000000\n\
              ShdPnd:\t0000000000000000\nSigBlk:\t0000000000000000\nSigIgn:\t0000000001001000\n\

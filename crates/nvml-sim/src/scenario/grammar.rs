@@ -195,6 +195,8 @@ pub enum ProcessList {
 pub(crate) struct Process {
     /// Fixed if present; if absent, each run of the process has a different one.
     pub(crate) pid: Option<u32>,
+    /// Its pid in a pid namespace of its own; in none if absent.
+    pub(crate) namespace_pid: Option<u32>,
     pub(crate) count: Option<u32>,
     pub(crate) gpu: Option<u32>,
     pub(crate) gpus: Option<Vec<u32>>,

@@ -41,6 +41,12 @@
       fieldPath: spec.nodeName
 - name: VRAM_EXPORTER_KUBERNETES_API_SERVER
   value: in-cluster
+{{- with .Values.kubernetes.podLabels }}
+- name: VRAM_EXPORTER_KUBERNETES_POD_LABELS
+  value: {{ join "," . | quote }}
+{{- end }}
+{{- else if .Values.kubernetes.podLabels }}
+{{- fail "kubernetes.podLabels needs kubernetes.apiAccess, which reports the labels" }}
 {{- end }}
 {{- if .Values.kubernetes.podResources.enabled }}
 - name: VRAM_EXPORTER_KUBERNETES_POD_RESOURCES

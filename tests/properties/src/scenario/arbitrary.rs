@@ -126,7 +126,7 @@ fn gpu(text: &mut String, u: &mut Unstructured<'_>) {
 
 fn process(text: &mut String, u: &mut Unstructured<'_>) {
     text.push_str("[[process]]\n");
-    for key in ["pid", "count", "gpu", "mig", "uid"] {
+    for key in ["pid", "namespace_pid", "count", "gpu", "mig", "uid"] {
         if u.once_in(8) {
             put(text, key, u.word(NUMBERS));
         }

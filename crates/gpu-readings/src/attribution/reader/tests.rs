@@ -87,7 +87,7 @@ fn a_read_that_hangs_costs_the_other_processes_one_pass() {
     let mut round = reader.read(requests(1..=3));
     let mut timeout = round.timeout.take().unwrap();
     let partial = timeout.partial.take().unwrap();
-    assert_eq!((timeout.pid, partial.stat.start, partial.uid), (2, 77, Some(5)));
+    assert_eq!((timeout.pid, partial.stat.start, partial.status.map(|status| status.uid)), (2, 77, Some(5)));
     assert_eq!(partial.cgroup.as_deref(), Some(&b"0::/\n"[..]));
     assert!(round.answers[&1].is_ok() && !round.answers.contains_key(&3));
     reader.abandon(timeout, Some(77));
@@ -146,7 +146,7 @@ fn readers_that_hang_cost_the_arguments_and_at_last_all_reads() {
     assert!(round.timeout.is_none());
     for pid in [6, 7] {
         let reading = round.answers[&pid].as_ref().unwrap();
-        assert!(reading.cmdline.is_none() && reading.uid.is_ok() && reading.cgroup.is_ok());
+        assert!(reading.cmdline.is_none() && reading.status.is_ok() && reading.cgroup.is_ok());
     }
     time_out(&mut reader, 5);
     reader.begin_pass();

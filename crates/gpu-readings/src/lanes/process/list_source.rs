@@ -1,5 +1,7 @@
 //! The devices that list the processes of one GPU: the GPU and its MIG devices.
 
+use std::collections::HashSet;
+
 use crate::lanes::guarded::GuardedDevice;
 use crate::lanes::watch::Superseded;
 use crate::nvml::{Error, ListKind, ListedProcess, ProcessBuffer, Severity};
@@ -73,12 +75,18 @@ impl<'d> ListSource<'d> {
             Ok(())
         })?;
         let refusal = match answer {
-            Err(error) if error.severity() == Severity::Absent && !self.mig_devices.is_empty() => error,
+            answer if self.mig_devices.is_empty() => return Ok(answer),
+            // A driver may refuse the list of a GPU with MIG devices to users without administrator rights, but still
+            // return the lists of the MIG devices. Their entries do not identify the device.
+            Err(error) if error.severity() == Severity::Absent => {
+                entries.clear();
+                Some(error)
+            }
+            // The oldest drivers list the processes of all MIG devices, but not on which of them each is.
+            Ok(()) if !buffer.tells_instances() => None,
             answer => return Ok(answer),
         };
-        // A driver may refuse the list of a GPU with MIG devices to users without administrator rights, but still
-        // return the lists of the MIG devices. Their entries do not identify the device.
-        entries.clear();
+        let of_gpu = entries.len();
         for &(device, instance) in &self.mig_devices {
             let answer = device.call(|device| {
                 let listed = device.processes(kind, buffer)?;
@@ -87,9 +95,15 @@ impl<'d> ListSource<'d> {
             })?;
             // A MIG device's own failure is more informative than the GPU's refusal.
             if let Err(own) = answer {
-                return Ok(Err(if own.severity() == Severity::Absent { refusal } else { own }));
+                entries.truncate(of_gpu);
+                return Ok(if own.severity() == Severity::Absent { refusal.map_or(Ok(()), Err) } else { Err(own) });
             }
         }
+        // A process that is on none of the known MIG devices is on one that was made since the driver was opened.
+        let of_mig = entries.split_off(of_gpu);
+        let known: HashSet<u32> = of_mig.iter().map(|entry| entry.pid).collect();
+        entries.retain(|entry| !known.contains(&entry.pid));
+        entries.extend(of_mig);
         Ok(Ok(()))
     }
 }

@@ -198,7 +198,7 @@ fn identity(entry: &grammar::Process, number: u32, uid: u32) -> Identity {
     let cgroup = entry.cgroup.as_ref().map_or_else(|| b"0::/init.scope".to_vec(), |cgroup| cgroup.numbered(number));
     let environment = entry.environment.iter().flatten().map(|variable| variable.numbered(number)).collect();
     let (comm, allocator) = (comm[..comm.len().min(COMM_LENGTH)].to_vec(), Vec::new());
-    Identity { comm, command, environment, uid, cgroup, allocator }
+    Identity { comm, command, environment, uid, namespace_pid: entry.namespace_pid, cgroup, allocator }
 }
 
 /// The file that describes what a process reports about its allocator; empty without a client.
