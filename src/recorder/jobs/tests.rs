@@ -158,6 +158,7 @@ fn usage(workload: &Arc<Workload>, mig: Option<Arc<MigDevice>>, gib: u64) -> Wor
         is_peak_of_calls: None,
         peak: None,
         limits: Vec::new(),
+        energy: None,
     }
 }
 
