@@ -88,6 +88,7 @@ fn workload(process: &Process) -> WorkloadUse {
         is_peak_of_calls: None,
         peak,
         limits: Vec::new(),
+        energy: None,
     }
 }
 

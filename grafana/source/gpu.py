@@ -1,6 +1,6 @@
 """GPU: one GPU, a MIG device, or the GPUs of a node: what fires, memory and true peaks, owners, activity, churn and health."""
 
-from . import activity, budgets, grid, incidents, links, needed, panels as p, queries as q, tables as t
+from . import activity, budgets, energy, grid, incidents, links, needed, panels as p, queries as q, tables as t
 from .activity import MIG_NAME
 from .gpu_health import HEALTH, each
 from .needed import PROCESS
@@ -321,6 +321,8 @@ DASHBOARD = grid.dashboard(
         grid.row("MIG devices", MIG),
         grid.row("State and health"),
         *HEALTH,
+        grid.row("Energy"),
+        *energy.ON_GPU,
     ],
     nodes=grid.ONE_INSTANCE,
     refresh="30s",

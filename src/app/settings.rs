@@ -38,6 +38,7 @@ pub fn lanes(config: &Config, library: Library) -> lanes::Settings {
                 slow_interval: telemetry.slow_interval,
                 profiling_interval: config.profiling.enabled.then_some(config.profiling.interval),
                 unseen: unseen(config),
+                workload_energy: telemetry.workload_energy,
             }),
         },
     }
@@ -46,11 +47,13 @@ pub fn lanes(config: &Config, library: Library) -> lanes::Settings {
 /// The families that are excluded or not requested. With dcgm-exporter's families, which have the same values under other
 /// names, exclusion does not count.
 fn unseen(config: &Config) -> Vec<&'static str> {
-    let Telemetry { energy, fan_speed, performance_state, .. } = config.telemetry;
+    let Telemetry { energy, fan_speed, performance_state, workload_energy, .. } = config.telemetry;
     let on_request = [
         ("gpu_driver_energy_joules_total", energy),
         ("gpu_fan_speed_ratio", fan_speed),
         ("gpu_performance_state", performance_state),
+        ("gpu_workload_energy_joules_total", workload_energy),
+        ("gpu_idle_energy_joules_total", workload_energy),
     ];
     let not_requested = on_request.into_iter().filter(|(_, wanted)| !wanted).map(|(family, _)| family);
     if !config.dcgm.listen_addresses.is_empty() {

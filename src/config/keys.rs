@@ -127,6 +127,11 @@ const OTHERS: &[Key] = &[
         .help("Read the intended speed of the fans of GPUs that have fans, with the slow readings."),
     Key::switch("telemetry.performance-state", "false", |c| &mut c.telemetry.performance_state)
         .help("Read the performance state (P0 to P15) with the cheap readings."),
+    Key::switch("telemetry.workload-energy", "false", |c| &mut c.telemetry.workload_energy).help(
+        "Apportion the energy of each GPU to the workloads by SM time (docs/README.md#questions), an estimate. It needs no \
+         further call. The driver samples the processes five times a second: with a telemetry.interval below 200ms, more of \
+         the energy goes to no workload.",
+    ),
     Key::switch("profiling.enabled", "true", |c| &mut c.profiling.enabled)
         .help("Read the profiling counters (GPM) of GPUs that have them: Hopper and later."),
     Key::duration("profiling.interval", "10s", millis(500)..=secs(60), |c| &mut c.profiling.interval).help(

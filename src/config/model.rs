@@ -190,6 +190,8 @@ pub struct Telemetry {
     pub fan_speed: bool,
     /// `telemetry.performance-state`: whether the performance state is read.
     pub performance_state: bool,
+    /// `telemetry.workload-energy`: whether the energy is apportioned to workloads.
+    pub workload_energy: bool,
 }
 
 /// The profiling counters.

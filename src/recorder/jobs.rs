@@ -133,8 +133,13 @@ impl Jobs {
                 device.see(listed);
             } else if let Some(open) = self.open.get_mut(&listed.workload) {
                 let uuid = mig.map(|device| device.uuid.as_str());
-                let device = open.devices.iter_mut().find(|device| device.is_on(index, uuid) && device.is_present);
-                device.into_iter().for_each(|device| device.see_peak(listed));
+                for device in open.devices.iter_mut().filter(|device| device.is_on(index, uuid)) {
+                    if device.is_present {
+                        device.see_peak(listed);
+                    }
+                    // The energy of its last second is apportioned after its end.
+                    device.see_energy(listed);
+                }
             }
         }
         for process in list.processes.iter().filter(|process| process.alive) {

@@ -160,3 +160,74 @@ fn energy_is_integrated_from_the_power_and_the_driver_s_own_counter_is_apart() {
     let asked = machine.once(&["--telemetry.energy=true"]);
     assert!(asked.value(of_driver, &[]).is_some());
 }
+
+const OF_WORKLOAD: &str = "gpu_workload_energy_joules_total";
+const IDLE: &str = "gpu_idle_energy_joules_total";
+const APPORTIONED: &str = "--telemetry.workload-energy=true";
+
+/// Two units on one GPU; the first one ends after some seconds.
+const SHARING: &str = r#"
+[[gpu]]
+model = "H200"
+power = 400
+[[process]]
+pid = 3500
+command = ["first"]
+cgroup = "0::/system.slice/first.service"
+memory = "2GiB"
+utilization = 0.25
+end = "8s"
+[[process]]
+pid = 3501
+command = ["second"]
+cgroup = "0::/system.slice/second.service"
+memory = "1GiB"
+utilization = 0.5
+"#;
+
+fn joules(scrape: &Scrape, workload: &str) -> Option<f64> {
+    scrape.value(OF_WORKLOAD, &[("workload", workload)])
+}
+
+/// Whether the parts of the energy of the only GPU sum to the whole.
+fn adds_up(scrape: &Scrape) -> bool {
+    let parts: f64 = scrape.all(OF_WORKLOAD).chain(scrape.all(IDLE)).map(|series| series.value).sum();
+    scrape.value("gpu_energy_joules_total", &[]).is_some_and(|whole| (parts - whole).abs() < 1e-3)
+}
+
+#[test]
+fn energy_is_apportioned_by_sm_time_and_the_parts_sum_to_the_whole() {
+    let (_machine, exporter) = Machine::running(SHARING, &[APPORTIONED, "--process.interval=200ms"]);
+    let both = |s: &Scrape| {
+        ["unit:first.service", "unit:second.service"].iter().all(|name| joules(s, name) > Some(0.0)) && adds_up(s)
+    };
+    let scrape = exporter.scrape_until("the energy of both", both);
+    let [first, second] = ["unit:first.service", "unit:second.service"].map(|name| joules(&scrape, name).unwrap());
+    assert!((second / first - 2.0).abs() < 1e-6, "{}", scrape.text);
+    assert!(scrape.value(IDLE, &[]) > Some(0.0) && joules(&scrape, "other").is_some(), "{}", scrape.text);
+    // The first one has ended: its energy stays, and that of the other one grows.
+    let gone = exporter.scrape_until("the end of one", |s| {
+        let ended = s.value("gpu_workload_processes", &[("workload", "unit:first.service")]).is_none();
+        ended && joules(s, "unit:second.service") > Some(2.0 * second) && adds_up(s)
+    });
+    let kept = joules(&gone, "unit:first.service").unwrap();
+    let after = exporter
+        .scrape_until("more energy", |s| joules(s, "unit:second.service") > joules(&gone, "unit:second.service"));
+    assert!(kept >= first && joules(&after, "unit:first.service") == Some(kept), "{}", after.text);
+}
+
+#[test]
+fn energy_is_not_apportioned_unless_asked_or_where_the_driver_has_no_samples() {
+    let mig = "[[gpu]]\nmodel = \"H200\"\nmig = [\"1g.18gb\"]\n";
+    let machines = [
+        (Machine::new(SHARING), "--telemetry.workload-energy=false"),
+        (Machine::new(SHARING).without_calls(["nvmlDeviceGetProcessUtilization"]), APPORTIONED),
+        (Machine::new(mig), APPORTIONED),
+    ];
+    for (machine, flag) in machines {
+        let exporter = machine.export(&[flag]);
+        let scrape = exporter
+            .scrape_until("energy", |s| s.value("gpu_energy_joules_total", &[]).is_some_and(|joules| joules > 0.0));
+        assert_eq!(scrape.all(OF_WORKLOAD).chain(scrape.all(IDLE)).count(), 0, "{}", scrape.text);
+    }
+}

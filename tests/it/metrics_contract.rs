@@ -648,6 +648,26 @@ fn telemetry_is_split_by_its_own_label() {
     assert_eq!(scrape.value("gpu_energy_unmeasured_seconds_total", &[]), "1.25");
 }
 
+#[test]
+fn the_parts_of_the_energy_are_shown_with_the_whole_alone() {
+    let scrape = everything().scrape();
+    let of = |workload: &str| scrape.value("gpu_workload_energy_joules_total", &[("workload", workload)]).to_owned();
+    assert_eq!((of("team-b/ended/main"), of("other")), ("1500.5".to_owned(), "20.5".to_owned()));
+    assert_eq!(scrape.value("gpu_idle_energy_joules_total", &[]), "1000.25");
+    let harms: [(&str, Harm); 3] = [
+        ("the power is unknown", |m| m.telemetry[0].fast.energy = None),
+        ("old readings", |m| m.telemetry[0].fast_at = ago(9.0)),
+        ("not apportioned", |m| m.processes[0].energy = None),
+    ];
+    for (name, harm) in harms {
+        let mut machine = everything();
+        harm(&mut machine);
+        let scrape = machine.scrape();
+        assert_eq!(scrape.count("gpu_workload_energy_joules_total"), 0, "{name}");
+        assert_eq!(scrape.count("gpu_idle_energy_joules_total"), 0, "{name}");
+    }
+}
+
 // ---- the exporter itself
 // ---------------------------------------------------------------------------------------------
 

@@ -71,10 +71,11 @@ const WALL_CLOCK: [&str; 13] = [
 ];
 
 /// The files that use the wall clock only for the times since which counters count, which OpenMetrics shows.
-const COUNTED_SINCE: [&str; 23] = [
+const COUNTED_SINCE: [&str; 25] = [
     "crates/gpu-readings/src/faults.rs",
     "crates/gpu-readings/src/lanes/memory/accumulator.rs",
     "crates/gpu-readings/src/lanes/process/over_limit.rs",
+    "crates/gpu-readings/src/lanes/process/workload_entry.rs",
     "crates/gpu-readings/src/lanes/telemetry/energy.rs",
     "crates/gpu-readings/src/lanes/telemetry/profiling/scope.rs",
     "crates/gpu-readings/src/lanes/xids.rs",
@@ -92,6 +93,7 @@ const COUNTED_SINCE: [&str; 23] = [
     "crates/gpu-metrics/src/view.rs",
     "crates/gpu-readings/src/snapshot/budget.rs",
     "crates/gpu-readings/src/snapshot/memory.rs",
+    "crates/gpu-readings/src/snapshot/process.rs",
     "crates/gpu-readings/src/snapshot/profiling.rs",
     "crates/gpu-readings/src/snapshot/recorder.rs",
     "crates/gpu-readings/src/snapshot/telemetry.rs",

@@ -259,6 +259,30 @@ fn what_cannot_be_reported_is_said_with_the_way_out() {
 }
 
 #[test]
+fn the_energy_of_a_job_has_a_price_where_it_is_known() {
+    let scenario =
+        format!("{IDLE}{}utilization = 0.5\n", trainer(4300, 0, "{ kind = \"constant\", value = \"9GiB\" }"));
+    let machine = Machine::new(&scenario);
+    let exporter = machine.export(&["--telemetry.workload-energy=true"]);
+    report(&exporter, "energy", |report| report["gpus"][0]["energy_joules"].as_f64() > Some(0.0));
+    let flags = ["--job=77", "--price-per-kwh=0.30"];
+    let (status, out, err) = ask(&url(&exporter), &flags);
+    assert_eq!((status, err.as_str()), (0, ""));
+    assert!(out.contains("kWh), by its share of SM time: an estimate\n"), "{out}");
+    assert!(out.contains("  cost 0.0") && out.contains(" kWh at 0.3, by its share"), "{out}");
+    let (_, out, _) = ask(&url(&exporter), &[&flags[..], &["--format=json"]].concat());
+    let priced: Value = serde_json::from_str(&out).unwrap();
+    let joules = priced["gpus"][0]["energy_joules"].as_f64().unwrap();
+    assert_eq!(priced["energy_cost"].as_f64(), Some(joules / 3.6e6 * 0.3), "{out}");
+
+    let without = machine.export(&[]);
+    let plain = report(&without, "a report", |report| report["gpus"][0]["samples"].as_u64() > Some(1));
+    assert_eq!(plain["gpus"][0].get("energy_joules"), None);
+    let (status, out, _) = ask(&url(&without), &flags);
+    assert!(status == 0 && out.contains("  cost unknown: ") && !out.contains("    energy "), "{out}");
+}
+
+#[test]
 fn a_password_and_a_certificate_are_given_as_files() {
     let pki = Pki::new();
     let text =

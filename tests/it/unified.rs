@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use crate::faults::faults;
-use crate::harness::{Machine, Scrape, ended, eventually, eventually_or};
+use crate::harness::{Machine, Scrape, ended, eventually, eventually_or, until};
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -155,6 +155,26 @@ fn a_jetson_whose_driver_lists_no_memory_has_a_size_and_no_use() {
     for absent in ["gpu_memory_used_bytes", "gpu_memory_used_at_least_bytes", "gpu_memory_peak_bytes"] {
         assert_eq!(bytes(&scrape, absent), None, "{absent}");
     }
+}
+
+#[test]
+fn a_machine_that_does_not_report_its_memory_loses_the_figures_alone() {
+    let (machine, exporter) = Machine::running(SPARK, &[]);
+    let meminfo = machine.procfs().join("meminfo");
+    let families = ["used", "total", "available", "peak"].map(|part| format!("gpu_memory_{part}_bytes"));
+    exporter.scrape_until("the figures", |s| families.iter().all(|family| bytes(s, family).is_some()));
+    // A folder, which the simulator cannot replace and the exporter cannot read.
+    until("a folder", || {
+        let _ = std::fs::remove_file(&meminfo);
+        std::fs::create_dir(&meminfo).is_ok()
+    });
+    let lost = exporter.scrape_until("no figures", |s| families.iter().all(|family| bytes(s, family).is_none()));
+    let counted = faults(&lost, "memory", "unreadable");
+    assert!(bytes(&lost, "gpu_up") == Some(1) && counted > 0.0, "{}", lost.text);
+    assert_eq!(bytes(&lost, "gpu_process_memory_used_bytes"), Some(24 * GIB + CONTEXT));
+    std::fs::remove_dir(&meminfo).unwrap();
+    let back = exporter.scrape_until("the figures", |s| families.iter().all(|family| bytes(s, family).is_some()));
+    assert_eq!(faults(&back, "memory", "unreadable"), counted, "not at each reading");
 }
 
 #[test]

@@ -6,7 +6,8 @@ use super::label::Labels;
 use super::openmetrics::Counted;
 use super::section::{Pass, Section};
 use gpu_readings::snapshot::{
-    ClockDomain, ClockLimit, Energy, FastTelemetry, SlowTelemetry, THROTTLE_REASONS, TemperatureThreshold, XidClass,
+    ClockDomain, ClockLimit, Energy, FastTelemetry, RestOfEnergy, SlowTelemetry, THROTTLE_REASONS,
+    TemperatureThreshold, XidClass,
 };
 
 const FAST: Series = Series::new(Cadence::Fast, GPU);
@@ -93,6 +94,11 @@ static ENERGY_ROWS: Rows<Energy, Counted<'static>> = &[
     ),
 ];
 
+static IDLE: Family = Series::new(Cadence::Integrated, GPU).family(
+    "gpu_idle_energy_joules_total",
+    "Energy of the GPU in joules that is apportioned to the time in which no kernel ran: an estimate, because the power is taken to be the same all the time between two readings. gpu_workload_energy_joules_total has the rest. Only with telemetry.workload-energy. Absent on a GPU with MIG devices.",
+);
+
 static SLOW_ROWS: Rows<SlowTelemetry> = &[
     SLOW.row(
         "gpu_pcie_replays_total",
@@ -149,6 +155,7 @@ pub(super) static SECTION: Section = Section {
     families: &[
         &FAST_ROWS,
         &ENERGY_ROWS,
+        &IDLE,
         &SLOW_ROWS,
         &CLOCK,
         &THROTTLE,
@@ -182,6 +189,8 @@ fn collect(&Pass { gpus, .. }: &Pass<'_>, out: &mut Exposition<'_>) {
     out.add_rows(FAST_ROWS, fast.iter().copied());
     let energies = fast.iter().filter_map(|(labels, fast)| Some((labels.as_str(), fast.energy.as_ref()?)));
     out.add_rows(ENERGY_ROWS, energies);
+    let idle = |rest: &RestOfEnergy| Counted::since(Some(rest.counted_since), rest.idle);
+    out.add(&IDLE, gpus.iter().filter_map(|gpu| Some((gpu.labels.as_str(), idle(gpu.rest_of_energy()?)))));
     out.add_rows(SLOW_ROWS, slow.iter().copied());
     out.add_split(FAST_SPLIT, fast.iter().map(|(labels, part)| (labels.as_str(), *part)), |_, part, read| read(part));
     out.add_split(SLOW_SPLIT, slow.iter().map(|(labels, part)| (labels.as_str(), *part)), |_, part, read| read(part));

@@ -18,7 +18,7 @@ use super::settings::Settings;
 use gpu_readings::snapshot::{
     Allocations, AllocatorPart, Driver, FastTelemetry, Gpu, GpuMemory, GpuProcesses, GpuState, JOBS_EVERY,
     JobAllocations, Lane, MemoryPart, MigMemory, MigProfiling, PodContainer, Pods, Process, ProcessPart,
-    ProfilingFigures, ProfilingPart, SlowTelemetry, Snapshot, TelemetryPart, WorkloadUse, XidPart,
+    ProfilingFigures, ProfilingPart, RestOfEnergy, SlowTelemetry, Snapshot, TelemetryPart, WorkloadUse, XidPart,
 };
 
 pub use ladder::Reporting;
@@ -205,6 +205,12 @@ impl Parts {
 }
 
 impl GpuView<'_> {
+    /// The energy that belongs to no workload. `None` if the energy of the GPU is not known now, or not apportioned.
+    pub(super) fn rest_of_energy(&self) -> Option<&RestOfEnergy> {
+        self.fast?.energy?;
+        self.processes?.energy.as_ref()
+    }
+
     /// The MIG devices whose last sample is recent.
     pub fn mig(&self) -> impl Iterator<Item = &MigMemory> {
         let devices = self.memory.map_or(&[][..], |m| &m.mig);

@@ -4,16 +4,26 @@
 //! devices that are not identified yet, are summed, so that no memory is left out.
 
 use super::exposition::Exposition;
-use super::family::{Cadence, Row, Series};
+use super::family::{Cadence, Family, Row, Series};
 use super::joined::joined;
 use super::label::{Labels, distinct};
+use super::openmetrics::Counted;
 use super::section::{Pass, Section};
 use super::view::GpuView;
-use gpu_readings::snapshot::{MigDevice, Other, Scheduler, Workload, WorkloadUse};
+use gpu_readings::snapshot::{EnergyShare, MigDevice, Other, Scheduler, Workload, WorkloadUse};
 
 /// The labels of a workload's series.
 pub(super) const LABELS: &[&str] = &["gpu", "uuid", "mig_uuid", "workload", "kind", "namespace", "pod", "container"];
 const SUMS: Series = Series::new(Cadence::ProcessLane, LABELS);
+
+static ENERGY: Family = Series::new(
+    Cadence::Integrated,
+    &["gpu", "uuid", "workload", "kind", "namespace", "pod", "container"],
+)
+.family(
+    "gpu_workload_energy_joules_total",
+    "Energy of the GPU in joules that is apportioned to the workload by SM time: an estimate of whose it is, not a measurement. Of the energy between two readings, a workload has the share of the time in which its kernels ran. workload=\"other\" without a kind has the energy of kernels of which the driver does not tell whose they are, or of workloads beyond process.series-limit. The increases of these series and of gpu_idle_energy_joules_total sum to that of gpu_energy_joules_total. Stays as long as gpu_workload_memory_peak_bytes. Only with telemetry.workload-energy. Absent on a GPU with MIG devices, for which the driver has no samples.",
+);
 
 /// How to read a value of a workload, and of the sum of the workloads that are left out.
 type Reading = (fn(&Figures) -> Option<u64>, fn(&Other) -> Option<u64>);
@@ -62,7 +72,7 @@ pub(super) static SECTION: Section = Section {
             "), `systemd` (`unit:<name>`), `user` (`user:<name>`) or `vgpu` (`vm:<id>`, a virtual machine with vGPUs; simulated only). No label is a pid, so a series continues when a process is restarted. A process that `/proc` does not show belongs to no workload."
         ],
     ),
-    families: &[&READINGS],
+    families: &[&READINGS, &ENERGY],
     collect,
 };
 
@@ -81,12 +91,25 @@ fn collect(&Pass { gpus, .. }: &Pass<'_>, out: &mut Exposition<'_>) {
         let other = others.iter().filter_map(|(labels, other)| Some((labels, read_other(other)?)));
         out.add(family, entries.iter().filter_map(|(labels, w)| Some((labels, read(w)?))).chain(other));
     }
+    let counted = |share: EnergyShare| Counted::since(Some(share.counted_since), share.joules);
+    let of_others = gpus.iter().filter_map(|gpu| {
+        let rest = gpu.rest_of_energy()?;
+        let share = EnergyShare { counted_since: rest.counted_since, joules: rest.other };
+        Some((gpu.labels.with_room(1).and("workload", "other"), counted(share)))
+    });
+    let of_workloads = entries.into_iter().filter_map(|(labels, w)| Some((labels, counted(w.energy?))));
+    out.add(&ENERGY, of_workloads.chain(of_others));
 }
 
 /// The GPU's workloads, sorted by their labels, with each set of labels once.
 fn entries(gpu: &GpuView<'_>) -> Vec<(Labels, Figures)> {
     let workloads = gpu.processes.map_or(&[][..], |part| &part.workloads);
-    let entry = |w: &WorkloadUse| (labels(&gpu.labels, &w.workload, w.mig.as_deref()), Figures::of(w));
+    let has_energy = gpu.rest_of_energy().is_some();
+    let entry = |w: &WorkloadUse| {
+        let figures = Figures::of(w);
+        let figures = Figures { energy: figures.energy.filter(|_| has_energy), ..figures };
+        (labels(&gpu.labels, &w.workload, w.mig.as_deref()), figures)
+    };
     distinct(workloads.iter().map(entry).collect(), Figures::add)
 }
 
@@ -99,12 +122,13 @@ struct Figures {
     window_peak: Option<u64>,
     is_peak_of_calls: Option<bool>,
     peak: Option<u64>,
+    energy: Option<EnergyShare>,
 }
 
 impl Figures {
     fn of(workload: &WorkloadUse) -> Self {
-        let WorkloadUse { processes, used, at_least, window_peak, is_peak_of_calls, peak, .. } = *workload;
-        Self { processes, used, known: used.or(at_least), window_peak, is_peak_of_calls, peak }
+        let WorkloadUse { processes, used, at_least, window_peak, is_peak_of_calls, peak, energy, .. } = *workload;
+        Self { processes, used, known: used.or(at_least), window_peak, is_peak_of_calls, peak, energy }
     }
 
     /// Adds a workload with the same labels. The times of the peaks are unknown, so the peak of the sum is taken to be
@@ -126,6 +150,10 @@ impl Figures {
         for (peak, others) in [(&mut self.window_peak, other.window_peak), (&mut self.peak, other.peak)] {
             *peak = (*peak).max(others).max(self.used);
         }
+        self.energy = self.energy.zip(other.energy).map(|(one, other)| EnergyShare {
+            counted_since: one.counted_since.min(other.counted_since),
+            joules: one.joules + other.joules,
+        });
     }
 }
 

@@ -53,7 +53,10 @@ pub use memory::{
 pub use observer::{ListRead, Observer, ReadProcess};
 pub use owner::{Owner, Workload, WorkloadKind};
 pub use pod_resources::{Allocation, Claim, Device, DeviceName, PodContainer, PoolDevice};
-pub use process::{Ended, GpuProcesses, Held, Other, Process, ProcessKind, ProcessPart, WorkloadUse, longest_gap};
+pub use process::{
+    Ended, EnergyShare, GpuProcesses, Held, Other, Process, ProcessKind, ProcessPart, RestOfEnergy, WorkloadUse,
+    longest_gap,
+};
 pub use process_id::ProcessId;
 pub use profiling::{GpuProfiling, MigProfiling, ProfilingFigures, ProfilingMetric, ProfilingPart, ProfilingValues};
 pub use pushes::Pushes;

@@ -5,6 +5,7 @@
 
 mod arguments;
 mod client;
+mod cost;
 
 use clap::ArgMatches;
 use text_and_sizes::text::is_plain;
@@ -29,6 +30,8 @@ pub(crate) fn main(matches: &ArgMatches) -> Result<u8, Ending> {
         return Err(Ending::Failed(why, NO_REPORT));
     }
     let not_json = |error| Ending::failed(format!("{} returned a report that is not JSON: {error}", arguments.url));
+    let priced = arguments.price.map(|price| cost::add(&answer, price, arguments.format)).transpose();
+    let answer = priced.map_err(not_json)?.unwrap_or(answer);
     let text = shown(&answer, arguments.format).map_err(not_json)?;
     Ok(print(PROGRAM, &text, 0))
 }

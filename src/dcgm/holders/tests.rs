@@ -34,6 +34,7 @@ fn usage(workload: Arc<Workload>, processes: u64, used: Option<u64>) -> Workload
         is_peak_of_calls: None,
         peak: None,
         limits: Vec::new(),
+        energy: None,
     }
 }
 

@@ -83,6 +83,10 @@ pub(super) struct DeviceUse {
     pub(super) seen: Seen,
     pub(super) shortage: Shortage,
     allocated_peak: Option<u64>,
+    /// Joules that were apportioned to the workload; `None` if none ever were.
+    joules: Option<f64>,
+    /// The process lane's count of them in the last list.
+    counted: Option<f64>,
     needs: Needs,
     pub(super) processes: Vec<Tracked>,
 }
@@ -158,6 +162,19 @@ impl DeviceUse {
             self.raise(used);
         }
         self.see_peak(listed);
+        self.see_energy(listed);
+    }
+
+    /// Adds the energy since the list before. What was counted before the first list belongs to an earlier report.
+    pub(super) fn see_energy(&mut self, listed: &WorkloadUse) {
+        let Some(share) = listed.energy else { return };
+        let new = match self.counted.replace(share.joules) {
+            None => 0.0,
+            // The process lane had forgotten the workload and counts again from 0.
+            Some(before) if before > share.joules => share.joules,
+            Some(before) => share.joules - before,
+        };
+        self.joules = Some(self.joules.unwrap_or(0.0) + new);
     }
 
     /// Applies the highest memory according to the process lane, which is above that of all lists if memory changed
@@ -243,6 +260,7 @@ impl DeviceUse {
         self.samples += other.samples;
         self.shortage.absorb(other.shortage);
         self.allocated_peak = self.allocated_peak.max(other.allocated_peak);
+        self.joules = other.joules.map(|joules| self.joules.unwrap_or(0.0) + joules).or(self.joules);
         self.needs.absorb(other.needs);
         self.activity.absorb(&other.activity);
         self.budget.absorb(&other.budget);
@@ -286,6 +304,7 @@ impl DeviceUse {
             seconds_at_95_percent: near(1),
             seconds_at_98_percent: near(2),
             idle_ratio: self.activity.idle_ratio(),
+            energy_joules: self.joules,
             out_of_memory: self.shortage.out_of_memory,
             ended_at_limit: self.shortage.ended_at_limit,
             needs_more_than_bytes: self.peak().filter(|_| self.shortage.is_seen()),

@@ -121,6 +121,9 @@ pub struct DeviceReport {
     /// The share of the time in which none of its processes worked on the device, 0 to 1. The time for which the driver
     /// does not report this is left out.
     pub idle_ratio: Option<f64>,
+    /// The energy of the device that was apportioned to it by SM time, an estimate. Absent unless the configuration enables
+    /// this.
+    pub energy_joules: Option<f64>,
     /// The number of failed allocations that its processes reported.
     pub out_of_memory: u64,
     /// How often a process of it ended at its peak while the device was nearly full (incidents of the kind

@@ -5,8 +5,8 @@ use super::*;
 use crate::recorder::history::failures::Novelty;
 use crate::recorder::history::{Failure, FailureSites, ProcessRef, SiteUse};
 use crate::snapshot::{
-    AllocatorFigures, AllocatorPart, AllocatorReport, CgroupLocation, Gpu, LastMessage, MigDevice, Other, Owner,
-    PodContainer, ReportingProcess, WorkloadKind, WorkloadUse,
+    AllocatorFigures, AllocatorPart, AllocatorReport, CgroupLocation, EnergyShare, Gpu, LastMessage, MigDevice, Other,
+    Owner, PodContainer, ReportingProcess, WorkloadKind, WorkloadUse,
 };
 
 const GIB: u64 = 1 << 30;
@@ -158,6 +158,7 @@ fn usage(workload: &Arc<Workload>, mig: Option<Arc<MigDevice>>, gib: u64) -> Wor
         is_peak_of_calls: None,
         peak: None,
         limits: Vec::new(),
+        energy: None,
     }
 }
 
@@ -233,6 +234,37 @@ fn a_restarted_process_continues_the_report_and_a_late_one_begins_another() {
     scene.pass(400_000).hold(0, 7, &job, 2);
     let states: Vec<_> = scene.all().iter().map(|report| (report.state, report.gpus[0].peak_bytes)).collect();
     assert_eq!(states, [(State::Running, Some(2 * GIB)), (State::Ended, Some(8 * GIB))]);
+}
+
+#[test]
+fn the_energy_of_a_report_is_what_was_apportioned_since_its_beginning() {
+    let mut scene = Scene::new(1);
+    let job = job(3);
+    // What the process lane has counted for the workload.
+    let counted = |list: GpuProcesses, joules: f64| {
+        let share = EnergyShare { counted_since: SystemTime::UNIX_EPOCH, joules };
+        let workloads = list.workloads.into_iter().map(|listed| WorkloadUse { energy: Some(share), ..listed });
+        GpuProcesses { workloads: workloads.collect(), ..list }
+    };
+    let mut list = |scene: &mut Scene, joules: f64| {
+        let list = counted(scene.listed(0), joules);
+        scene.list_of(&list);
+    };
+    scene.pass(1000).hold(0, 5, &job, 8);
+    assert_eq!(scene.only().gpus[0].energy_joules, None);
+    [500.0, 500.0, 620.0].into_iter().for_each(|joules| list(&mut scene, joules));
+    assert_eq!(scene.only().gpus[0].energy_joules, Some(120.0));
+    // The process lane had forgotten it.
+    list(&mut scene, 30.0);
+    assert_eq!(scene.only().gpus[0].energy_joules, Some(150.0));
+    assert!(text(&scene.only()).contains("    energy 150 J (0.0000 kWh), by its share of SM time: an estimate\n"));
+    // After its end, the energy of its last second.
+    let ended = counted(scene.listed(0), 45.0);
+    scene.end(0, 5);
+    let workloads = ended.workloads.into_iter().map(|listed| WorkloadUse { processes: 0, used: None, ..listed });
+    let ended = GpuProcesses { processes: Vec::new(), workloads: workloads.collect(), ..ended };
+    scene.list_of(&ended).pass(1000);
+    assert_eq!(scene.only().gpus[0].energy_joules, Some(165.0));
 }
 
 #[test]

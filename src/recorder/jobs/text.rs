@@ -73,6 +73,10 @@ fn write_device(out: &mut String, gpu: &DeviceReport) -> std::fmt::Result {
     if let Some(idle) = gpu.idle_ratio {
         writeln!(out, "    idle {:.0} % of the time", idle * 100.0)?;
     }
+    if let Some(joules) = gpu.energy_joules {
+        let kwh = joules / 3.6e6;
+        writeln!(out, "    energy {joules:.0} J ({kwh:.4} kWh), by its share of SM time: an estimate")?;
+    }
     if gpu.out_of_memory > 0 {
         writeln!(out, "    out of memory: {} failed allocations reported", gpu.out_of_memory)?;
     }

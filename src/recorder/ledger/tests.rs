@@ -169,6 +169,7 @@ pub(super) fn listed(process: &Process) -> WorkloadUse {
         is_peak_of_calls: None,
         peak: process.peak,
         limits: Vec::new(),
+        energy: None,
     }
 }
 

@@ -201,6 +201,7 @@ pub(crate) fn workload(workload: Arc<Workload>, used: u64) -> WorkloadUse {
         is_peak_of_calls: None,
         peak,
         limits: Vec::new(),
+        energy: since().map(|counted_since| EnergyShare { counted_since, joules: 1500.5 }),
     }
 }
 
@@ -423,7 +424,19 @@ pub(crate) fn everything() -> Machine {
         reporting(100, vec![report("GPU-0", "pytorch", GIB / 2)]),
         reporting(300, vec![report("MIG-a", "jax", GIB / 4)]),
     ];
-    machine.processes[1].workloads = vec![WorkloadUse { mig: mig.clone(), ..workload(of_pod("vllm"), GIB) }];
+    machine.processes[0].energy =
+        since().map(|counted_since| RestOfEnergy { counted_since, idle: 1000.25, other: 20.5 });
+    // Of a workload that has ended long ago, nothing else is left.
+    machine.processes[0].workloads.push(WorkloadUse {
+        processes: 0,
+        used: None,
+        window_peak: None,
+        peak: None,
+        ..workload(of_pod("ended"), 0)
+    });
+    // The driver has no samples for MIG devices.
+    machine.processes[1].workloads =
+        vec![WorkloadUse { mig: mig.clone(), energy: None, ..workload(of_pod("vllm"), GIB) }];
     let unknown = WorkloadUse { used: None, at_least: Some(GIB), ..machine.processes[1].workloads[0].clone() };
     machine.processes[1].workloads.push(WorkloadUse { workload: of_pod("viewer"), ..unknown });
     machine.processes[1].workloads[0].limits = vec![limit(BudgetSource::Mig, 10 * GIB, 1.5)];

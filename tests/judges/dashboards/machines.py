@@ -66,7 +66,8 @@ def running(exporter):
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         ports, began = {}, time.monotonic()
         for node in NODES:
-            last = stack.enter_context(Exporter(exporter, f"--demo={node[1]}", ready=None))
+            flags = (f"--demo={node[1]}", "--telemetry.workload-energy=true")
+            last = stack.enter_context(Exporter(exporter, *flags, ready=None))
             ports[node] = last.port
         (folder / "rules.yml").write_text(eager_rules())
         prometheus = stack.enter_context(Prometheus(folder, configuration(ports)))

@@ -155,6 +155,7 @@ fn processes(names: &mut Names<'_>, gpu: &Arc<Gpu>) -> GpuProcesses {
         unattributed: Some(names.number()),
         held: None,
         mig_unattributed: Vec::new(),
+        energy: None,
     }
 }
 
@@ -232,6 +233,7 @@ fn workload_use(names: &mut Names<'_>, gpu: &Gpu) -> WorkloadUse {
         window_peak: Some(names.number()),
         peak: Some(names.number()),
         limits: limits(names),
+        energy: None,
     }
 }
 

@@ -5,11 +5,13 @@
 //!  driver ── list_source ──> list_cache ──> list ──> state ──> snapshot
 //!                                                     ├── table: the processes over time
 //!                                                     └── workloads: their sums over time, and the limits of these
-//!  driver ── driver_limits ──> limits ────────────────────┘
+//!  driver ── driver_limits ──> limits ────────────────────┤
+//!  driver ── telemetry ──> energy: whose it is ───────────┘
 //! ```
 
 mod accounting;
 mod driver_limits;
+mod energy;
 mod guests;
 mod lane;
 mod layout;

@@ -11,7 +11,7 @@ pub(crate) mod reading;
 mod work_until;
 
 pub(super) use energy::Energies;
-pub(super) use gpu::Work;
+pub(super) use gpu::{Spent, Told, Work};
 pub use lane::Settings;
 pub(super) use lane::Telemetry;
 pub(super) use profiling::Totals;

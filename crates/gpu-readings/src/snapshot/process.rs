@@ -1,7 +1,7 @@
 //! What the process lane publishes: processes and the workloads to which they belong.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use super::{Gpu, MigDevice, Owner, ProcessId, Workload, WorkloadLimit};
 use crate::closed_enum::closed_enum;
@@ -52,6 +52,21 @@ pub struct GpuProcesses {
     pub held: Option<Held>,
     /// The same as `unattributed` for each MIG GPU instance for which the value is known, identified by the instance's first device.
     pub mig_unattributed: Vec<(Arc<MigDevice>, u64)>,
+    /// The energy of the GPU that belongs to no workload in `workloads`. `None` if the energy is not apportioned, or the driver
+    /// does not report whose kernels run.
+    pub energy: Option<RestOfEnergy>,
+}
+
+/// Joules of a GPU that belong to no workload that is shown. With [`WorkloadUse::energy`], every joule of
+/// [`super::Energy::joules`] is counted in one place.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RestOfEnergy {
+    /// When nothing had been counted yet: [`super::Energy::counted_since`].
+    pub counted_since: SystemTime,
+    /// Of the time in which no kernel ran.
+    pub idle: f64,
+    /// Of kernels of which the driver does not tell whose they are, or of workloads that the limit leaves out.
+    pub other: f64,
 }
 
 /// What processes hold together.
@@ -188,6 +203,18 @@ pub struct WorkloadUse {
     /// What limits its memory on this device, sorted by source; empty if nothing does. A limit that no longer applies
     /// is kept for its time, as long as the workload is.
     pub limits: Vec<WorkloadLimit>,
+    /// Its share of the energy of the GPU. `None` if the energy is not apportioned, or the driver does not report whose
+    /// kernels run.
+    pub energy: Option<EnergyShare>,
+}
+
+/// What was apportioned to a workload by its share of the time of the SMs: an estimate.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct EnergyShare {
+    /// When nothing had been apportioned yet: when the workload was first seen.
+    pub counted_since: SystemTime,
+    /// Joules since then, while the workload was one of those that are shown.
+    pub joules: f64,
 }
 
 #[cfg(test)]

@@ -293,7 +293,7 @@ _vram() {
             return 0
             ;;
         vram__subcmd__report)
-            opts="-h --job --workload --url --format --timeout --http-config --help"
+            opts="-h --job --workload --url --format --timeout --price-per-kwh --http-config --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -316,6 +316,10 @@ _vram() {
                     return 0
                     ;;
                 --timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --price-per-kwh)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

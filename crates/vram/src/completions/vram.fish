@@ -80,6 +80,7 @@ complete -c vram -n "__fish_vram_using_subcommand report" -l url -d 'The exporte
 complete -c vram -n "__fish_vram_using_subcommand report" -l format -d 'Print text, or one JSON object on each line' -r -f -a "text\t''
 json\t''"
 complete -c vram -n "__fish_vram_using_subcommand report" -l timeout -d 'How long the answer may take in all, 1 to 600' -r
+complete -c vram -n "__fish_vram_using_subcommand report" -l price-per-kwh -d 'Print what the energy costs, if the exporter apportions it (telemetry.workload-energy)' -r
 complete -c vram -n "__fish_vram_using_subcommand report" -l http-config -d 'Password, token, certificates and headers, in the format of promtool\'s HTTP config' -r -F
 complete -c vram -n "__fish_vram_using_subcommand report" -s h -l help -d 'Print help'
 complete -c vram -n "__fish_vram_using_subcommand leaks" -l socket -d 'The exporter\'s allocator.socket' -r -F

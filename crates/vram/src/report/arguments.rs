@@ -19,7 +19,7 @@ const DEFAULT_URL: &str = "http://localhost:9836";
 const DEFAULT_TIMEOUT: &str = "10";
 
 /// What to ask, and whom.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq)]
 pub(super) struct Arguments {
     pub(super) job: Option<String>,
     pub(super) workload: Option<String>,
@@ -28,6 +28,8 @@ pub(super) struct Arguments {
     pub(super) format: Format,
     pub(super) timeout: Duration,
     pub(super) http_config: Option<PathBuf>,
+    /// The price of a kWh, in any currency.
+    pub(super) price: Option<f64>,
 }
 
 impl Arguments {
@@ -55,6 +57,7 @@ pub(super) fn read(matches: &ArgMatches) -> Result<Arguments, Ending> {
         format: Format::given(matches),
         timeout: Duration::from_secs(u64::from(*matches.get_one::<u16>("timeout").unwrap_or(&1))),
         http_config: matches.get_one::<PathBuf>("http-config").cloned(),
+        price: matches.get_one("price-per-kwh").copied(),
     })
 }
 
@@ -80,7 +83,17 @@ pub(crate) fn command() -> clap::Command {
                 .default_value(DEFAULT_TIMEOUT)
                 .value_parser(value_parser!(u16).range(1..=600)),
         )
+        .arg(
+            flag("price-per-kwh", "PRICE", "Print what the energy costs, if the exporter apportions it (telemetry.workload-energy).")
+                .value_parser(price),
+        )
         .arg(http_config())
+}
+
+/// A price in any currency.
+fn price(text: &str) -> Result<f64, &'static str> {
+    let given = text.parse().ok().filter(|price: &f64| price.is_finite() && *price > 0.0);
+    given.ok_or("must be a number above 0, such as 0.30")
 }
 
 #[cfg(test)]
@@ -109,6 +122,7 @@ mod tests {
         let arguments = given(&all).unwrap();
         assert_eq!((arguments.subject(), arguments.format), ("workload ml/a/b".to_owned(), Format::Json));
         assert_eq!((arguments.timeout, arguments.http_config), (Duration::from_secs(3), Some("/a".into())));
+        assert_eq!((arguments.price, given(&["--job=1", "--price-per-kwh=0.3"]).unwrap().price), (None, Some(0.3)));
     }
 
     #[test]
@@ -118,6 +132,9 @@ mod tests {
             (&["--job="], "empty"),
             (&["--job=1", "--format=xml"], "text, json"),
             (&["--job=1", "--timeout=0"], "1..=600"),
+            (&["--job=1", "--price-per-kwh=0"], "above 0"),
+            (&["--job=1", "--price-per-kwh=inf"], "above 0"),
+            (&["--job=1", "--price-per-kwh=0,30"], "above 0"),
             (&["--job=1", "--url=ftp://a"], "http:// or https://"),
             (&["--job=1", "--url=/metrics"], "http:// or https://"),
             (&["--job=1", "--url=http://a b"], "must have the name or the address of a host"),

@@ -50,8 +50,9 @@ pub(super) fn ask(arguments: &Arguments) -> Result<String, Error> {
 async fn answer(client: &Client, arguments: &Arguments) -> Result<String, Error> {
     let url = &arguments.url;
     let (format, wanted) = match arguments.format {
-        Format::Text => ("text", "text/plain"),
-        Format::Json => ("lines", "application/x-ndjson"),
+        // What the energy costs is computed here, from the values.
+        Format::Text if arguments.price.is_none() => ("text", "text/plain"),
+        _ => ("lines", "application/x-ndjson"),
     };
     let named = [("job", &arguments.job), ("workload", &arguments.workload)];
     let named = named.iter().filter_map(|(what, name)| Some((*what, name.as_deref()?)));

@@ -21,7 +21,7 @@ use crate::lanes::guarded::{Caller, GuardedDevice, Unavailable};
 use crate::lanes::memory::Link;
 use crate::lanes::schedule::{HEARTBEAT, Ticker, rest_after, time_for_readings};
 use crate::lanes::session::Session;
-use crate::lanes::telemetry::{self, Telemetry};
+use crate::lanes::telemetry::{self, Telemetry, Told};
 use crate::lanes::wake::WakeBits;
 use crate::lanes::watch::{Role, Superseded, Watch};
 use crate::lanes::worker::LaneTask;
@@ -145,9 +145,12 @@ impl ProcessLane {
         let began = Instant::now();
         let time = time_for_readings(began.duration_since(pass_began));
         loop {
-            if let Some(work) = telemetry.step(caller)? {
+            if let Some(told) = telemetry.step(caller)? {
                 let mut state = self.state.lock();
-                state.fold_work(&work);
+                match told {
+                    Told::Work(work) => state.fold_work(&work),
+                    Told::Spent(spent) => state.fold_energy(&spent),
+                }
                 self.publish(&state);
             }
             let now = Instant::now();

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::energy::EnergyLedger;
 use super::guests::{GuestUse, settle};
 use super::limits::LimitSources;
 use super::list::{ListEntry, ProcessList};
@@ -13,7 +14,7 @@ use super::table::ProcessTable;
 use super::workloads::Workloads;
 use crate::attribution::Attribution;
 use crate::faults::{Faults, Reason, Source};
-use crate::lanes::telemetry::Work;
+use crate::lanes::telemetry::{Spent, Work};
 use crate::snapshot::{CallHolder, CallPeak, Gpu, GpuProcesses, MigDevice, UnifiedMemory};
 
 /// What the lane remembers. Never locked during a driver call.
@@ -36,6 +37,8 @@ pub(super) struct ProcessLaneState {
 struct GpuProcessState {
     table: ProcessTable,
     workloads: Workloads,
+    /// `None` if the energy is not apportioned.
+    energy: Option<EnergyLedger>,
     /// How many processes were invisible at the last check, so that an increase is reported once.
     invisible: u64,
 }
@@ -153,7 +156,18 @@ impl ProcessLaneState {
             Some(samples) => known.table.fold_work(samples, work.asked_at),
             None => known.table.forget_work(),
         }
+        if let Some(energy) = &mut known.energy {
+            energy.see(&known.table, work);
+        }
         self.show_again(&work.gpu, work.asked_at.0);
+    }
+
+    /// Apportions the energy of a GPU since the round before.
+    pub(super) fn fold_energy(&mut self, spent: &Spent) {
+        let new = || GpuProcessState::new(self.retention);
+        let known = self.gpus.entry(spent.gpu.key()).or_insert_with(new);
+        known.energy.get_or_insert_default().apportion(spent, &mut known.workloads);
+        self.show_again(&spent.gpu, Instant::now());
     }
 
     /// Compares the workloads of a GPU with limits that have changed since its list was folded in.
@@ -223,14 +237,16 @@ impl ProcessLaneState {
 
 impl GpuProcessState {
     fn new(retention: Retention) -> Self {
-        Self { table: ProcessTable::new(retention), workloads: Workloads::new(retention), invisible: 0 }
+        let (table, workloads) = (ProcessTable::new(retention), Workloads::new(retention));
+        Self { table, workloads, energy: None, invisible: 0 }
     }
 
     /// Fills in the GPU's processes and workloads. If there are more invisible processes than before, a fault is
     /// reported before they are shown.
     fn show(&mut self, shown: &mut GpuProcesses, attribution: &Attribution, faults: &Faults, now: Instant) {
         (shown.processes, shown.other) = self.table.show(now);
-        (shown.workloads, shown.other_workloads) = self.workloads.show(now);
+        shown.energy = self.energy.as_ref().and_then(EnergyLedger::shown);
+        (shown.workloads, shown.other_workloads) = self.workloads.show(now, shown.energy.is_some());
         shown.invisible = self.table.invisible(now);
         if shown.invisible > std::mem::replace(&mut self.invisible, shown.invisible) {
             let own_namespace = attribution.sees_host_processes() == Some(false);

@@ -185,6 +185,15 @@ impl ProcessTable {
         }
     }
 
+    /// The process that a sample of its work at `at` belongs to. A sample from before the process was first seen may belong to
+    /// an earlier process with the same pid.
+    pub(super) fn at_work(&self, pid: u32, at: Instant) -> Option<&TrackedProcess> {
+        let had_pid = |process: &&TrackedProcess| {
+            process.pid == pid && process.first_seen <= at && process.ended.is_none_or(|ended| at <= ended)
+        };
+        self.processes.iter().find(had_pid)
+    }
+
     /// Applies the driver's own maximum to a live process.
     pub(super) fn raise(&mut self, pid: u32, peak: u64) {
         for process in self.processes.iter_mut().filter(|process| process.is_alive() && process.pid == pid) {

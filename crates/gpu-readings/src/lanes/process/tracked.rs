@@ -150,7 +150,7 @@ impl TrackedProcess {
 
 /// Converts a wall-clock timestamp to the monotonic clock. A timestamp in the future (the clock was set back) becomes
 /// `instant`.
-fn when(micros: u64, (instant, wall): (Instant, SystemTime)) -> Instant {
+pub(super) fn when(micros: u64, (instant, wall): (Instant, SystemTime)) -> Instant {
     let then = SystemTime::UNIX_EPOCH + Duration::from_micros(micros);
     instant.checked_sub(wall.duration_since(then).unwrap_or_default()).unwrap_or(instant)
 }

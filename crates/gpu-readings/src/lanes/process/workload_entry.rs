@@ -2,12 +2,12 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use super::list::Instance;
 use super::over_limit::OverLimits;
 use crate::lanes::peaks::Record;
-use crate::snapshot::{MigDevice, Workload, WorkloadUse};
+use crate::snapshot::{EnergyShare, MigDevice, Workload, WorkloadUse};
 
 /// What a workload's values are computed from: a process that is on the GPU, or was on it until the last list was read.
 #[derive(Debug, Clone, Copy)]
@@ -36,6 +36,7 @@ pub(super) struct WorkloadEntry {
     pub(super) sum: Sum,
     pub(super) record: Record,
     pub(super) over: OverLimits,
+    pub(super) energy: EnergyShare,
     /// When its last process ended.
     pub(super) ended: Option<Instant>,
 }
@@ -72,6 +73,7 @@ impl WorkloadEntry {
             sum: Sum::default(),
             record: Record::new(peak_window),
             over: OverLimits::default(),
+            energy: EnergyShare { counted_since: SystemTime::now(), joules: 0.0 },
             ended: None,
         }
     }
@@ -114,7 +116,8 @@ impl WorkloadEntry {
         }
     }
 
-    pub(super) fn show(&mut self, now: Instant) -> WorkloadUse {
+    /// `with_energy`: whether the energy of the GPU is apportioned.
+    pub(super) fn show(&mut self, now: Instant, with_energy: bool) -> WorkloadUse {
         WorkloadUse {
             workload: self.workload.clone(),
             mig: self.mig.clone(),
@@ -125,6 +128,7 @@ impl WorkloadEntry {
             is_peak_of_calls: self.record.is_of_calls(now),
             peak: self.record.peak(),
             limits: self.over.show(),
+            energy: with_energy.then_some(self.energy),
         }
     }
 }

@@ -140,7 +140,7 @@ impl Workloads {
     }
 
     /// Removes an entry and merges its peaks and times into those of another entry, because the sum of both was at least as high
-    /// as either part.
+    /// as either part. Its joules remain where they were counted: added here, they would be a second rise.
     fn absorb(&mut self, into: usize, gone: usize) {
         let WorkloadEntry { record, over, .. } = &self.entries[gone];
         let (record, over) = (record.clone(), over.clone());
@@ -179,8 +179,19 @@ impl Workloads {
         }
     }
 
-    /// What is published: the largest workloads, up to the limit, and the sum of the others.
-    pub(super) fn show(&mut self, now: Instant) -> (Vec<WorkloadUse>, Option<Other>) {
+    /// Adds the joules of a workload, unless it is unknown or was left out when the workloads were last shown. Returns what was
+    /// added.
+    pub(super) fn add_energy(&mut self, workload: &Workload, instance: Instance, joules: f64) -> f64 {
+        let shown = self.retention.limit.min(self.entries.len());
+        let is_it = |entry: &&mut WorkloadEntry| *entry.workload == *workload && entry.instance == instance;
+        let Some(entry) = self.entries[..shown].iter_mut().find(is_it) else { return 0.0 };
+        entry.energy.joules += joules;
+        joules
+    }
+
+    /// What is published: the largest workloads, up to the limit, and the sum of the others. `with_energy`: whether the energy of
+    /// the GPU is apportioned.
+    pub(super) fn show(&mut self, now: Instant, with_energy: bool) -> (Vec<WorkloadUse>, Option<Other>) {
         self.entries.sort_by_key(|entry| {
             let size = entry.sum.used.unwrap_or_else(|| entry.record.peak().unwrap_or(0));
             Reverse((entry.is_alive(), size, entry.ended))
@@ -195,7 +206,7 @@ impl Workloads {
             processes,
             used: used.filter(|_| processes > 0),
         });
-        (shown.iter_mut().map(|entry| entry.show(now)).collect(), other)
+        (shown.iter_mut().map(|entry| entry.show(now, with_energy)).collect(), other)
     }
 }
 

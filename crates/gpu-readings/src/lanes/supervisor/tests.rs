@@ -76,6 +76,7 @@ fn supervisor(panics: u32) -> (Supervisor, Stage) {
             series_limit: 256,
             telemetry: Some(TelemetrySettings {
                 unseen: Vec::new(),
+                workload_energy: false,
                 profiling_interval: Some(Duration::from_secs(1)),
                 interval: Duration::from_secs(1),
                 slow_interval: Duration::from_secs(15),

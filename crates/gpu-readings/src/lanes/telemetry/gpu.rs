@@ -9,7 +9,7 @@ use crate::faults::{Faults, Source};
 use crate::lanes::guarded::{GuardedDevice, Unavailable};
 use crate::lanes::watch::Superseded;
 use crate::nvml::{Error, Severity, UtilizationSample};
-use crate::snapshot::{Gpu, GpuTelemetry};
+use crate::snapshot::{Energy, Gpu, GpuTelemetry};
 
 /// The work that the processes of a GPU did.
 #[derive(Debug)]
@@ -18,6 +18,26 @@ pub(crate) struct Work {
     /// `None` if the driver does not report it.
     pub(crate) samples: Option<Vec<UtilizationSample>>,
     pub(crate) asked_at: (Instant, SystemTime),
+}
+
+/// The energy of a GPU at the end of a round of fast readings.
+#[derive(Debug)]
+pub(crate) struct Spent {
+    pub(crate) gpu: Arc<Gpu>,
+    /// `None` if the power is not known.
+    pub(crate) energy: Option<Energy>,
+    /// Share of time during which a kernel ran, 0 to 1; `None` if it is not known.
+    pub(crate) utilization: Option<f64>,
+    /// Whether the driver reports the work of processes on this GPU, as far as is known. It has no samples for a GPU with MIG
+    /// devices.
+    pub(crate) has_samples: bool,
+}
+
+/// What a step read that the process lane needs.
+#[derive(Debug)]
+pub(crate) enum Told {
+    Work(Work),
+    Spent(Spent),
 }
 
 /// The readings of one GPU.
@@ -113,6 +133,13 @@ impl GpuReadings {
             return;
         }
         device.raise(faults, Source::Telemetry, error);
+    }
+
+    /// The energy, with what tells whose it is.
+    pub(super) fn spent(&self) -> Spent {
+        let GpuTelemetry { gpu, fast, .. } = &self.shown;
+        let has_samples = self.gives(&WORK) && gpu.mig_mode != Some(true);
+        Spent { gpu: gpu.clone(), energy: fast.energy, utilization: fast.utilization, has_samples }
     }
 
     /// Ends a round. Returns the current time if anything was read in it.

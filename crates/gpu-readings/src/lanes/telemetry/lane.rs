@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::energy::Energies;
-use super::gpu::{GpuReadings, Work};
+use super::gpu::{GpuReadings, Told};
 use super::moment::Moment;
 use super::profiling::{Profiler, Totals};
 use super::queue::{ProfilingRounds, Queue, Step};
@@ -29,6 +29,8 @@ pub struct Settings {
     /// Families that nobody sees, and those that are made only on request and were not requested. A driver call that only
     /// they need is not made.
     pub unseen: Vec<&'static str>,
+    /// Whether the energy is apportioned to workloads.
+    pub workload_energy: bool,
 }
 
 /// The readings of one session, driven by one thread.
@@ -38,6 +40,8 @@ pub(crate) struct Telemetry<'s> {
     faults: &'s Faults,
     interval: Duration,
     energies: &'s Mutex<Energies>,
+    /// Whether the process lane apportions the energy.
+    apportions: bool,
     gpus: Vec<GpuReadings>,
     /// `None` if the profiling counters are not read.
     profiler: Option<Profiler<'s>>,
@@ -57,7 +61,7 @@ impl<'s> Telemetry<'s> {
         session: &'s Session,
     ) -> Self {
         let now = Instant::now();
-        let Settings { interval, slow_interval, profiling_interval, ref unseen } = *settings;
+        let Settings { interval, slow_interval, profiling_interval, ref unseen, workload_energy } = *settings;
         let ticker = |period| Ticker::starting(period, now);
         let rounds = profiling_interval.map(|interval| ProfilingRounds::starting(interval, now));
         let profiler = profiling_interval.map(|interval| Profiler::new(interval, snapshot, faults, totals, session));
@@ -69,6 +73,7 @@ impl<'s> Telemetry<'s> {
             faults,
             interval,
             energies,
+            apportions: workload_energy,
             gpus: session.driver.gpus().enumerate().map(readings).collect(),
             profiler,
             queue: Queue::new(ticker(interval), ticker(slow_interval), rounds),
@@ -81,16 +86,16 @@ impl<'s> Telemetry<'s> {
         self.queue.next(now)
     }
 
-    /// Takes one step if one is due, and publishes after the last one in a round. Returns the work of the processes, if
+    /// Takes one step if one is due, and publishes after the last one in a round. Returns what the process lane needs, if
     /// the step read it.
-    pub(crate) fn step(&mut self, caller: Caller<'s>) -> Result<Option<Work>, Superseded> {
+    pub(crate) fn step(&mut self, caller: Caller<'s>) -> Result<Option<Told>, Superseded> {
         let began = Instant::now();
         let missed = self.queue.fill(&mut self.gpus, self.profiler.as_mut(), caller, began);
         caller.add_missed(&self.snapshot.vitals, Lane::Telemetry, missed);
         let Some(step) = self.queue.steps.pop_front() else { return Ok(None) };
         // Another thread may have taken over a GPU, or this one may have given all others up, since the step was queued.
         let is_ours = step.slot(caller.session.driver_slot()).is_none_or(|slot| caller.serves(slot));
-        let work = if is_ours { self.perform(step, caller)? } else { None };
+        let told = if is_ours { self.perform(step, caller)? } else { None };
         self.spent += began.elapsed();
         if self.queue.steps.is_empty() {
             let spent = std::mem::take(&mut self.spent);
@@ -98,7 +103,7 @@ impl<'s> Telemetry<'s> {
                 self.snapshot.vitals.observe(Lane::Telemetry, spent);
             }
         }
-        Ok(work)
+        Ok(told)
     }
 
     /// Takes a last profiling sample, so that the time since the one before is not lost: a later thread has no earlier sample.
@@ -126,23 +131,26 @@ impl<'s> Telemetry<'s> {
         });
     }
 
-    fn perform(&mut self, step: Step, caller: Caller<'s>) -> Result<Option<Work>, Superseded> {
+    fn perform(&mut self, step: Step, caller: Caller<'s>) -> Result<Option<Told>, Superseded> {
         match step {
             Step::Read(position, reading) => {
                 self.gpus[position].read(reading, caller.device(position), self.faults)?;
             }
-            Step::Work(position) if self.is_unused(position) => return Ok(Some(self.gpus[position].no_work())),
+            Step::Work(position) if self.is_unused(position) => {
+                return Ok(Some(Told::Work(self.gpus[position].no_work())));
+            }
             Step::Work(position) => {
                 let Ok(device) = caller.device(position) else { return Ok(None) };
-                return self.gpus[position].read_work(device, self.faults).map(Some);
+                return self.gpus[position].read_work(device, self.faults).map(|work| Some(Told::Work(work)));
             }
-            Step::Idle(position) => return Ok(Some(self.gpus[position].no_work())),
+            Step::Idle(position) => return Ok(Some(Told::Work(self.gpus[position].no_work()))),
             Step::FastDone(position) => {
                 let gpu = &mut self.gpus[position];
                 let (fast, now) = (&mut gpu.shown.fast, Moment::now());
                 fast.energy = self.energies.lock().add(&gpu.key, now, fast.power, self.interval);
                 gpu.shown.fast_at = gpu.end_round().or(gpu.shown.fast_at);
                 self.publish(position, |from, to| (to.fast, to.fast_at) = (from.fast.clone(), from.fast_at));
+                return Ok(self.apportions.then(|| Told::Spent(self.gpus[position].spent())));
             }
             Step::SlowDone(position) => {
                 let gpu = &mut self.gpus[position];

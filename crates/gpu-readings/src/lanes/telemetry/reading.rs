@@ -95,7 +95,11 @@ pub(super) static FAST: &[Reading] = &[
     plain!("gpu_temperature_celsius", temperature, fast.temperature),
     plain!("gpu_memory_temperature_celsius", memory_temperature, fast.memory_temperature),
     number!(
-        "gpu_power_watts" | "gpu_energy_joules_total" | "gpu_energy_unmeasured_seconds_total",
+        "gpu_power_watts"
+            | "gpu_energy_joules_total"
+            | "gpu_energy_unmeasured_seconds_total"
+            | "gpu_workload_energy_joules_total"
+            | "gpu_idle_energy_joules_total",
         "nvmlDeviceGetPowerUsage",
         power_usage,
         fast.power,

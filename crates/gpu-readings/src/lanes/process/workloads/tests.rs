@@ -27,7 +27,7 @@ fn listed(pid: u32, used: u64) -> ListEntry {
 }
 
 fn only(workloads: &mut Workloads, now: Instant) -> WorkloadUse {
-    let (mut shown, other) = workloads.show(now);
+    let (mut shown, other) = workloads.show(now, false);
     assert_eq!((shown.len(), other), (1, None));
     shown.remove(0)
 }
@@ -65,7 +65,7 @@ fn a_restarted_process_goes_on_with_its_workload() {
     workloads.fold(&[], &[], start + 4 * WINDOW + LINGER);
     assert_eq!(only(&mut workloads, start + 4 * WINDOW + LINGER).window_peak, Some(0));
     workloads.fold(&[], &[], start + 5 * WINDOW + LINGER);
-    assert!(workloads.show(start).0.is_empty());
+    assert!(workloads.show(start, false).0.is_empty());
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn a_process_that_moves_alone_takes_no_peak_along() {
     workloads.fold(&[of(&old, 1, 900 * MIB), of(&old, 2, MIB)], &[], start);
     let moved = WorkloadMember { before: Some(&old), ..of(&new, 2, MIB) };
     workloads.fold(&[of(&old, 1, 900 * MIB), moved], &[], start);
-    let (shown, _) = workloads.show(start);
+    let (shown, _) = workloads.show(start, false);
     let peak = |name: &str| shown.iter().find(|shown| shown.workload.name == name).unwrap().peak;
     assert_eq!((peak("unit:old"), peak("unit:new")), (Some(901 * MIB), Some(MIB)));
 }
@@ -150,7 +150,7 @@ fn a_mig_device_inherits_nothing_from_the_one_that_had_its_ids() {
     workloads.fold(&[on(&a, 1, 60_000)], &[], start);
     for _ in 0..2 {
         workloads.fold(&[on(&b, 2, 5)], &[], start);
-        let (shown, _) = workloads.show(start);
+        let (shown, _) = workloads.show(start, false);
         let on = |uuid: &str| shown.iter().find(|w| w.mig.as_ref().unwrap().uuid == uuid).unwrap();
         assert_eq!((on("MIG-b").peak, on("MIG-b").used), (Some(5 * MIB), Some(5 * MIB)));
         assert_eq!((on("MIG-a").peak, on("MIG-a").used), (Some(60_000 * MIB), None));
@@ -167,7 +167,7 @@ fn what_comes_while_the_layout_is_unknown_is_on_no_device_yet() {
         let on = |mig, pid, mib| WorkloadMember { instance: Some((1, 0)), mig, ..of(&job, pid, Some(mib * MIB)) };
         let mut after = |member: &[WorkloadMember<'_>]| {
             workloads.fold(member, &[], start);
-            let (shown, _) = workloads.show(start);
+            let (shown, _) = workloads.show(start, false);
             let entry = |w: WorkloadUse| (w.mig.map(|mig| mig.uuid.clone()), w.peak.unwrap() / MIB, w.used);
             let mut shown: Vec<_> = shown.into_iter().map(entry).collect();
             shown.sort();
@@ -189,7 +189,7 @@ fn one_workload_on_two_mig_devices_is_two_entries() {
     let (start, job, mut workloads) = (Instant::now(), unit("job"), workloads(9));
     let on = |gpu_instance, pid| WorkloadMember { instance: Some((gpu_instance, 0)), ..of(&job, pid, Some(MIB)) };
     workloads.fold(&[on(1, 1), on(2, 2)], &[], start);
-    assert_eq!(workloads.show(start).0.len(), 2);
+    assert_eq!(workloads.show(start, false).0.len(), 2);
 }
 
 #[test]
@@ -198,7 +198,7 @@ fn the_cap_keeps_the_largest_and_sums_the_rest() {
     let jobs: Vec<_> = (1..=5).map(|n| unit(&n.to_string())).collect();
     let members: Vec<_> = jobs.iter().zip(1..).map(|(job, n)| of(job, n, u64::from(n) * MIB)).collect();
     workloads.fold(&members, &[], start);
-    let (shown, other) = workloads.show(start);
+    let (shown, other) = workloads.show(start, false);
     assert_eq!(shown.iter().map(|shown| shown.used).collect::<Vec<_>>(), [Some(5 * MIB), Some(4 * MIB)]);
     assert_eq!(other, Some(Other { entries: 3, processes: 3, used: Some(6 * MIB) }));
 }
@@ -210,11 +210,11 @@ fn the_sum_of_the_rest_is_unknown_while_a_part_is() {
     let used = |n: u32| (n != 2).then_some(u64::from(n) * MIB);
     let members: Vec<_> = jobs.iter().zip(1..).map(|(job, n)| of(job, n, used(n))).collect();
     workloads.fold(&members, &[], start);
-    assert_eq!(workloads.show(start).1, Some(Other { entries: 3, processes: 3, used: None }));
+    assert_eq!(workloads.show(start, false).1, Some(Other { entries: 3, processes: 3, used: None }));
     // What has ended holds nothing, and makes no sum unknown.
     let members: Vec<_> = members.into_iter().filter(|member| member.used.is_some()).collect();
     workloads.fold(&members, &[], start);
-    assert_eq!(workloads.show(start).1, Some(Other { entries: 3, processes: 2, used: Some(4 * MIB) }));
+    assert_eq!(workloads.show(start, false).1, Some(Other { entries: 3, processes: 2, used: Some(4 * MIB) }));
 }
 
 #[test]
@@ -225,5 +225,5 @@ fn ten_thousand_workloads_that_come_and_go_leave_no_more_than_the_cap() {
         workloads.fold(&[of(&job, round, MIB)], &[], start + Duration::from_millis(360) * round);
     }
     assert!(workloads.entries.len() <= 257, "{}", workloads.entries.len());
-    assert!(workloads.show(start).0.iter().any(|shown| shown.workload.name == "unit:9998"), "the latest stay");
+    assert!(workloads.show(start, false).0.iter().any(|shown| shown.workload.name == "unit:9998"), "the latest stay");
 }
