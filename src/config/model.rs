@@ -190,6 +190,8 @@ pub struct Telemetry {
     pub fan_speed: bool,
     /// `telemetry.performance-state`: whether the performance state is read.
     pub performance_state: bool,
+    /// `telemetry.nvlink-errors-by-link`: whether the errors of each NVLink are read.
+    pub nvlink_errors_by_link: bool,
 }
 
 /// The profiling counters.
