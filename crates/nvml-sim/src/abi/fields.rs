@@ -28,11 +28,6 @@ const POWER_LIMIT: u32 = 190;
 /// The first driver that has the recovery action.
 const RECOVERY_SINCE: u32 = 565;
 
-/// The driver's major version; a version without a number is newer than all others.
-pub(super) fn major(on: &On) -> u32 {
-    on.machine.driver.split('.').next().and_then(|major| major.parse().ok()).unwrap_or(u32::MAX)
-}
-
 /// The recovery action, or a code that does not exist.
 fn recovery_action(on: &On) -> u32 {
     match on.implausible() {
@@ -122,7 +117,9 @@ fn value(on: &On, field: u32, scope: u32) -> Answer<Value> {
         POWER_AVERAGE | POWER_INSTANT => milliwatts(on.machine.power(on.gpu, on.now)),
         POWER_LIMIT if on.gpu.model.pcie.is_some() => milliwatts(on.gpu.model.power[2]),
         id::NVML_FI_DEV_PERF_POLICY_POWER..=id::NVML_FI_DEV_PERF_POLICY_RELIABILITY => limited(on, field),
-        id::NVML_FI_DEV_GET_GPU_RECOVERY_ACTION if major(on) >= RECOVERY_SINCE => Ok(Value::Int(recovery_action(on))),
+        id::NVML_FI_DEV_GET_GPU_RECOVERY_ACTION if on.machine.driver_major() >= RECOVERY_SINCE => {
+            Ok(Value::Int(recovery_action(on)))
+        }
         // A driver does not know the numbers of later fields.
         id::NVML_FI_DEV_GET_GPU_RECOVERY_ACTION => Err(Code::INVALID_ARGUMENT),
         // Shutdown and slowdown as distances from the target temperature (recorded).

@@ -87,7 +87,7 @@ device_calls! {
         put(count, nvlink_errors(on, kind as usize, Some(link))?)
     }
     fn nvmlDeviceGetGpuFabricInfoV(info: *mut sys::nvmlGpuFabricInfoV_t) |on| {
-        let third = super::fields::major(on) >= THIRD_VERSION_SINCE && check_version(info, 3).is_ok();
+        let third = on.machine.driver_major() >= THIRD_VERSION_SINCE && check_version(info, 3).is_ok();
         if !third {
             check_version(info.cast::<sys::nvmlGpuFabricInfo_v2_t>(), 2)?;
         }
