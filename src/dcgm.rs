@@ -16,4 +16,4 @@ mod holders;
 
 pub use collectors::{Collectors, LONGEST_FILE, Problem, Repeated, parse};
 pub use families::{Families, Settings};
-pub use fields::{MISSING, Missing, on_request, served};
+pub use fields::{MISSING, Missing, Switch, on_request, served};

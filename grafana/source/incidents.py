@@ -42,6 +42,8 @@ ACTIONS = {
     "GpuRecoveryActionRequired": "Do what the driver requires",
     "GpuThermalThrottle": "Check fans, filters and the room",
     "GpuLinkDegraded": "Restart the machine, reseat the GPU",
+    "GpuNvlinkDown": "Reset the GPUs, check the bridge",
+    "GpuNvlinkRecovering": "Find the link before it fails",
     "VramExporterDown": "Check machine and service",
     "VramExporterAbsent": "Check the scrape configuration",
     "VramExporterStale": "Look for a driver call that hangs",

@@ -59,6 +59,16 @@ typedef struct {
     const char *names[3];
 } profiling_metric;
 
+/* The third version of what the driver says about the fabric. */
+typedef struct {
+    unsigned int version;
+    unsigned char cluster[16];
+    unsigned int status, clique;
+    unsigned char state;
+    unsigned int health;
+    unsigned char summary;
+} fabric_info;
+
 /* The array's length differs between versions of nvml.h; this one is longer than all of them. */
 typedef struct {
     unsigned int version, count;
@@ -92,6 +102,8 @@ typedef struct {
     call(int, nvmlDeviceGetCurrPcieLinkWidth, (device, unsigned int *))                                                \
     call(int, nvmlDeviceGetMaxPcieLinkGeneration, (device, unsigned int *))                                            \
     call(int, nvmlDeviceGetMaxPcieLinkWidth, (device, unsigned int *))                                                 \
+    call(int, nvmlDeviceGetNvLinkState, (device, unsigned int, unsigned int *))                                        \
+    call(int, nvmlDeviceGetGpuFabricInfoV, (device, fabric_info *))                                                    \
     call(int, nvmlDeviceGetProcessUtilization, (device, work_sample *, unsigned int *, ull))                           \
     call(int, nvmlEventSetCreate, (void **))                                                                           \
     call(int, nvmlDeviceGetSupportedEventTypes, (device, ull *))                                                       \

@@ -52,6 +52,37 @@ static int memory_at(device d) { unsigned a; return nvmlDeviceGetTemperatureThre
 static int gpu_at(device d) { unsigned a; return nvmlDeviceGetTemperatureThreshold(d, 3, &a); }
 static int most_generation(device d) { unsigned a; return nvmlDeviceGetMaxPcieLinkGeneration(d, &a); }
 static int most_width(device d) { unsigned a; return nvmlDeviceGetMaxPcieLinkWidth(d, &a); }
+static int fields(device d, field_value *values, int count) {
+    int code = nvmlDeviceGetFieldValues(d, count, values);
+    return code ? code : (int)values[0].code;
+}
+/* The number of links, their errors and their traffic, then the state of each link. */
+static int nvlinks(device d) {
+    static const unsigned int ids[][2] = {{91}, {52}, {59}, {38}, {45}, {160}, {215, ~0u}, {138, ~0u}, {139, ~0u}};
+    field_value values[sizeof ids / sizeof *ids] = {0};
+    for (size_t each = 0; each < sizeof ids / sizeof *ids; each++) {
+        values[each].field = ids[each][0];
+        values[each].scope = ids[each][1];
+    }
+    int code = fields(d, values, sizeof ids / sizeof *ids);
+    unsigned int active;
+    for (unsigned int link = 0; !code && link < (unsigned int)values[0].value; link++)
+        code = nvmlDeviceGetNvLinkState(d, link, &active);
+    return code;
+}
+static int c2c_links(device d) {
+    field_value count = {.field = 170};
+    int code = fields(d, &count, 1);
+    for (unsigned int link = 0; !code && link < (unsigned int)count.value; link++) {
+        field_value status = {.field = 171, .scope = link};
+        code = fields(d, &status, 1);
+    }
+    return code;
+}
+static int fabric(device d) {
+    fabric_info info = {.version = sizeof info | 3 << 24};
+    return nvmlDeviceGetGpuFabricInfoV(d, &info);
+}
 static int mig_mode(device d) { unsigned a, b; return nvmlDeviceGetMigMode(d, &a, &b); }
 
 /* Requests the number of retired pages, then the pages, as nvml-wrapper does. */
@@ -79,7 +110,8 @@ static const reading QUICK[] = {FAST_NUMBERS(NUMBER_READING) utilization, encode
     memory_temperature, graphics_clock, sm_clock, memory_clock, video_clock, throttle, ecc_corrected, ecc_uncorrected,
     remapped, recovery, generation, width};
 static const reading SLOW[] = {SLOW_NUMBERS(NUMBER_READING) mig_mode, bar1, limits, shutdown_at, slowdown_at,
-    memory_at, gpu_at, limited, retired_single, retired_double, banks, most_generation, most_width};
+    memory_at, gpu_at, limited, retired_single, retired_double, banks, most_generation, most_width, nvlinks,
+    c2c_links, fabric};
 #define QUICKS (sizeof QUICK / sizeof *QUICK)
 #define SLOWS (sizeof SLOW / sizeof *SLOW)
 

@@ -1,6 +1,7 @@
 """The check of the listener for dcgm-exporter's families: each value equals nvidia-smi's, in dcgm-exporter's unit."""
 
 import os
+import re
 import subprocess
 import time
 
@@ -27,8 +28,26 @@ VALUES = [
     ("DCGM_FI_DEV_PCIE_LINK_GEN", "pcie.link.gen.current", 0),
     ("DCGM_FI_DEV_PCIE_LINK_WIDTH", "pcie.link.width.current", 0),
     ("DCGM_FI_DEV_ENFORCED_POWER_LIMIT", "enforced.power.limit", 0.5),
+    ("DCGM_FI_DEV_POWER_MGMT_LIMIT", "power.limit", 0.5),
+    ("DCGM_FI_DEV_POWER_MGMT_LIMIT_DEF", "power.default_limit", 0.5),
+    ("DCGM_FI_DEV_POWER_MGMT_LIMIT_MIN", "power.min_limit", 0.5),
+    ("DCGM_FI_DEV_POWER_MGMT_LIMIT_MAX", "power.max_limit", 0.5),
+    ("DCGM_FI_DEV_POWER_USAGE_INSTANT", "power.draw.instant", 3),
+    ("DCGM_FI_DEV_MAX_SM_CLOCK", "clocks.max.sm", 0),
+    ("DCGM_FI_DEV_MAX_MEM_CLOCK", "clocks.max.mem", 0),
+    ("DCGM_FI_DEV_FAN_SPEED", "fan.speed", 3),
+    ("DCGM_FI_DEV_ECC_SBE_AGG_TOTAL", "ecc.errors.corrected.aggregate.total", 0),
+    ("DCGM_FI_DEV_ECC_DBE_AGG_TOTAL", "ecc.errors.uncorrected.aggregate.total", 0),
 ]
-LABELS = {"UUID": "uuid", "pci_bus_id": "pci.bus_id", "modelName": "name", "DCGM_FI_DRIVER_VERSION": "driver_version"}
+LABELS = {"UUID": "uuid", "pci_bus_id": "pci.bus_id", "modelName": "name", "DCGM_FI_DRIVER_VERSION": "driver_version",
+    "DCGM_FI_DEV_SERIAL": "serial"}  # fmt: skip
+# Shown beside what `nvidia-smi -q` says, which has other words for them.
+SHOWN = ("DCGM_FI_DEV_SLOWDOWN_TEMP", "DCGM_FI_DEV_RETIRED_PENDING", "DCGM_FI_DEV_GET_GPU_RECOVERY_ACTION", "DCGM_FI_DEV_COUNT",
+    "DCGM_FI_DEV_NVML_INDEX", "DCGM_FI_DEV_CUDA_COMPUTE_CAPABILITY", "DCGM_FI_DEV_MINOR_NUMBER", "DCGM_FI_CUDA_DRIVER_VERSION",
+    "DCGM_FI_DEV_FABRIC_MANAGER_STATUS", "DCGM_FI_DEV_FABRIC_HEALTH_MASK", "DCGM_FI_DEV_FABRIC_HEALTH_SUMMARY",
+    "DCGM_FI_DEV_C2C_LINK_COUNT", "DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL", "DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL",
+    "DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL", "DCGM_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL")  # fmt: skip
+SMI_LINES = r"(Product Brand|Minor Number|CUDA Version|Attached GPUs|GPU .*(?:Slowdown|Recovery)|Pending|State|Status|CliqueId|Summary|Incorrect.*|Bandwidth|Route.*|Access.*)\s*:"
 PROFILED = ("DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "DCGM_FI_PROF_DRAM_ACTIVE")
 
 
@@ -61,8 +80,8 @@ def dcgm(setup, results):
     port = free_port()
     listed = os.path.join(setup.out, "dcgm.csv")
     with open(listed, "w") as file:
-        file.writelines(f"{family}, gauge, Text\n" for family in [*(row[0] for row in VALUES), *PROFILED])
-        file.write("DCGM_FI_DRIVER_VERSION, label, Text\n")
+        file.writelines(f"{family}, gauge, Text\n" for family in [*(row[0] for row in VALUES), *SHOWN, *PROFILED])
+        file.write("DCGM_FI_DRIVER_VERSION, label, Text\nDCGM_FI_DEV_SERIAL, label, Text\nDCGM_FI_DEV_BRAND, label, Text\n")
     flags = [f"--dcgm.listen-address=127.0.0.1:{port}", f"--dcgm.collectors-file={listed}", "--telemetry.interval=200ms"]
     with Exporter(setup, "dcgm", *flags, "--telemetry.slow-interval=500ms"):
         listener = Server((), port)
@@ -79,8 +98,12 @@ def dcgm(setup, results):
         results.check(f"dcgm: {family}", f"exporter {shown}, nvidia-smi {wanted}", "equal to within the reading", equal)
     labels = scrape.rows("DCGM_FI_DEV_GPU_TEMP", gpu=0)[0][0]
     for label, name in LABELS.items():
-        shown, wanted = labels.get(label), before[name]
+        # nvidia-smi has words for what a GPU does not have.
+        shown, wanted = labels.get(label), before[name] if before[name] not in ("[N/A]", "0") else None
         results.check(f"dcgm: {label}", f"exporter {shown}, nvidia-smi {wanted}", "equal", shown == wanted)
+    text = subprocess.run(["nvidia-smi", "-i", "0", "-q"], capture_output=True, text=True, check=True, timeout=20).stdout
+    results.note("dcgm: other fields", str({"brand": labels.get("DCGM_FI_DEV_BRAND"), **{name: scrape.value(name, gpu=0) for name in SHOWN}}))
+    results.note("dcgm: nvidia-smi", "; ".join(" ".join(line.split()) for line in text.splitlines() if re.search(SMI_LINES, line)))
     shares = {family: scrape.value(family, gpu=0) for family in PROFILED}
     fits = all(share is None or 0 <= share <= 0.02 for share in shares.values())
     results.check("dcgm: profiling shares of an idle GPU", str(shares), "0 to 0.02, or absent", fits)

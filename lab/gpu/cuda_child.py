@@ -228,6 +228,29 @@ def traffic(options):
         say(bytes=done * moved, done=done, seconds=time.monotonic() - begun)
 
 
+def peer(options):
+    """For each stdin line {"bytes": n, "seconds": s}: copy n bytes from the first GPU to the second, or for s seconds, then report the bytes
+    that were copied, and how long it took."""
+    import torch
+
+    first = torch.zeros(1 << 30, dtype=torch.uint8, device="cuda:0")
+    second = torch.zeros(1 << 30, dtype=torch.uint8, device="cuda:1")
+    second.copy_(first)
+    for device in range(2):
+        torch.cuda.synchronize(device)
+    say(ready=True)
+    for line in sys.stdin:
+        order = json.loads(line)
+        copied, begun = 0, time.monotonic()
+        while copied < order["bytes"] and time.monotonic() - begun < order["seconds"]:
+            for _ in range(8):
+                second.copy_(first, non_blocking=True)
+                copied += first.numel()
+            for device in range(2):
+                torch.cuda.synchronize(device)
+        say(bytes=copied, seconds=time.monotonic() - begun)
+
+
 def driver_load(options):
     """Keep the driver's lock held by repeating the energy call, which holds the lock for milliseconds."""
     import nvml_abi
@@ -386,7 +409,7 @@ def batch_size(options):
 
 MODES = {"context": hold_context, "spikes": spike, "busy": busy, "leak": leak, "burst": burst, "paced": paced, "training": training, "driver-load": driver_load,
     "every-gpu": every_gpu, "ipc-owner": ipc_owner, "ipc-user": ipc_user, "tensors": tensors, "arrays": arrays, "rank": rank, "grower": grower, "job": job,
-    "flat": flat, "climb": climb, "traffic": traffic, "limited": limited, "batch-size": batch_size}  # fmt: skip
+    "flat": flat, "climb": climb, "traffic": traffic, "peer": peer, "limited": limited, "batch-size": batch_size}  # fmt: skip
 
 
 def main():

@@ -279,6 +279,20 @@ class ViolationTime(Structure):
     _fields_ = [("referenceTime", c_ulonglong), ("violationTime", c_ulonglong)]
 
 
+class FabricInfo(Structure):
+    """nvmlGpuFabricInfo_v3_t."""
+
+    _fields_ = [
+        ("version", c_uint),
+        ("clusterUuid", ctypes.c_ubyte * 16),
+        ("status", c_uint),
+        ("cliqueId", c_uint),
+        ("state", ctypes.c_ubyte),
+        ("healthMask", c_uint),
+        ("healthSummary", ctypes.c_ubyte),
+    ]
+
+
 class AddressingMode(Structure):
     _fields_ = [("version", c_uint), ("value", c_uint)]
 

@@ -252,6 +252,8 @@ def link_and_error_calls(r, device):
     r.call("nvmlDeviceGetPcieThroughput", d, c_uint(0), Out(c_uint), repeat=DEAR)
     r.call("nvmlDeviceGetPcieThroughput/receive", d, c_uint(1), Out(c_uint), repeat=DEAR)
     r.call("nvmlDeviceGetNvLinkState", d, c_uint(0), Out(c_uint), repeat=DEAR)
+    r.call("nvmlDeviceGetNvLinkErrorCounter", d, c_uint(0), c_uint(0), Out(c_ulonglong), repeat=DEAR)
+    r.call("nvmlDeviceGetGpuFabricInfoV", d, Out(abi.FabricInfo, version=abi.struct_version(abi.FabricInfo, 3)), repeat=DEAR)
     r.call("nvmlDeviceGetEccMode", d, Out(c_uint), Out(c_uint))
     r.call("nvmlDeviceGetDefaultEccMode", d, Out(c_uint))
     for error, word in enumerate(("corrected", "uncorrected")):
@@ -274,6 +276,7 @@ FIELDS = {
     "limited_by_power": 74, "limited_by_heat": 75, "limited_by_sync_boost": 76, "limited_by_board": 77,
     "limited_by_low_utilization": 78, "limited_by_reliability": 79, "memory_temperature": 82, "total_energy_consumption": 83, "pcie_replay_counter": 94,
     "pcie_replay_rollover_counter": 95, "remapped_correctable": 142, "remapped_uncorrectable": 143,
+    "nvlink_replay_total": 52, "nvlink_recovery_total": 59, "nvlink_link_count": 91, "c2c_link_count": 170,
     "remapped_pending": 144, "remapped_failure": 145, "power_average": 185, "power_instant": 186,
     "power_current_limit": 190, "temperature_shutdown_tlimit": 193, "temperature_slowdown_tlimit": 194,
     "temperature_memory_max_tlimit": 195, "temperature_gpu_max_tlimit": 196, "recovery_action": 230, "no_such_field": 65000,

@@ -28,6 +28,7 @@ import check_formats
 import check_health
 import check_incidents
 import check_memory
+import check_nvlink
 import check_owners
 import check_profiling
 import check_reports
@@ -44,6 +45,7 @@ CHECKS = {
     "identity": check_memory.identity,
     "health": check_health.health,
     "time": check_time.lost,
+    "nvlink": check_nvlink.nvlink,
     "formats": check_formats.formats,
     "dcgm": check_dcgm.dcgm,
     "spikes20": check_memory.spikes20,

@@ -1,5 +1,7 @@
 //! What a list of the fields of dcgm-exporter would not serve, and why.
 
+use std::borrow::Cow;
+
 use anyhow::Result;
 
 use crate::config::Config;
@@ -28,9 +30,10 @@ pub(super) fn warnings(config: &Config) -> Result<Vec<String>> {
 fn warnings_about(config: &Config, list: &Collectors) -> Vec<String> {
     let mut warnings = Vec::new();
     // The user did not write the default list, so its fields need no warning.
-    let listed = list.names().filter(|_| config.dcgm.collectors_file.is_some());
-    let switched_off = listed.filter_map(|(name, field)| Some((name, missing_key(config, field)?)));
-    let unserved: Vec<_> = list.unserved().chain(switched_off).collect();
+    let listed = list.switched().filter(|_| config.dcgm.collectors_file.is_some());
+    let switched_off = listed.filter(|(_, switch)| !(switch.is_on)(config));
+    let switched_off = switched_off.map(|(name, switch)| (name, Cow::Owned(format!("it needs {}=true", switch.key))));
+    let unserved: Vec<_> = list.unserved().map(|(name, why)| (name, Cow::Borrowed(why))).chain(switched_off).collect();
     if !unserved.is_empty() {
         let fields = joined(unserved.iter().map(|(name, why)| format!("{name} ({why})")));
         warnings.push(format!(
@@ -64,12 +67,4 @@ fn joined(names: impl ExactSizeIterator<Item = String>) -> String {
         text.push_str(&format!(", and {more} more"));
     }
     text
-}
-
-/// Which key must be set for the field to have a value; `None` if no key is missing.
-fn missing_key(config: &Config, field: &str) -> Option<&'static str> {
-    if field.contains("_ENERGY_") && !config.telemetry.energy {
-        return Some("it needs telemetry.energy=true");
-    }
-    (field.starts_with("DCGM_FI_PROF_") && !config.profiling.enabled).then_some("it needs profiling.enabled=true")
 }

@@ -47,13 +47,17 @@ pub fn lanes(config: &Config, library: Library) -> lanes::Settings {
 /// The families that are excluded or not requested. With dcgm-exporter's families, which have the same values under other
 /// names, exclusion does not count.
 fn unseen(config: &Config) -> Vec<&'static str> {
-    let Telemetry { energy, fan_speed, performance_state, workload_energy, .. } = config.telemetry;
+    let Telemetry { energy, fan_speed, performance_state, workload_energy, nvlink_errors_by_link, .. } =
+        config.telemetry;
     let on_request = [
         ("gpu_driver_energy_joules_total", energy),
         ("gpu_fan_speed_ratio", fan_speed),
         ("gpu_performance_state", performance_state),
         ("gpu_workload_energy_joules_total", workload_energy),
         ("gpu_idle_energy_joules_total", workload_energy),
+        ("gpu_nvlink_link_errors_total", nvlink_errors_by_link),
+        // Stands for the readings that only a list of dcgm-exporter's fields needs.
+        ("dcgm.collectors-file", config.dcgm.collectors_file.is_some()),
     ];
     let not_requested = on_request.into_iter().filter(|(_, wanted)| !wanted).map(|(family, _)| family);
     if !config.dcgm.listen_addresses.is_empty() {

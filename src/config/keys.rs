@@ -116,7 +116,8 @@ const OTHERS: &[Key] = &[
         .help("Interval for cheap readings such as temperature, power and clocks."),
     Key::duration("telemetry.slow-interval", "15s", millis(100)..=secs(3600), |c| &mut c.telemetry.slow_interval).help(
         "Interval for readings that are expensive or rarely change (BAR1, PCIe replays, limited clocks, energy, fans, \
-         limits of power and temperature, retired pages, spare rows, highest PCIe link); at least telemetry.interval.",
+         limits of power and temperature, retired pages, spare rows, highest PCIe link, NVLinks, fabric); at least \
+         telemetry.interval.",
     ),
     Key::switch("telemetry.energy", "false", |c| &mut c.telemetry.energy)
         .help(
@@ -132,6 +133,8 @@ const OTHERS: &[Key] = &[
          further call. The driver samples the processes five times a second: with a telemetry.interval below 200ms, more of \
          the energy goes to no workload.",
     ),
+    Key::switch("telemetry.nvlink-errors-by-link", "false", |c| &mut c.telemetry.nvlink_errors_by_link)
+        .help("Read the errors of each NVLink too, with the slow readings: up to four calls for each link."),
     Key::switch("profiling.enabled", "true", |c| &mut c.profiling.enabled)
         .help("Read the profiling counters (GPM) of GPUs that have them: Hopper and later."),
     Key::duration("profiling.interval", "10s", millis(500)..=secs(60), |c| &mut c.profiling.interval).help(

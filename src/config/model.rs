@@ -192,6 +192,8 @@ pub struct Telemetry {
     pub performance_state: bool,
     /// `telemetry.workload-energy`: whether the energy is apportioned to workloads.
     pub workload_energy: bool,
+    /// `telemetry.nvlink-errors-by-link`: whether the errors of each NVLink are read.
+    pub nvlink_errors_by_link: bool,
 }
 
 /// The profiling counters.

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use anyhow::anyhow;
 
-use super::fields::{self, Field, Read};
+use super::fields::{self, Field, Read, Switch};
 use crate::config::DcgmNames;
 use crate::regular_file;
 use crate::text::quoted;
@@ -105,10 +105,9 @@ impl Collectors {
         &self.repeated
     }
 
-    /// The names of the families and labels that are served, in the order of the list, each with the name of its field up
-    /// to DCGM 4.5, or of a field that is newer.
-    pub fn names(&self) -> impl Iterator<Item = (&str, &'static str)> {
-        self.columns.iter().map(|column| (column.name.as_str(), column.field.name))
+    /// The names of the families that have no value without a key, each with the key.
+    pub fn switched(&self) -> impl Iterator<Item = (&str, Switch)> {
+        self.columns.iter().filter_map(|column| Some((column.name.as_str(), column.field.needs?)))
     }
 
     /// The names of the families that are served, in the order of the list.

@@ -12,7 +12,7 @@ mod missing;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use crate::config::DcgmNames;
+use crate::config::{Config, DcgmNames};
 use crate::snapshot::{
     ClockDomain, ClockLimit, Driver, FastTelemetry, Gpu, MemoryFigures, ProfilingMetric, ProfilingValues, SlowTelemetry,
 };
@@ -167,6 +167,8 @@ pub(super) struct Field {
     pub(super) level: Level,
     /// How it is read.
     pub(super) read: Read,
+    /// The key without which it has no value; `None` if it needs none.
+    pub(super) needs: Option<Switch>,
     /// The value of its own that a container has which shares the GPU, from its processes; `None` if it has none.
     pub(super) share: Option<Share>,
     /// Its type and help in the list that is served without a collectors file; `None` if it is not in that list.
@@ -191,6 +193,11 @@ impl Field {
     /// The field, of which DCGM 4.7 has another in a base unit.
     pub(super) const fn then(self, in_base_units: &'static str) -> Self {
         Self { in_base_units: Some(in_base_units), ..self }
+    }
+
+    /// The field, which has no value without this key.
+    pub(super) const fn needs(self, key: Switch) -> Self {
+        Self { needs: Some(key), ..self }
     }
 
     /// The field, of which a container that shares the GPU has a value of its own.
@@ -218,6 +225,20 @@ impl Field {
         self.name == XID_ERRORS
     }
 }
+
+/// A key of the configuration that is on or off.
+#[derive(Debug, Clone, Copy)]
+pub struct Switch {
+    /// The key.
+    pub key: &'static str,
+    /// Whether it is on.
+    pub is_on: fn(&Config) -> bool,
+}
+
+pub(super) const ENERGY: Switch = Switch { key: "telemetry.energy", is_on: |config| config.telemetry.energy };
+pub(super) const PERFORMANCE_STATE: Switch =
+    Switch { key: "telemetry.performance-state", is_on: |config| config.telemetry.performance_state };
+pub(super) const PROFILING: Switch = Switch { key: "profiling.enabled", is_on: |config| config.profiling.enabled };
 
 /// A value that a container has of its own, with its unit.
 #[derive(Debug, Clone, Copy)]
@@ -266,13 +287,23 @@ pub(super) fn limited(reading: &Reading<'_>, by: ClockLimit) -> Option<f64> {
 
 /// A clock in MHz.
 pub(super) fn mhz(reading: &Reading<'_>, domain: ClockDomain) -> Option<f64> {
-    hertz(reading, domain).map(|hertz| (hertz / 1e6).round())
+    hertz(reading, domain).map(mega)
+}
+
+/// Hertz as MHz.
+pub(super) fn mega(hertz: f64) -> f64 {
+    (hertz / 1e6).round()
 }
 
 /// A number, which only a collectors file lists. Its name and its unit are the same in every version of DCGM, and it is
 /// measured on the GPU.
 pub(super) const fn number(name: &'static str, read: fn(&Reading<'_>) -> Option<f64>) -> Field {
     field(name, Read::Number(read))
+}
+
+/// A number from the profiling counters, with the same properties.
+pub(super) const fn profiled(name: &'static str, read: fn(&Reading<'_>) -> Option<f64>) -> Field {
+    number(name, read).needs(PROFILING)
 }
 
 /// Text for a label, with the same properties.
@@ -298,6 +329,7 @@ const fn field(name: &'static str, read: Read) -> Field {
         in_base_units: None,
         level: Level::Gpu,
         read,
+        needs: None,
         share: None,
         listed: None,
     }

@@ -34,6 +34,7 @@ mod http;
 mod kubernetes;
 mod kubernetes_api;
 mod metrics_contract;
+mod nvlink;
 mod once;
 mod openmetrics;
 mod otlp;

@@ -22,6 +22,7 @@ mod joined;
 mod kubernetes;
 mod label;
 mod label_cache;
+mod links;
 mod mig;
 mod openmetrics;
 mod own_process;

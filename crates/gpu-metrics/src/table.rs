@@ -7,11 +7,11 @@ use super::family::Family;
 use super::section::Section;
 use super::{
     allocators, budgets, build_metrics, calls, data_quality, driver, exporter, gpu_memory, health, incidents,
-    kubernetes, mig, own_process, processes, profiling, pushes, telemetry, workloads,
+    kubernetes, links, mig, own_process, processes, profiling, pushes, telemetry, workloads,
 };
 
 /// The table, in the order of the reference and of a scrape.
-pub(super) static SECTIONS: [&Section; 18] = [
+pub(super) static SECTIONS: [&Section; 19] = [
     &gpu_memory::SECTION,
     &mig::SECTION,
     &processes::SECTION,
@@ -23,6 +23,7 @@ pub(super) static SECTIONS: [&Section; 18] = [
     &incidents::SECTION,
     &telemetry::SECTION,
     &health::SECTION,
+    &links::SECTION,
     &profiling::SECTION,
     &driver::SECTION,
     &data_quality::SECTION,

@@ -14,6 +14,7 @@ mod guests;
 mod health;
 mod identity;
 mod library;
+mod links;
 mod mig;
 mod processes;
 mod raw;

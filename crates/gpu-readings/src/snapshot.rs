@@ -13,6 +13,7 @@ mod feed;
 mod health;
 mod incident_kind;
 mod kubernetes;
+mod links;
 mod machine;
 mod memory;
 mod observer;
@@ -46,6 +47,7 @@ pub use feed::{Feed, MemorySample};
 pub use health::{AddressingMode, RecoveryAction, SPARE_ROWS};
 pub use incident_kind::IncidentKind;
 pub use kubernetes::{Allocations, Budgets, ClaimAllocation, EndedPods, PodLabels, Pods};
+pub use links::{C2cLinks, Fabric, FabricProblem, FabricState, NvlinkError, NvlinkErrors, Nvlinks};
 pub use machine::{Driver, Gpu, MigDevice, UnifiedMemory};
 pub use memory::{
     GpuMemory, GpuState, MemoryFigures, MemoryPart, MigMemory, NEARLY_FULL, PRESSURE_RATIOS, SharedMemory, allocatable,

@@ -129,6 +129,11 @@ impl Xid {
 }
 
 impl Machine {
+    /// The driver's major version; a version without a number is newer than all others.
+    pub(crate) fn driver_major(&self) -> u32 {
+        self.driver.split('.').next().and_then(|major| major.parse().ok()).unwrap_or(u32::MAX)
+    }
+
     /// What `/proc/meminfo` says now, if a GPU shares the machine's memory.
     pub(crate) fn meminfo(&self, now: Nanos) -> Option<String> {
         let sharing = self.gpus.iter().filter(|gpu| gpu.model.unified);

@@ -22,7 +22,6 @@ const NOT_SIMULATED: &[&str] = &[
     "nvmlDeviceGetViolationStatus",
     "nvmlDeviceGetPcieSpeed",
     "nvmlDeviceGetPcieLinkMaxSpeed",
-    "nvmlDeviceGetNvLinkState",
     "nvmlDeviceGetDefaultEccMode",
 ];
 

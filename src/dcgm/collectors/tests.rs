@@ -46,7 +46,7 @@ fn of_the_lines_with_the_same_name_the_first_one_counts() {
 fn the_names_of_1x_are_those_of_the_same_fields() {
     let text = "dcgm_fb_used, gauge, Used\ndcgm_fi_prof_dram_active, gauge, Share\ndcgm_nonsense, gauge, None\n";
     let list = parse(text.as_bytes()).unwrap();
-    let fields: Vec<_> = list.names().collect();
+    let fields: Vec<_> = list.columns.iter().map(|column| (column.name.as_str(), column.field.name)).collect();
     let expected = [("dcgm_fb_used", "DCGM_FI_DEV_FB_USED"), ("dcgm_fi_prof_dram_active", "DCGM_FI_PROF_DRAM_ACTIVE")];
     assert_eq!(fields, expected);
     assert_eq!(list.unserved().map(|(name, _)| name).collect::<Vec<_>>(), ["dcgm_nonsense"]);

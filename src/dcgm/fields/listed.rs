@@ -1,6 +1,8 @@
 //! The fields that dcgm-exporter serves by default, in its order, as far as the snapshot holds them.
 
-use super::{Field, Level, Share, XID_ERRORS, count, label, mhz, mib, number, percent, share, traffic};
+use super::{
+    ENERGY, Field, Level, Share, XID_ERRORS, count, label, mhz, mib, number, percent, profiled, share, traffic,
+};
 use crate::snapshot::{ClockDomain, ProfilingMetric};
 
 /// The label that dcgm-exporter adds by default.
@@ -29,6 +31,7 @@ pub(super) static LISTED: &[Field] = &[
         .renamed("DCGM_FI_DEV_BOARD_POWER_WATTS")
         .gauge("Power draw in watts."),
     number("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", |r| r.slow?.driver_energy.map(|joules| (joules * 1e3).round()))
+        .needs(ENERGY)
         .in_1x("dcgm_total_energy_consumption")
         .then("DCGM_FI_DEV_GPU_ENERGY_JOULES_TOTAL")
         .counter("Energy used since the driver was loaded, in millijoules. Present only with telemetry.energy."),
@@ -83,25 +86,25 @@ pub(super) static LISTED: &[Field] = &[
         .renamed("DCGM_FI_DEV_ROW_REMAP_FAILED")
         .gauge("1 if the remapping of a memory row failed, else 0."),
     label(LABEL, |r| r.driver.driver_version.as_deref()).renamed("DCGM_FI_SYSTEM_DRIVER_VERSION"),
-    number("DCGM_FI_PROF_GR_ENGINE_ACTIVE", |r| share(r, ProfilingMetric::Graphics))
+    profiled("DCGM_FI_PROF_GR_ENGINE_ACTIVE", |r| share(r, ProfilingMetric::Graphics))
         .in_1x("dcgm_fi_prof_gr_engine_active")
         .renamed("DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO")
         .on(Level::Instance)
         .gauge("Share of the last interval in which the graphics or compute engine was active, 0 to 1."),
-    number("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", |r| share(r, ProfilingMetric::Tensor))
+    profiled("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", |r| share(r, ProfilingMetric::Tensor))
         .in_1x("dcgm_fi_prof_pipe_tensor_active")
         .renamed("DCGM_FI_PROF_TENSOR_UTIL_RATIO")
         .on(Level::Instance)
         .gauge("Activity of the tensor pipes in the last interval as a share of their peak, 0 to 1."),
-    number("DCGM_FI_PROF_DRAM_ACTIVE", |r| share(r, ProfilingMetric::MemoryBandwidth))
+    profiled("DCGM_FI_PROF_DRAM_ACTIVE", |r| share(r, ProfilingMetric::MemoryBandwidth))
         .in_1x("dcgm_fi_prof_dram_active")
         .renamed("DCGM_FI_PROF_DRAM_UTIL_RATIO")
         .on(Level::Instance)
         .gauge("Traffic of the device memory in the last interval as a share of its peak, 0 to 1."),
-    number("DCGM_FI_PROF_PCIE_TX_BYTES", |r| traffic(r, ProfilingMetric::PcieTransmitted))
+    profiled("DCGM_FI_PROF_PCIE_TX_BYTES", |r| traffic(r, ProfilingMetric::PcieTransmitted))
         .in_1x("dcgm_fi_prof_pcie_tx_bytes")
         .gauge("Bytes a second from the GPU over PCIe in the last interval, with the overhead of the link."),
-    number("DCGM_FI_PROF_PCIE_RX_BYTES", |r| traffic(r, ProfilingMetric::PcieReceived))
+    profiled("DCGM_FI_PROF_PCIE_RX_BYTES", |r| traffic(r, ProfilingMetric::PcieReceived))
         .in_1x("dcgm_fi_prof_pcie_rx_bytes")
         .gauge("Bytes a second to the GPU over PCIe in the last interval, with the overhead of the link."),
 ];

@@ -65,8 +65,23 @@ pub static MISSING: &[Missing] = &[
          reasons are served",
     ),
     missing(
-        &["DCGM_FI_DEV_NVLINK_*", "DCGM_FI_DEV_GPU_NVLINK_ERRORS", "dcgm_nvlink_*"],
-        "errors and states of the NVLinks are not read",
+        &["DCGM_FI_DEV_NVLINK_ERROR", "DCGM_FI_DEV_GPU_NVLINK_ERRORS"],
+        "the kind of the last error of an NVLink, which NVML does not have; DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL and \
+         the other counts are served",
+    ),
+    missing(
+        &[
+            "DCGM_FI_DEV_NVLINK_ERROR_DL_*",
+            "DCGM_FI_DEV_NVLINK_CRC_ERROR_TOTAL",
+            "DCGM_FI_DEV_NVLINK_RECOVERY_TOTAL",
+            "DCGM_FI_DEV_NVLINK_REPLAY_TOTAL",
+        ],
+        "DCGM 4.6 asks for link 0 and shows its errors as those of the GPU; the counts over all links are served",
+    ),
+    missing(
+        &["DCGM_FI_DEV_NVLINK_*"],
+        "of NVLinks, the errors that the driver adds up over all links are read; gpu_nvlink_link_errors_total has those of \
+         each link (telemetry.nvlink-errors-by-link)",
     ),
     missing(
         &[
@@ -77,7 +92,7 @@ pub static MISSING: &[Missing] = &[
             "DCGM_FI_DEV_MODULE_POWER_*",
             "DCGM_FI_DEV_CONNECTX_*",
             "DCGM_FI_IMEX_*",
-            "DCGM_FI_DEV_FABRIC_MANAGER_*",
+            "DCGM_FI_DEV_FABRIC_MANAGER_ERROR*",
         ],
         "NVML has no such value: it belongs to NVSwitches, CPUs, network cards or daemons, of which DCGM asks other libraries",
     ),
@@ -102,13 +117,13 @@ pub static MISSING: &[Missing] = &[
         "these counters are not read",
     ),
     missing(
-        &["DCGM_FI_DEV_FABRIC_*", "DCGM_FI_DEV_C2C_*", "DCGM_FI_DEV_PLATFORM_*"],
-        "fabric, C2C links and platform are not read",
+        &["DCGM_FI_DEV_C2C_*", "DCGM_FI_DEV_PLATFORM_*"],
+        "of C2C links, their number and how many are down are read (gpu_c2c_links_down); the platform is not read",
     ),
     missing(
         &[
-            "DCGM_FI_DEV_ECC_*_AGG_*",
-            "dcgm_ecc_*_aggregate_total",
+            "DCGM_FI_DEV_ECC_*_AGG_L?",
+            "DCGM_FI_DEV_ECC_*_AGG_???",
             "DCGM_FI_DEV_ECC_*_VOL_L?",
             "DCGM_FI_DEV_ECC_*_VOL_???",
             "DCGM_FI_DEV_ECC_CURRENT",
@@ -117,16 +132,11 @@ pub static MISSING: &[Missing] = &[
             "DCGM_FI_DEV_SRAM_EXCEEDED",
             "DCGM_FI_DEV_THRESHOLD_SRM",
         ],
-        "of ECC errors, only the totals since the driver was loaded are read",
+        "of ECC errors, the totals are read: since the driver was loaded, and over the life of the GPU",
     ),
-    missing(
-        &["DCGM_FI_DEV_*RETIRED_PENDING", "dcgm_retired_pages_pending", "DCGM_FI_DEV_MEMORY_UNREPAIRABLE*"],
-        NOT_READ,
-    ),
+    missing(&["DCGM_FI_DEV_MEMORY_UNREPAIRABLE*", "DCGM_FI_DEV_PCIE_*CORRECTABLE_ERROR*"], NOT_READ),
     missing(
         &[
-            "DCGM_FI_DEV_MAX_*_CLOCK",
-            "DCGM_FI_DEV_*_MAX_CLOCK_HERTZ",
             "DCGM_FI_DEV_APP_*_CLOCK",
             "DCGM_FI_DEV_*_APP_CLOCK_HERTZ",
             "DCGM_FI_DEV_CLOCKS_SUPPORTED",
@@ -134,32 +144,18 @@ pub static MISSING: &[Missing] = &[
             "DCGM_FI_DEV_*AUTOBOOST*",
             "DCGM_FI_*SYNC_BOOST",
         ],
-        "of clocks, only the present ones are read",
-    ),
-    missing(
-        &["DCGM_FI_DEV_FAN_SPEED*"],
-        "which of several fans it means is not documented; gpu_fan_speed_ratio has each of them (telemetry.fan-speed)",
+        "of clocks, the present and the highest ones are read",
     ),
     missing(
         &["DCGM_FI_DEV_GPU_TEMP_[LM]*"],
         "the margin to the temperature limit is not read; DCGM_FI_DEV_SLOWDOWN_TEMP is served",
     ),
     missing(
-        &[
-            "DCGM_FI_DEV_POWER_USAGE_INSTANT",
-            "DCGM_FI_DEV_BOARD_POWER_RAW_WATTS",
-            "DCGM_FI_DEV_POWER_MGMT_LIMIT",
-            "DCGM_FI_DEV_BOARD_POWER_LIMIT_R*",
-            "DCGM_FI_DEV_*POWER_PROFILE*",
-            "DCGM_FI_DEV_PWR_SMOOTHING_*",
-        ],
-        "of power, the draw and the enforced, default, lowest and highest limits are read",
+        &["DCGM_FI_DEV_*POWER_PROFILE*", "DCGM_FI_DEV_PWR_SMOOTHING_*"],
+        "of power, the draw and the limits are read",
     ),
-    missing(&["DCGM_FI_DEV_PCIE_*CORRECTABLE_ERROR*", "DCGM_FI_DEV_*RECOVERY_ACTION"], NOT_READ),
     missing(
         &[
-            "DCGM_FI_DEV_*BRAND",
-            "DCGM_FI_DEV_*SERIAL",
             "DCGM_FI_DEV_*INFOROM_*",
             "DCGM_FI_DEV_PCI_COMBINED_ID",
             "DCGM_FI_DEV_PCI_SUBSYS_ID",

@@ -13,9 +13,9 @@ pub(super) struct Fact {
     /// The name and the unit up to 4.8.
     pub(super) old: (&'static str, &'static str),
     /// Those in 4.9.
-    new: (&'static str, &'static str),
+    pub(super) new: (&'static str, &'static str),
     pub(super) kind: &'static str,
-    served: &'static str,
+    pub(super) served: &'static str,
 }
 
 impl Fact {

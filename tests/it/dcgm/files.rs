@@ -1,6 +1,9 @@
 //! The collectors file: what it selects, what the log says about the rest, and what is refused.
 
+use std::collections::BTreeSet;
 use std::fs;
+
+use vram_exporter::dcgm::on_request;
 
 use super::facts::facts;
 use super::{SCENARIO, Served};
@@ -79,6 +82,39 @@ fn what_is_not_served_is_named_once_in_the_log() {
     assert!(said.contains("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION (it needs telemetry.energy=true)"), "{said}");
     assert!(!said.contains("DCGM_FI_PROF_GR_ENGINE_ACTIVE"), "{said}");
     assert!(!said.contains("DCGM_FI_DEV_FB_USED") && said.contains("docs/from-dcgm.md"), "{said}");
+}
+
+/// A field that has no value while a key is off must name the key, so that a user who lists the field is told.
+#[test]
+fn every_field_that_a_key_switches_off_names_the_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let facts = facts();
+    let of_list = facts.iter().filter(|fact| fact.served != "no").flat_map(|fact| [fact.old.0, fact.new.0]);
+    let names: BTreeSet<_> = of_list.chain(on_request().map(|(old, _)| old)).collect();
+    let flag = list(&folder, &names.iter().map(|name| format!("{name}, gauge, Text\n")).collect::<String>());
+    let families = |served: &Served, until: &str| -> BTreeSet<String> {
+        let scrape = eventually("every reading", || {
+            Some(served.scrape())
+                .filter(|scrape| scrape.all(until).count() > 0 && scrape.all("DCGM_FI_DEV_BAR1_TOTAL").count() > 0)
+        });
+        scrape.series.into_iter().map(|series| series.name).collect()
+    };
+    let keys = ["telemetry.energy", "telemetry.performance-state", "profiling.enabled"];
+    let flags = |on: bool| keys.map(|key| format!("--{key}={on}"));
+    let with: Vec<_> = flags(true).into_iter().chain([flag.clone(), "--profiling.interval=500ms".to_owned()]).collect();
+    let on = families(
+        &Served::with(SCENARIO, &with.iter().map(String::as_str).collect::<Vec<_>>()),
+        "DCGM_FI_PROF_SM_ACTIVE",
+    );
+    let without: Vec<_> = flags(false).into_iter().chain([flag]).collect();
+    let served = Served::with(SCENARIO, &without.iter().map(String::as_str).collect::<Vec<_>>());
+    let off = families(&served, "DCGM_FI_DEV_GPU_TEMP");
+    let switched: Vec<_> = on.difference(&off).collect();
+    assert!(switched.len() > 15 && on.contains("DCGM_FI_DEV_PSTATE"), "{switched:?}");
+    let log = served.exporter.log();
+    let silent: Vec<_> = switched.iter().filter(|name| !log.contains(&format!("{name} (it needs "))).collect();
+    assert!(silent.is_empty(), "{silent:?} have no value and no warning:\n{log}");
+    assert!(log.contains("DCGM_FI_DEV_PSTATE (it needs telemetry.performance-state=true)"), "{log}");
 }
 
 #[test]

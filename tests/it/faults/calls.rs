@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use super::refusals::{Bench, QUICKLY, counted, is_nothing_invented, more_rounds, reacquire, release, shown_values};
 use super::table::{
-    AT_OPENING, CODES, OF_ACCOUNTING, OF_CGROUPS, OF_FANS, OF_GUESTS, OF_LAYOUT, OF_LISTS, OF_MEMORY, OF_NO_GPU,
-    OF_RETIRED_PAGES, OF_SLICES, OF_SLICES_AT_OPENING, OF_THE_DRIVER, READINGS, names, numbers,
+    AT_OPENING, CODES, OF_ACCOUNTING, OF_CGROUPS, OF_FANS, OF_GUESTS, OF_LAYOUT, OF_LINKS, OF_LISTS, OF_MEMORY,
+    OF_NO_GPU, OF_RETIRED_PAGES, OF_SLICES, OF_SLICES_AT_OPENING, OF_THE_DRIVER, READINGS, names, numbers,
 };
 use super::{faults, rounds, up, xids};
 use crate::harness::{Machine, Scrape};
@@ -52,6 +52,14 @@ fn every_code_for_the_guests_of_a_vgpu_host_costs_the_unattributed_memory_and_it
 fn every_code_for_retired_pages_costs_their_values_and_they_return() {
     let bench = Bench::new("H200", "errors = { retired_pages = [3, 2] }\n", RHYTHM);
     OF_RETIRED_PAGES.iter().for_each(|call| bench.meets(call));
+    bench.comes_back();
+}
+
+#[test]
+fn every_code_for_links_costs_their_values_and_they_return() {
+    let linked = "nvlink = { links = 4 }\nfabric = { state = 3, health = 2 }\n";
+    let bench = Bench::new("H200", linked, RHYTHM);
+    OF_LINKS.iter().for_each(|call| bench.meets(call));
     bench.comes_back();
 }
 

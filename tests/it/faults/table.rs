@@ -206,6 +206,13 @@ pub(crate) const OF_FANS: [Repeated; 2] = [
     reading(&["nvmlDeviceGetFanSpeed_v2"], &["gpu_fan_speed_ratio"]),
 ];
 
+/// The calls for GPU models that have links to others. The errors of each link are not read here, because the driver adds
+/// them up.
+pub(crate) const OF_LINKS: [Repeated; 2] = [
+    reading(&["nvmlDeviceGetNvLinkState"], &["gpu_nvlink_links_down"]),
+    reading(&["nvmlDeviceGetGpuFabricInfoV"], &["gpu_fabric_state", "gpu_fabric_problem_active"]),
+];
+
 pub(crate) const OF_LAYOUT: [Repeated; 1] = [layout(&["nvmlDeviceGetMigMode"])];
 
 /// The calls for GPUs with MIG devices.
@@ -236,12 +243,14 @@ const fn at_opening(name: &'static str, label: Option<&'static str>, silent: Sil
 }
 
 /// A GPU that refuses one of these keeps what it reported when the driver was opened earlier.
-pub(crate) const AT_OPENING: [AtOpening; 14] = [
+pub(crate) const AT_OPENING: [AtOpening; 16] = [
     at_opening("nvmlDeviceGetHandleByIndex_v2", None, Silent::No),
     at_opening("nvmlDeviceGetUUID", Some("uuid"), Silent::No),
     at_opening("nvmlDeviceGetMinorNumber", Some("minor_number"), Silent::ForGood),
     at_opening("nvmlDeviceGetName", Some("name"), Silent::ForGood),
     at_opening("nvmlDeviceGetPciInfo_v3", Some("pci_bus_id"), Silent::No),
+    at_opening("nvmlDeviceGetBrand", None, Silent::ForGood),
+    at_opening("nvmlDeviceGetSerial", None, Silent::ForGood),
     at_opening("nvmlDeviceGetArchitecture", Some("architecture"), Silent::ForGood),
     at_opening("nvmlDeviceGetVbiosVersion", Some("vbios"), Silent::ForGood),
     at_opening("nvmlDeviceGetCudaComputeCapability", Some("compute_capability"), Silent::ForGood),
@@ -279,8 +288,12 @@ const OF_PROFILING: [&str; 6] = [
     "nvmlGpmSampleFree",
 ];
 
-/// Called only if the library lacks the newer call.
-const FALLBACKS: [&str; 2] = ["nvmlDeviceGetMemoryInfo", "nvmlSystemGetCudaDriverVersion"];
+/// Called only if the library lacks the newer call, or the last one if the driver does not add up the errors of NVLinks.
+const FALLBACKS: [&str; 3] =
+    ["nvmlDeviceGetMemoryInfo", "nvmlSystemGetCudaDriverVersion", "nvmlDeviceGetNvLinkErrorCounter"];
+
+/// Made only if a list of dcgm-exporter's fields can need them: `tests/it/dcgm/files.rs` has their refusals.
+const LISTED: [&str; 3] = ["nvmlDeviceGetFanSpeed", "nvmlDeviceGetMaxClockInfo", "nvmlDeviceGetPowerManagementLimit"];
 
 /// All the calls in the tables.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
@@ -292,9 +305,11 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
         .chain(&OF_MEMORY)
         .chain(&READINGS)
         .chain(&OF_FANS)
+        .chain(&OF_LINKS)
         .chain(&OF_RETIRED_PAGES);
     let repeated = repeated.chain(&OF_LAYOUT).chain(&OF_SLICES).flat_map(|call| call.names).copied();
     let repeated = repeated.chain(numbers().flat_map(|call| call.names).copied());
     let at_opening = AT_OPENING.iter().chain(&OF_SLICES_AT_OPENING).map(|call| call.name);
-    repeated.chain(at_opening).chain(OF_NO_GPU.map(|(call, _)| call)).chain(FALLBACKS).chain(OF_PROFILING)
+    let others = OF_NO_GPU.map(|(call, _)| call).into_iter().chain(FALLBACKS).chain(LISTED).chain(OF_PROFILING);
+    repeated.chain(at_opening).chain(others)
 }

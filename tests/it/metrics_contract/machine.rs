@@ -122,6 +122,7 @@ pub(crate) fn telemetry(gpu: &Arc<Gpu>) -> GpuTelemetry {
         memory_temperature: Some(52.0),
         temperature: Some(41.0),
         power: Some(77.5),
+        power_now: Some(81.25),
         energy: since().map(|counted_since| Energy { counted_since, joules: 4321.5, unmeasured: 1.25 }),
         power_limit: Some(700.0),
         clocks: [Some(345e6), Some(345e6), Some(3.201e9), None],
@@ -153,6 +154,30 @@ pub(crate) fn telemetry(gpu: &Arc<Gpu>) -> GpuTelemetry {
         row_remap_banks: Some([3069, 2, 1, 0, 0]),
         pcie_generation_max: Some(5),
         pcie_width_max: Some(16),
+        clocks_max: [Some(1.98e9), Some(1.98e9), Some(3.201e9), None],
+        power_limit_requested: Some(700.0),
+        ecc_corrected_lifetime: Some(6),
+        ecc_uncorrected_lifetime: Some(1),
+        retirement_pending: Some(false),
+        fan_speed: Some(0.3),
+        nvlinks: Some(Nvlinks {
+            links: 18,
+            errors: [Some(7), Some(2), Some(3), None, Some(0)],
+            recovery_events: None,
+            transmitted: Some(404 * GIB),
+            received: Some(3 << 10),
+        }),
+        nvlinks_down: Some(1),
+        nvlink_errors: vec![[Some(7), Some(2), None, None, None]],
+        c2c_links: Some(C2cLinks { links: 10, down: 0 }),
+        fabric: Some(Fabric {
+            cluster: "00112233-4455-6677-8899-aabbccddeeff".to_owned(),
+            clique: 3,
+            state: FabricState::Completed,
+            // Degraded bandwidth, no route recovery, and nothing about the rest.
+            health_mask: 1 | 2 << 2,
+            health_summary: Some(2),
+        }),
     };
     GpuTelemetry { gpu: gpu.clone(), fast_at: ago(0.0), fast, slow_at: ago(0.0), slow }
 }
@@ -363,6 +388,8 @@ pub(crate) fn everything() -> Machine {
         index: 1,
         uuid: "GPU-1".to_owned(),
         minor: Some(3),
+        brand: Some("NVIDIA"),
+        serial: Some("1654321000001".to_owned()),
         name: Some("NVIDIA H200".to_owned()),
         pci_bus_id: Some("00000000:1B:00.0".to_owned()),
         architecture: Some("Hopper".to_owned()),

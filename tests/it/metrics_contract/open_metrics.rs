@@ -30,10 +30,14 @@ fn both_formats_hold_the_same_samples() {
 }
 
 /// The counters that the driver or a process counts: they did not begin at 0 when the exporter first saw them.
-const COUNTED_ELSEWHERE: [&str; 6] = [
+const COUNTED_ELSEWHERE: [&str; 10] = [
     "gpu_clock_limited_seconds",
     "gpu_driver_energy_joules",
     "gpu_ecc_errors",
+    "gpu_nvlink_errors",
+    "gpu_nvlink_link_errors",
+    "gpu_nvlink_payload_received_bytes",
+    "gpu_nvlink_payload_transmitted_bytes",
     "gpu_pcie_replays",
     "gpu_process_allocator_out_of_memory",
     "gpu_process_allocator_retries",

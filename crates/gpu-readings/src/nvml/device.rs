@@ -9,13 +9,16 @@ use nvml_wrapper::enum_wrappers::device::{
     Clock, EccCounter, MemoryError, PerformanceState, TemperatureSensor, TemperatureThreshold as Threshold,
 };
 use nvml_wrapper::error::NvmlError;
-use nvml_wrapper_sys::bindings::field_id::NVML_FI_DEV_MEMORY_TEMP;
+use nvml_wrapper_sys::bindings::field_id::{
+    NVML_FI_DEV_ECC_DBE_AGG_TOTAL, NVML_FI_DEV_ECC_SBE_AGG_TOTAL, NVML_FI_DEV_MEMORY_TEMP, NVML_FI_DEV_POWER_INSTANT,
+    NVML_FI_DEV_RETIRED_PENDING,
+};
 use nvml_wrapper_sys::bindings::{
     nvmlPageRetirementCause_enum_NVML_PAGE_RETIREMENT_CAUSE_DOUBLE_BIT_ECC_ERROR as DOUBLE_BIT,
     nvmlPageRetirementCause_enum_NVML_PAGE_RETIREMENT_CAUSE_MULTIPLE_SINGLE_BIT_ECC_ERRORS as SINGLE_BIT,
 };
 
-use super::error::Error;
+use super::error::{Error, Severity};
 use super::raw::{self, Handle, ListVersion};
 use super::readings::{Bar1, MemoryReading, RemappedRows, UtilizationSample};
 use crate::snapshot::{ClockDomain, TemperatureThreshold};
@@ -126,6 +129,35 @@ impl<'d> Device<'d> {
         }
     }
 
+    /// The intended speed of the GPU's fan, as a share of its highest: the first version of the call, which knows one fan.
+    pub fn fan_speed(&self) -> Result<f64> {
+        raw::fan_speed(self.nvml, self.handle).map(|percent| f64::from(percent) / 100.0)
+    }
+
+    /// The power that the GPU draws at this moment, in watts.
+    pub fn power_now(&self) -> Result<f64> {
+        raw::field(self.nvml, self.handle, NVML_FI_DEV_POWER_INSTANT).map(|milliwatts| milliwatts as f64 / 1e3)
+    }
+
+    /// The power limit that somebody has set, in watts. The enforced limit can be lower.
+    pub fn power_limit_requested(&self) -> Result<f64> {
+        self.call("nvmlDeviceGetPowerManagementLimit", |device| device.power_management_limit())
+            .map(|milliwatts| f64::from(milliwatts) / 1e3)
+    }
+
+    /// The highest clock of each domain in hertz; `None` for one that the GPU does not have.
+    pub fn clocks_max(&self) -> Result<[Option<f64>; ClockDomain::ALL.len()]> {
+        let mut clocks = [None; ClockDomain::ALL.len()];
+        for (clock, domain) in clocks.iter_mut().zip(ClockDomain::ALL) {
+            *clock = match self.call("nvmlDeviceGetMaxClockInfo", |device| device.max_clock_info(wrapped(domain))) {
+                Ok(mega) => Some(f64::from(mega) * 1e6),
+                Err(error) if error.severity() == Severity::Absent => None,
+                Err(error) => return Err(error),
+            };
+        }
+        Ok(clocks)
+    }
+
     /// The performance state, from 0 (highest performance) to 15.
     ///
     /// # Errors
@@ -140,13 +172,8 @@ impl<'d> Device<'d> {
 
     /// Current clock in hertz.
     pub fn clock(&self, domain: ClockDomain) -> Result<f64> {
-        let clock = match domain {
-            ClockDomain::Graphics => Clock::Graphics,
-            ClockDomain::Sm => Clock::SM,
-            ClockDomain::Memory => Clock::Memory,
-            ClockDomain::Video => Clock::Video,
-        };
-        self.call("nvmlDeviceGetClockInfo", |device| device.clock_info(clock)).map(|mega| f64::from(mega) * 1e6)
+        self.call("nvmlDeviceGetClockInfo", |device| device.clock_info(wrapped(domain)))
+            .map(|mega| f64::from(mega) * 1e6)
     }
 
     /// The current throttle reasons, as the bits of [`crate::snapshot::THROTTLE_REASONS`].
@@ -167,6 +194,18 @@ impl<'d> Device<'d> {
 
     fn ecc_errors(&self, kind: MemoryError) -> Result<u64> {
         self.call("nvmlDeviceGetTotalEccErrors", |device| device.total_ecc_errors(kind, EccCounter::Volatile))
+    }
+
+    /// ECC errors over the life of the GPU: those that were corrected, and those that could not be.
+    pub fn lifetime_ecc_errors(&self) -> Result<(u64, u64)> {
+        let ids = [(NVML_FI_DEV_ECC_SBE_AGG_TOTAL, 0), (NVML_FI_DEV_ECC_DBE_AGG_TOTAL, 0)];
+        let [corrected, uncorrected] = raw::fields(self.nvml, self.handle, ids)?;
+        Ok((corrected?, uncorrected?))
+    }
+
+    /// Whether pages wait for a reboot to be retired.
+    pub fn retirement_pending(&self) -> Result<bool> {
+        raw::field(self.nvml, self.handle, NVML_FI_DEV_RETIRED_PENDING).map(|pending| pending != 0)
     }
 
     /// Reads the counts and flags of row remapping.
@@ -244,6 +283,15 @@ impl<'d> Device<'d> {
     /// Pages retired because of a double-bit error.
     pub fn pages_retired_for_double_bit_errors(&self) -> Result<u64> {
         raw::retired_pages(self.nvml, self.handle, DOUBLE_BIT).map(u64::from)
+    }
+}
+
+fn wrapped(domain: ClockDomain) -> Clock {
+    match domain {
+        ClockDomain::Graphics => Clock::Graphics,
+        ClockDomain::Sm => Clock::SM,
+        ClockDomain::Memory => Clock::Memory,
+        ClockDomain::Video => Clock::Video,
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use nvml_wrapper::Nvml;
+use nvml_wrapper::enum_wrappers::device::Brand;
 use nvml_wrapper::error::NvmlError;
 
 use super::device::Device;
@@ -136,6 +137,8 @@ impl Candidate {
         let mut fail = |call, error| report(Error::new(call, error));
         let minor = device.minor_number().map_err(|error| fail("nvmlDeviceGetMinorNumber", error)).ok();
         let name = device.name().map_err(|error| fail("nvmlDeviceGetName", error)).ok();
+        let brand = device.brand().map_err(|error| fail("nvmlDeviceGetBrand", error)).ok().and_then(brand_name);
+        let serial = device.serial().map_err(|error| fail("nvmlDeviceGetSerial", error)).ok();
         let architecture = device.architecture().map_err(|error| fail("nvmlDeviceGetArchitecture", error)).ok();
         let vbios = device.vbios_version().map_err(|error| fail("nvmlDeviceGetVbiosVersion", error)).ok();
         let capability = device.cuda_compute_capability();
@@ -145,6 +148,8 @@ impl Candidate {
             uuid: reported.uuid.unwrap_or(before.uuid),
             minor: minor.or(before.minor),
             name: name.or(before.name),
+            brand: brand.or(before.brand),
+            serial: serial.filter(|serial| !serial.is_empty()).or(before.serial),
             pci_bus_id: reported.pci_bus_id.or(before.pci_bus_id),
             architecture: architecture.map(|a| a.to_string()).or(before.architecture),
             vbios: vbios.or(before.vbios),
@@ -160,4 +165,27 @@ impl Candidate {
         gpu.unified_memory = unified_memory(&gpu, || device.memory()).map_err(report).unwrap_or(before.unified_memory);
         entry(gpu, handles)
     }
+}
+
+/// The name of a brand, as `nvidia-smi` and DCGM write it; `None` if NVML does not know it.
+fn brand_name(brand: Brand) -> Option<&'static str> {
+    Some(match brand {
+        Brand::Quadro => "Quadro",
+        Brand::Tesla => "Tesla",
+        Brand::NVS => "NVS",
+        Brand::GRID => "Grid",
+        Brand::VApps => "NVIDIA Virtual Applications",
+        Brand::VPC => "NVIDIA Virtual PC",
+        Brand::VCS => "NVIDIA Virtual Compute Server",
+        Brand::VWS => "NVIDIA RTX Virtual Workstation",
+        Brand::GeForce => "GeForce",
+        Brand::Titan => "Titan",
+        Brand::QuadroRTX => "Quadro RTX",
+        Brand::NvidiaRTX => "NVIDIA RTX",
+        Brand::Nvidia => "NVIDIA",
+        Brand::GeForceRTX => "GeForce RTX",
+        Brand::TitanRTX => "Titan RTX",
+        Brand::CloudGaming | Brand::VGaming => "NVIDIA vGaming",
+        Brand::Unknown => return None,
+    })
 }

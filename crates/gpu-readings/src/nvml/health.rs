@@ -51,7 +51,9 @@ impl<'d> Device<'d> {
     /// `NOT_SUPPORTED` if the GPU counts none of them; [`crate::faults::Reason::Implausible`] for a time of all ones.
     pub fn clock_limited(&self) -> Result<[Option<u64>; ClockLimit::ALL.len()], Error> {
         let mut times = [None; ClockLimit::ALL.len()];
-        for (time, field) in times.iter_mut().zip(raw::fields(self.nvml, self.handle, LIMIT_FIELDS)?) {
+        for (time, field) in
+            times.iter_mut().zip(raw::fields(self.nvml, self.handle, LIMIT_FIELDS.map(|field| (field, 0)))?)
+        {
             *time = match field {
                 Ok(u64::MAX) => return Err(Error::implausible(raw::FIELD_CALL, "a time of all ones".to_owned())),
                 Ok(nanoseconds) => Some(nanoseconds),

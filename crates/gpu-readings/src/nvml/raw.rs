@@ -22,7 +22,7 @@ use super::error::Error;
 use super::readings::RemappedRows;
 use crate::closed_enum::closed_enum;
 
-pub(super) use health::{FIELD_CALL, addressing_mode, field, fields, module_id, row_remapper_histogram};
+pub(super) use health::{FIELD_CALL, addressing_mode, fabric, field, fields, module_id, row_remapper_histogram};
 pub(super) use limits::{MEMORY_LIMITS_CALL, hard_memory_limit};
 pub(super) use vgpu::{active_vgpus, vm_id};
 
@@ -280,6 +280,17 @@ pub(super) fn retired_pages(nvml: &Nvml, handle: Handle, cause: nvmlPageRetireme
         }
     })?;
     Ok(count)
+}
+
+/// `nvmlDeviceGetFanSpeed`: percent.
+pub(super) fn fan_speed(nvml: &Nvml, handle: Handle) -> Result<u32, Error> {
+    let mut percent = 0;
+    call("nvmlDeviceGetFanSpeed", || {
+        let sym = nvml_sym(nvml.lib().nvmlDeviceGetFanSpeed.as_ref())?;
+        // SAFETY: the handle is valid and the pointer points to an integer of the right type.
+        nvml_try(unsafe { sym(handle.0, &mut percent) })
+    })?;
+    Ok(percent)
 }
 
 /// `nvmlDeviceGetGpuInstanceId` and `nvmlDeviceGetComputeInstanceId` of a MIG device.

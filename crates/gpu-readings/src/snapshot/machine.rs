@@ -74,6 +74,10 @@ pub struct Gpu {
     pub minor: Option<u32>,
     /// The product's name.
     pub name: Option<String>,
+    /// The brand, such as `GeForce RTX`.
+    pub brand: Option<&'static str>,
+    /// The serial number of the board. `None` also for a board without one.
+    pub serial: Option<String>,
     /// `domain:bus:device.function` as NVML writes it.
     pub pci_bus_id: Option<String>,
     /// The architecture's name, such as `Hopper`.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use super::{Gpu, RecoveryAction, SPARE_ROWS};
+use super::{C2cLinks, Fabric, Gpu, NvlinkErrors, Nvlinks, RecoveryAction, SPARE_ROWS};
 use crate::closed_enum::closed_enum;
 
 /// The telemetry of every GPU, in the order of [`super::Driver::gpus`].
@@ -145,6 +145,8 @@ pub struct FastTelemetry {
     pub memory_temperature: Option<f64>,
     /// Watts.
     pub power: Option<f64>,
+    /// Watts at the moment of the reading, only with a list of dcgm-exporter's fields.
+    pub power_now: Option<f64>,
     /// The energy up to the reading of the power. `None` while the power is not known.
     pub energy: Option<Energy>,
     /// Watts: the enforced limit.
@@ -208,4 +210,26 @@ pub struct SlowTelemetry {
     pub pcie_generation_max: Option<u32>,
     /// The highest number of lanes of the PCIe link that the GPU and the machine allow.
     pub pcie_width_max: Option<u32>,
+    /// The highest clocks in hertz, by domain, only with a list of dcgm-exporter's fields.
+    pub clocks_max: [Option<f64>; ClockDomain::ALL.len()],
+    /// Watts: the limit that somebody has set, which may not be the enforced one. Only with such a list.
+    pub power_limit_requested: Option<f64>,
+    /// Corrected ECC errors over the life of the GPU, only with such a list.
+    pub ecc_corrected_lifetime: Option<u64>,
+    /// Uncorrected ECC errors over the life of the GPU, only with such a list.
+    pub ecc_uncorrected_lifetime: Option<u64>,
+    /// Whether pages wait for a reboot to be retired, only with such a list.
+    pub retirement_pending: Option<bool>,
+    /// The intended speed of the fan that the first version of NVML's call means, as a share. Only with such a list.
+    pub fan_speed: Option<f64>,
+    /// `None` also for a GPU without NVLinks.
+    pub nvlinks: Option<Nvlinks>,
+    /// How many of the NVLinks are not active. `None` also for a GPU without NVLinks.
+    pub nvlinks_down: Option<u32>,
+    /// The errors of each NVLink. Empty unless the configuration enables this reading.
+    pub nvlink_errors: Vec<NvlinkErrors>,
+    /// `None` also for a GPU without C2C links.
+    pub c2c_links: Option<C2cLinks>,
+    /// `None` also for a GPU that is not in a fabric.
+    pub fabric: Option<Fabric>,
 }

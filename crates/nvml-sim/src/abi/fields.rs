@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use nvml_wrapper_sys::bindings as sys;
 use sys::field_id as id;
 
-use super::{On, counters, device_calls};
+use super::{On, counters, device_calls, links};
 use crate::catalog::Ecc;
 use crate::clock;
 use crate::code::{Answer, Code};
@@ -27,11 +27,6 @@ const POWER_LIMIT: u32 = 190;
 
 /// The first driver that has the recovery action.
 const RECOVERY_SINCE: u32 = 565;
-
-/// The driver's major version; a version without a number is newer than all others.
-fn major(on: &On) -> u32 {
-    on.machine.driver.split('.').next().and_then(|major| major.parse().ok()).unwrap_or(u32::MAX)
-}
 
 /// The recovery action, or a code that does not exist.
 fn recovery_action(on: &On) -> u32 {
@@ -59,7 +54,41 @@ fn limited(on: &On, field: u32) -> Answer<Value> {
     }))
 }
 
-fn value(on: &On, field: u32) -> Answer<Value> {
+/// The fields of NVLinks and C2C links.
+fn link_value(on: &On, field: u32, scope: u32) -> Answer<Value> {
+    // A sum over all links has the kind in the order of `nvmlNvLinkErrorCounter_t`.
+    let total = |kind| match links::nvlink(on)?.totals {
+        true => links::nvlink_errors(on, kind, None).map(Value::Long),
+        false => Err(Code::NOT_SUPPORTED),
+    };
+    let all = |value: fn(&On) -> Answer<u64>| {
+        if scope == u32::MAX { value(on).map(Value::Long) } else { Err(Code::INVALID_ARGUMENT) }
+    };
+    match field {
+        id::NVML_FI_DEV_NVLINK_LINK_COUNT => links::nvlinks(on).map(Value::Int),
+        id::NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL => total(0),
+        id::NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL => total(1),
+        id::NVML_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL => total(2),
+        id::NVML_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL => total(3),
+        id::NVML_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_EVENTS => {
+            let nvlink = links::nvlink(on)?;
+            let recoveries = nvlink.errors.iter().map(|of| of[2]).sum();
+            if nvlink.fifth && scope == u32::MAX { Ok(Value::Long(recoveries)) } else { Err(Code::NOT_SUPPORTED) }
+        }
+        id::NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX => all(|on| links::nvlink_traffic(on, 0)),
+        id::NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX => all(|on| links::nvlink_traffic(on, 1)),
+        id::NVML_FI_DEV_C2C_LINK_COUNT => {
+            on.gpu.written.c2c.map(|c2c| Value::Int(c2c.links)).ok_or(Code::NOT_SUPPORTED)
+        }
+        id::NVML_FI_DEV_C2C_LINK_GET_STATUS => {
+            let c2c = on.gpu.written.c2c.ok_or(Code::NOT_SUPPORTED)?;
+            if scope < c2c.links { Ok(Value::Int(u32::from(scope >= c2c.down))) } else { Err(Code::INVALID_ARGUMENT) }
+        }
+        _ => Err(Code::NOT_SUPPORTED),
+    }
+}
+
+fn value(on: &On, field: u32, scope: u32) -> Answer<Value> {
     on.whole()?;
     let errors = &on.gpu.written.errors;
     let ecc = |count: u64| if on.gpu.model.ecc == Ecc::On { Ok(Value::Long(count)) } else { Err(Code::NOT_SUPPORTED) };
@@ -88,7 +117,9 @@ fn value(on: &On, field: u32) -> Answer<Value> {
         POWER_AVERAGE | POWER_INSTANT => milliwatts(on.machine.power(on.gpu, on.now)),
         POWER_LIMIT if on.gpu.model.pcie.is_some() => milliwatts(on.gpu.model.power[2]),
         id::NVML_FI_DEV_PERF_POLICY_POWER..=id::NVML_FI_DEV_PERF_POLICY_RELIABILITY => limited(on, field),
-        id::NVML_FI_DEV_GET_GPU_RECOVERY_ACTION if major(on) >= RECOVERY_SINCE => Ok(Value::Int(recovery_action(on))),
+        id::NVML_FI_DEV_GET_GPU_RECOVERY_ACTION if on.machine.driver_major() >= RECOVERY_SINCE => {
+            Ok(Value::Int(recovery_action(on)))
+        }
         // A driver does not know the numbers of later fields.
         id::NVML_FI_DEV_GET_GPU_RECOVERY_ACTION => Err(Code::INVALID_ARGUMENT),
         // Shutdown and slowdown as distances from the target temperature (recorded).
@@ -96,7 +127,7 @@ fn value(on: &On, field: u32) -> Answer<Value> {
         194 if on.gpu.model.has_memory_sensor() => Ok(Value::Signed(-2)),
         195 | 196 if on.gpu.model.has_memory_sensor() => Ok(Value::Signed(0)),
         field if field == 0 || field > LAST_FIELD => Err(Code::INVALID_ARGUMENT),
-        _ => Err(Code::NOT_SUPPORTED),
+        field => link_value(on, field, scope),
     }
 }
 
@@ -110,7 +141,7 @@ device_calls! {
             field.timestamp = (clock::zero() + on.now) / 1_000;
             field.latencyUsec = 0;
             field.nvmlReturn = sys::nvmlReturn_enum_NVML_SUCCESS;
-            match value(on, field.fieldId) {
+            match value(on, field.fieldId, field.scopeId) {
                 Ok(Value::Int(v)) => {
                     field.valueType = sys::nvmlValueType_enum_NVML_VALUE_TYPE_UNSIGNED_INT;
                     field.value = sys::nvmlValue_t { uiVal: v };

@@ -1,9 +1,11 @@
 //! The keys of a scenario or control file. An unknown key anywhere is an error.
 
+mod links;
 mod profiling;
 
 use serde::Deserialize;
 
+pub(crate) use links::{C2c, Fabric, Nvlink};
 pub(crate) use profiling::Profiling;
 
 use super::bytes::Bytes;
@@ -114,6 +116,12 @@ pub(crate) struct Gpu {
     pub(crate) addressing_mode: Option<AddressingMode>,
     /// The position on the baseboard; 0 is none. The model's own if absent.
     pub(crate) module_id: Option<u32>,
+    /// No NVLinks if absent.
+    pub(crate) nvlink: Option<Nvlink>,
+    /// No C2C links if absent.
+    pub(crate) c2c: Option<C2c>,
+    /// In no fabric if absent.
+    pub(crate) fabric: Option<Fabric>,
     #[serde(default)]
     pub(crate) errors: Errors,
     #[serde(default)]

@@ -5,13 +5,15 @@ use std::ffi::c_int;
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
 use nvml_wrapper_sys::bindings::{
-    nvmlDeviceAddressingMode_t, nvmlFieldValue_t, nvmlReturn_enum_NVML_ERROR_UNKNOWN, nvmlRowRemapperHistogramValues_t,
-    nvmlValue_t, nvmlValueType_enum_NVML_VALUE_TYPE_UNSIGNED_INT as UNSIGNED_INT,
+    nvmlDeviceAddressingMode_t, nvmlFieldValue_t, nvmlGpuFabricInfo_v2_t, nvmlGpuFabricInfo_v3_t,
+    nvmlReturn_enum_NVML_ERROR_UNKNOWN, nvmlRowRemapperHistogramValues_t, nvmlValue_t,
+    nvmlValueType_enum_NVML_VALUE_TYPE_UNSIGNED_INT as UNSIGNED_INT,
     nvmlValueType_enum_NVML_VALUE_TYPE_UNSIGNED_LONG as UNSIGNED_LONG,
     nvmlValueType_enum_NVML_VALUE_TYPE_UNSIGNED_LONG_LONG as UNSIGNED_LONG_LONG,
 };
 
 use super::{Handle, call};
+use crate::faults::Reason;
 use crate::nvml::error::Error;
 
 pub(in crate::nvml) const FIELD_CALL: &str = "nvmlDeviceGetFieldValues";
@@ -22,23 +24,23 @@ pub(in crate::nvml) const FIELD_CALL: &str = "nvmlDeviceGetFieldValues";
 /// `NOT_SUPPORTED` if the driver does not have the field; [`crate::faults::Reason::Implausible`] if its value is of
 /// another type.
 pub(in crate::nvml) fn field(nvml: &Nvml, handle: Handle, id: u32) -> Result<u64, Error> {
-    let [field] = fields(nvml, handle, [id])?;
+    let [field] = fields(nvml, handle, [(id, 0)])?;
     field
 }
 
-/// Several unsigned fields, read by one call of `nvmlDeviceGetFieldValues`: each has an answer of its own, with the errors
-/// of [`field`].
+/// Several unsigned fields, each with its scope, such as the number of a link, read by one call of
+/// `nvmlDeviceGetFieldValues`: each has an answer of its own, with the errors of [`field`].
 ///
 /// # Errors
 /// Those of the whole call.
 pub(in crate::nvml) fn fields<const N: usize>(
     nvml: &Nvml,
     handle: Handle,
-    ids: [u32; N],
+    ids: [(u32, u32); N],
 ) -> Result<[Result<u64, Error>; N], Error> {
-    let mut read = ids.map(|id| nvmlFieldValue_t {
+    let mut read = ids.map(|(id, scope)| nvmlFieldValue_t {
         fieldId: id,
-        scopeId: 0,
+        scopeId: scope,
         timestamp: 0,
         latencyUsec: 0,
         valueType: UNSIGNED_INT,
@@ -105,4 +107,51 @@ pub(in crate::nvml) fn module_id(nvml: &Nvml, handle: Handle) -> Result<u32, Err
         nvml_try(unsafe { sym(handle.0, &mut id) })
     })?;
     Ok(id)
+}
+
+/// `nvmlDeviceGetGpuFabricInfoV`, with the newest version of its struct that the driver knows.
+pub(in crate::nvml) fn fabric(nvml: &Nvml, handle: Handle) -> Result<RawFabric, Error> {
+    const NAME: &str = "nvmlDeviceGetGpuFabricInfoV";
+    let sym = || nvml_sym(nvml.lib().nvmlDeviceGetGpuFabricInfoV.as_ref());
+    let mut read = nvmlGpuFabricInfo_v3_t {
+        version: size_of::<nvmlGpuFabricInfo_v3_t>() as u32 | 3 << 24,
+        clusterUuid: [0; 16],
+        status: 0,
+        cliqueId: 0,
+        state: 0,
+        healthMask: 0,
+        healthSummary: 0,
+    };
+    // SAFETY: the handle is valid and `read` is the struct of the version that it names.
+    match call(NAME, || nvml_try(unsafe { sym()?(handle.0, &mut read) })) {
+        Err(error) if error.reason() == Reason::ArgumentVersionMismatch => {
+            read.version = size_of::<nvmlGpuFabricInfo_v2_t>() as u32 | 2 << 24;
+            // SAFETY: as above; the second version is the beginning of the third one (nvml.h), which has more room.
+            call(NAME, || nvml_try(unsafe { sym()?(handle.0, &mut read) }))?;
+        }
+        answer => answer?,
+    }
+    Ok(RawFabric {
+        cluster: read.clusterUuid,
+        clique: read.cliqueId,
+        state: read.state,
+        status: read.status,
+        health: read.healthMask,
+        summary: read.healthSummary,
+    })
+}
+
+/// What the driver writes about the fabric.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::nvml) struct RawFabric {
+    pub(in crate::nvml) cluster: [u8; 16],
+    pub(in crate::nvml) clique: u32,
+    /// `NVML_GPU_FABRIC_STATE_*`.
+    pub(in crate::nvml) state: u8,
+    /// The `nvmlReturn_t` of a registration that is completed.
+    pub(in crate::nvml) status: u32,
+    /// The bits of `NVML_GPU_FABRIC_HEALTH_MASK_*`.
+    pub(in crate::nvml) health: u32,
+    /// `NVML_GPU_FABRIC_HEALTH_SUMMARY_*`; 0, not supported, before the third version.
+    pub(in crate::nvml) summary: u8,
 }

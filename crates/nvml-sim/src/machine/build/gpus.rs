@@ -15,6 +15,8 @@ const MOST_GPUS: usize = 64;
 /// The highest temperature and power that a scenario can set. NVML reports both as unsigned integers, and power in
 /// milliwatts.
 const MOST_READ: f64 = 1e6;
+/// The maximum number of NVLinks: `NVML_NVLINK_MAX_LINKS`.
+const MOST_LINKS: u32 = 36;
 /// The maximum number of MIG devices: what NVML reports for every GPU that supports MIG.
 pub(crate) const MOST_INSTANCES: usize = 7;
 
@@ -55,6 +57,13 @@ fn one(written: &grammar::Gpu, index: u32, seed: u64) -> Result<Gpu, Refusal> {
     let Link { generation, width, max_generation, max_width } = written.link;
     if model.pcie.is_none() && [generation, width, max_generation, max_width].iter().any(Option::is_some) {
         return refuse("link", format!("an {} has no PCIe link", model.name));
+    }
+    if let Some(nvlink) = &written.nvlink {
+        let numbers = nvlink.down.iter().map(|&link| u64::from(link)).chain(nvlink.errors.iter().map(|of| of[0]));
+        let is_wrong = nvlink.links > MOST_LINKS || numbers.into_iter().any(|link| link >= u64::from(nvlink.links));
+        if is_wrong {
+            return refuse("nvlink", format!("at most {MOST_LINKS} links, of which the first has the number 0"));
+        }
     }
     let key = mix(seed, u64::from(index));
     let unsupported = written.unsupported.iter().enumerate();
