@@ -15,7 +15,7 @@ pub(crate) mod container_index;
 mod declared;
 mod endpoint;
 pub(super) mod error;
-mod follower;
+pub(super) mod follower;
 pub(crate) mod list_watch;
 mod pause;
 pub(crate) mod pod;

@@ -17,7 +17,9 @@ use super::budgets::keys::{is_annotation, is_label, is_resource};
 pub(super) const LONGEST_TEXT: usize = 4096;
 /// The most containers of a kind that are kept of a pod. No pod with so many fits into the server's store.
 pub(super) const MOST_CONTAINERS: usize = 4096;
-/// The maximum number of annotations, or of labels, that are kept.
+/// The capacity of a device that is its memory.
+pub(super) const MEMORY: &str = "memory";
+/// The maximum number of annotations, of labels or of capacities that are kept.
 const MOST_TEXTS: usize = 64;
 
 /// What was kept of an object whose values are texts.
@@ -49,6 +51,11 @@ pub(super) fn annotations<'de, D: Deserializer<'de>>(from: D) -> Result<Texts, D
 /// Decodes the labels that [`is_label`] accepts.
 pub(super) fn labels<'de, D: Deserializer<'de>>(from: D) -> Result<Texts, D::Error> {
     from.deserialize_any(TextsOf(is_label))
+}
+
+/// Decodes what a claim consumes of a device, as far as it concerns memory. A driver may write its own name before a capacity's.
+pub(super) fn consumed<'de, D: Deserializer<'de>>(from: D) -> Result<Texts, D::Error> {
+    from.deserialize_any(TextsOf(|capacity| capacity.rsplit('/').next() == Some(MEMORY)))
 }
 
 /// The containers of a pod in the order in which it lists them.
