@@ -24,7 +24,9 @@ pub use allocators::SimulatedAllocators;
 
 use crate::config::Config;
 use crate::nvml::Library;
-use crate::snapshot::{Allocation, Allocations, Device, DeviceName, PodContainer, Pods};
+use crate::snapshot::{
+    Allocation, Allocations, Claim, ClaimAllocation, Device, DeviceName, PodContainer, Pods, PoolDevice,
+};
 
 /// The simulator's library in the demo's folder.
 const LIBRARY: &str = "libnvml_sim.so";
@@ -145,28 +147,46 @@ pub struct SimulatedMachine {
 pub struct SimulatedCluster {
     pods: Pods,
     allocated: Arc<Vec<Allocation>>,
+    claimed: Arc<Vec<ClaimAllocation>>,
     allocatable: Arc<Vec<Device>>,
 }
 
 impl SimulatedCluster {
-    /// Reads the simulator's lines: id, namespace, pod, name and the UUIDs of allocated devices, separated by tabs.
-    /// `None` if there is no container and so no cluster.
+    /// Reads the simulator's lines: id, namespace, pod, name and the UUIDs of allocated devices, separated by tabs; with a
+    /// claim, its name and what is known about it before `DEVICE=UUID`. `None` if there is no container and so no cluster.
     fn read(text: &str) -> Option<Self> {
-        let (mut containers, mut allocated) = (HashMap::new(), Vec::new());
+        let (mut containers, mut allocated, mut claimed) = (HashMap::new(), Vec::new(), Vec::new());
         for line in text.lines() {
             let mut fields = line.split('\t').map(str::to_owned);
             let mut next = || fields.next();
             let (id, namespace, pod, container) = (next()?, next()?, next()?, next()?);
             let holder = Arc::new(PodContainer { namespace, pod, container });
             containers.insert(id, holder.clone());
-            allocated.extend(fields.map(|uuid| Allocation { holder: holder.clone(), device: device(uuid) }));
+            let (mut claim, mut memory, mut may_hold) = (None, None, true);
+            for field in fields {
+                match field.split_once('=') {
+                    None => allocated.push(Allocation { holder: holder.clone(), device: device(field) }),
+                    Some(("claim", name)) => {
+                        claim = Some(Arc::new(Claim { namespace: holder.namespace.clone(), name: name.to_owned() }));
+                    }
+                    Some(("memory", bytes)) => memory = bytes.parse().ok(),
+                    Some(("admin", _)) => may_hold = false,
+                    Some((name, uuid)) if may_hold => {
+                        let (holder, claim) = (holder.clone(), claim.clone()?);
+                        let (name, device) = (pool_device(name), device(uuid.to_owned()).device);
+                        claimed.push(ClaimAllocation { holder, claim, name, device, memory });
+                    }
+                    Some(_) => {}
+                }
+            }
         }
         number_shares(&mut allocated);
         let mut allocatable: Vec<_> = allocated.iter().map(|allocation| allocation.device.clone()).collect();
         allocatable.sort_unstable_by_key(|device| format!("{device:?}"));
         allocatable.dedup();
         let pods = Pods { up: Some(true), containers: Arc::new(containers), ..Pods::default() };
-        let cluster = Self { pods, allocated: Arc::new(allocated), allocatable: Arc::new(allocatable) };
+        let (allocated, claimed, allocatable) = (Arc::new(allocated), Arc::new(claimed), Arc::new(allocatable));
+        let cluster = Self { pods, allocated, claimed, allocatable };
         (!cluster.pods.containers.is_empty()).then_some(cluster)
     }
 
@@ -181,6 +201,7 @@ impl SimulatedCluster {
             up: Some(true),
             at: Some(Instant::now()),
             allocated: self.allocated.clone(),
+            claimed: self.claimed.clone(),
             allocatable: Some(self.allocatable.clone()),
             ..Allocations::default()
         }
@@ -201,6 +222,12 @@ fn number_shares(allocated: &mut [Allocation]) {
             *share += 1;
         }
     }
+}
+
+/// A device in the pool of NVIDIA's driver.
+fn pool_device(name: &str) -> PoolDevice {
+    let [driver, pool, device] = ["gpu.nvidia.com", "node-1", name].map(str::to_owned);
+    PoolDevice { driver, pool, device, share: None }
 }
 
 fn device(uuid: String) -> Device {
@@ -302,6 +329,18 @@ mod tests {
         let shares: Vec<_> = cluster.allocated.iter().map(|held| held.device.replica.as_deref()).collect();
         assert_eq!(shares, [Some("0"), None, Some("1")]);
         assert_eq!(cluster.allocatable.len(), 3);
+    }
+
+    #[test]
+    fn a_device_of_a_claim_is_held_unless_the_claim_is_for_monitoring() {
+        let text = "c1\tteam\ta\tmain\tclaim=a-c\tmemory=7\tgpu-0=GPU-1\tgpu-1-mig-2=MIG-2\n\
+                    c2\tteam\tb\tmain\tclaim=b-c\tadmin=\tgpu-0=GPU-1\n";
+        let cluster = SimulatedCluster::read(text).unwrap();
+        let line =
+            |one: &ClaimAllocation| format!("{} {} {:?} {:?}", one.claim.name, one.name.device, one.device, one.memory);
+        let shown: Vec<_> = cluster.claimed.iter().map(line).collect();
+        assert_eq!(shown, ["a-c gpu-0 Gpu(\"GPU-1\") Some(7)", "a-c gpu-1-mig-2 Mig(\"MIG-2\") Some(7)"]);
+        assert_eq!((cluster.allocated.len(), cluster.allocatable.len(), cluster.pods.containers.len()), (0, 0, 2));
     }
 
     #[test]

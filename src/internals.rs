@@ -7,3 +7,4 @@ pub use crate::kubernetes::api::budget_index::{BudgetIndex, Problem};
 pub use crate::kubernetes::api::container_index::{ContainerIndex, RETENTION};
 pub use crate::kubernetes::api::list_watch::{List, WatchEvent};
 pub use crate::kubernetes::api::pod::{ContainerName, Pod};
+pub use crate::kubernetes::claims::heard::Heard;

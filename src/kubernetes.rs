@@ -6,5 +6,5 @@
 //! an allocated device does not prove that the container uses it.
 
 pub mod api;
-mod claims;
+pub(crate) mod claims;
 pub mod kubelet;

@@ -4,5 +4,6 @@
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     properties::pod_resources(data);
     properties::pods(data);
+    properties::claims(data);
     properties::quantity(data);
 });

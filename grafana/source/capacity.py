@@ -40,10 +40,11 @@ def free(prefix):
     return f"{prefix}_free_bytes{{{NODE}}}"
 
 
-# Devices that the kubelet has allocated as often as it can.
+# Devices that the kubelet has allocated as often as it can, and those of claims: whether further claims can share one is not known.
 ALLOCATED = (
     f"(max by (cluster, instance, uuid, mig_uuid) (gpu_allocatable_devices{{{NODE}}}) - on (cluster, instance, uuid, mig_uuid)"
-    f" count by (cluster, instance, uuid, mig_uuid) (group by (instance, {q.ALLOCATION}) (gpu_allocation_info{{{NODE}}})) <= 0)"
+    f" count by (cluster, instance, uuid, mig_uuid) (group by (instance, {q.ALLOCATION}) (gpu_allocation_info{{{NODE},claim=\"\"}})) <= 0"
+    f" or group by (cluster, instance, uuid, mig_uuid) (gpu_allocation_info{{{NODE},claim!=\"\"}}))"
 )
 FAULTY = f'ALERTS{{{q.of_rules(NODE)},severity="critical",alertstate="firing",uuid!=""}}'
 ROOM = (
@@ -72,7 +73,8 @@ PANELS = [
     t.table(
         "Where a job fits now",
         "GPUs, or their MIG devices if there are any, with at least `Job size` free, the tightest fit first. Devices that the "
-        "kubelet has allocated already are left out, if the exporter sees its allocations, and GPUs with a critical alert. At peak: "
+        "kubelet has allocated already, or that a claim has, are left out, if the exporter sees them, and GPUs with a critical "
+        "alert. At peak: "
         "what was free at the highest use in the selected time range. Fits at peak: whether the job would have fitted then too; if "
         "not, it may fail later. How many devices of each model there are is in the column Fit of GPUs held and needed.",
         [

@@ -38,6 +38,8 @@ UNIQUE = "cluster, uuid, mig_uuid"
 HOLDING = f"{UNIQUE}, workload, kind"
 RUNNING = f"{UNIQUE}, pid, process"
 ALLOCATION = f"{UNIQUE}, namespace, pod, container, resource, replica"
+# Of a claim (dynamic resource allocation), a device counts once, whichever containers may use it.
+CLAIMED = f"{UNIQUE}, claim_namespace, claim"
 # At least the time between two points of a graph.
 STEP = "$__rate_interval"
 # Prefixes of the families for a GPU and for a MIG device.
@@ -190,16 +192,28 @@ def allocations(select):
     )
 
 
+def by_kind(of, select):
+    """What `of` gives for the selector, for the devices of device plugins and for those of claims."""
+    return [of(f'{select},claim{kind}""') for kind in ("=", "!=")]
+
+
+def each_allocation(plugged, claimed, by=""):
+    """One series for each allocation, with the labels `by`."""
+    return f"(group by ({ALLOCATION}) ({plugged}) or group by ({CLAIMED}{', ' if by else ''}{by}) ({claimed}))"
+
+
 def unused_allocations(select):
-    """The known allocations (see `allocations`) whose container has no process on any GPU."""
-    return f"({of_workload(allocations(select))} unless on ({POD_KEY}) gpu_workload_processes{{{NODE}}})"
+    """The known allocations (see `allocations`) whose container has no process on any GPU, and those of claims of which no container
+    has one."""
+    plugged, claimed = by_kind(lambda select: of_workload(allocations(select)), select)
+    processes = f"on ({POD_KEY}) gpu_workload_processes{{{NODE}}}"
+    used = f'on (cluster, instance, claim_namespace, claim) (gpu_allocation_info{{{NODE},claim!=""}} and {processes})'
+    return f"({plugged} unless {processes})", f"({claimed} unless {used})"
 
 
 def count_unused(select):
     """0 if every allocation to a selected workload is used, absent if no allocation is known."""
-    known = of_workload(allocations(select))
-    used = f"{known} and on ({POD_KEY}) gpu_workload_processes{{{NODE}}}"
-    return f"count(group by ({ALLOCATION}) ({known})) - (count(group by ({ALLOCATION}) ({used})) or vector(0))"
+    return f"count({each_allocation(*unused_allocations(select))}) or 0 * count({of_workload(allocations(select))})"
 
 
 def largest(family, select, by, number, time="$__range"):

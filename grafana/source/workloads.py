@@ -43,7 +43,7 @@ OVERVIEW = [
     ),
     p.stat(
         "Unused",
-        "Devices that the kubelet allocated to containers without a process on any GPU. "
+        "Devices that the kubelet allocated to containers without a process on any GPU, and those of claims without one. "
         "Known only if the exporter uses both the kubelet and the API server.",
         q.count_unused(NAMESPACE),
         thresholds=p.bad_from(1, "orange"),
@@ -85,17 +85,17 @@ def in_namespace(expression):
 NAMESPACES = [
     t.table(
         "By namespace",
-        "Allocated: devices and shares that the kubelet allocated. GPUs: devices in use. Budget: sum of the "
-        "lowest budgets of the workloads that have one. Taken: memory held now. Needed: taken without the slack that allocators "
-        "report, – if none reports. Top peak: highest use of one device by one workload in the time range. Idle: held by processes "
-        "that have not worked for `Idle after`. All held, All idle: memory times time in the range, and that which was idle, of the "
-        "whole namespace whichever nodes and workloads are selected; they need the recording rules, in which a workload is idle "
-        "after an hour.",
+        "Allocated: devices and shares that the kubelet allocated, and each claim on a device. GPUs: devices in use. Budget: "
+        "sum of the lowest budgets of the workloads that have one, the containers of one claim with all of it each. Taken: "
+        "memory held now. Needed: taken without the slack that allocators report, – if none reports. Top peak: highest use of "
+        "one device by one workload in the time range. Idle: held by processes that have not worked for `Idle after`. All held,"
+        " All idle: memory times time in the range, and that which was idle, of the whole namespace whichever nodes and "
+        "workloads are selected; they need the recording rules, in which a workload is idle after an hour.",
         [
             in_namespace(q.total(USED, "namespace", q.HOLDING)),
             in_namespace(
-                f"count by (namespace) (group by ({q.ALLOCATION})"
-                f" ({q.of_workload(q.pod_allocations(NAMESPACE))}))"
+                f"count by (namespace)"
+                f" {q.each_allocation(*q.by_kind(lambda select: q.of_workload(q.pod_allocations(select)), NAMESPACE), 'namespace')}"
             ),
             in_namespace(f"count by (namespace) (group by ({q.UNIQUE}, namespace) (gpu_workload_processes{{{WORKLOAD}}}))"),
             in_namespace(
@@ -127,6 +127,11 @@ NAMESPACES = [
         sort="Taken",
     ),
 ]
+PLUGGED, CLAIMED = q.unused_allocations(NAMESPACE)
+UNUSED_DEVICES = (
+    f"max by ({POD_KEY}, gpu, uuid, resource) ({PLUGGED})"
+    f" or max by (cluster, instance, namespace, pod, gpu, uuid, claim) ({CLAIMED})"
+)
 PROCESS_USED = q.processes("gpu_process_memory_used_bytes", NAMESPACE)
 OF_USER = q.owner("user", WORKLOAD)
 USED_BY_RUN = f"{USED_BY}{{{RUN}}}"
@@ -219,14 +224,15 @@ UNUSED = [
     ),
     t.table(
         "Unused allocations",
-        "Devices that the kubelet allocated to containers without a process on any GPU. GPUs that do not answer are "
-        "left out.",
-        [f"max by ({POD_KEY}, gpu, uuid, resource) ({q.unused_allocations(NAMESPACE)})"],
+        "Devices that the kubelet allocated to containers without a process on any GPU. A device of a claim has a row for each "
+        "pod, if none of the claim's containers has a process. GPUs that do not answer are left out.",
+        [UNUSED_DEVICES],
         [
             t.column("namespace", "Namespace"),
             t.column("pod", "Pod"),
             t.column("container", "Container"),
             t.column("resource", "Resource"),
+            t.column("claim", "Claim"),
             t.column("instance", "Node", width=130, links=links.detail("gpu", "instance")),
             t.column("gpu", "GPU", width=50, links=links.detail("gpu", "instance", gpu="uuid")),
             t.hidden("uuid"),

@@ -23,7 +23,7 @@ pub(super) const EXTRAS: &[Extra] = &[
         "demo",
         Some("SCENARIO"),
         "Run on simulated GPUs. The scenario is a file, or one of demo, idle-h200, busy-h200, eight-h200, mig-a100, mig-h100, \
-         mixed, old-driver, unified-memory, gb10, throttled and hostile-names. [default: demo]",
+         mixed, old-driver, unified-memory, gb10, throttled, dra and hostile-names. [default: demo]",
     ),
     ("version", None, "Print the version and exit."),
     ("help", None, "Print this help and exit."),

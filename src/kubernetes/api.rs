@@ -15,7 +15,7 @@ pub(crate) mod container_index;
 mod declared;
 mod endpoint;
 pub(super) mod error;
-mod follower;
+pub(super) mod follower;
 mod label_index;
 pub(crate) mod list_watch;
 mod pause;

@@ -6,9 +6,10 @@
 //! anything else that cannot be assigned is counted, once for each device of a claim.
 
 mod asked;
+pub(crate) mod heard;
 mod place;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,7 +20,7 @@ use self::place::{Place, place};
 use super::api;
 use super::api::claim::ClaimResult;
 use super::api::slice::Published;
-use super::api::slices::{DeviceKey, Slices};
+use super::api::slices::{DeviceKey, PoolKey, Slices};
 use crate::faults::{Faults, Reason, Source};
 use crate::snapshot::{ClaimAllocation, Driver};
 
@@ -29,15 +30,24 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 /// The time between two attempts to assign a device, as long as there is no fault.
 const AGAIN: Duration = Duration::from_secs(1);
 
+/// The most pools that are remembered as counted.
+const MOST_POOLS: usize = 256;
+
 /// Why a device of a claim is assigned to no GPU.
 #[derive(Debug, Clone, thiserror::Error)]
 pub(super) enum Problem {
     /// No API server is configured.
     #[error("which GPU it is, only the API server knows: set kubernetes.api-server")]
     NoServer,
-    /// No slice of the node has the device.
+    /// No complete pool of the node has the device.
     #[error("no ResourceSlice of this node has this device: is its driver running?")]
     NotPublished,
+    /// No slice of the node is of the device's pool.
+    #[error(
+        "no ResourceSlice of this node belongs to its pool {pool}: either its driver does not run here, or the pool is offered to \
+         several nodes, and the slices of such pools are not read; further devices of the pool are not reported"
+    )]
+    NoSlice { pool: String },
     /// The driver does not list the GPU.
     #[error("its ResourceSlice names {0}, which the NVIDIA driver does not list")]
     NotHere(String),
@@ -61,7 +71,7 @@ pub(super) enum Problem {
 impl Problem {
     fn reason(&self) -> Reason {
         match self {
-            Self::NoServer | Self::NotPublished | Self::NotHere(_) => Reason::NotFound,
+            Self::NoServer | Self::NotPublished | Self::NoSlice { .. } | Self::NotHere(_) => Reason::NotFound,
             Self::Ambiguous { .. } | Self::NotAllocated => Reason::Inconsistent,
             Self::Unread => Reason::Timeout,
             Self::Claim(error) => error.reason(),
@@ -102,13 +112,46 @@ pub(super) struct Claims {
     published: HashMap<DeviceKey, Published>,
     /// Since when a device of a claim is without a GPU, and whether that has been counted.
     without: HashMap<(Arc<Claim>, PoolDevice), (Instant, bool)>,
+    /// The pools without a slice on this node of which a device has been counted.
+    elsewhere: HashSet<PoolKey>,
+    /// Which of the claims of its name each claim is, as far as the kubelet's last answer shows it.
+    identities: HashMap<Arc<Claim>, Identity>,
+}
+
+/// What tells a claim from a later one of the same name.
+#[derive(Debug, Default)]
+struct Identity {
+    /// The names of its devices for the container runtime, which include the claim's uid with some drivers.
+    cdi: BTreeSet<Arc<[String]>>,
+    /// The pods that use it. A claim is not deleted while a pod uses it.
+    pods: HashSet<(String, String)>,
+}
+
+impl Identity {
+    /// The claims of the kubelet's answer.
+    fn all(listed: &[ClaimedDevice]) -> HashMap<Arc<Claim>, Self> {
+        let mut all: HashMap<_, Self> = HashMap::new();
+        for ClaimedDevice { holder, claim, cdi, .. } in listed {
+            let identity = all.entry(claim.clone()).or_default();
+            identity.cdi.insert(cdi.clone());
+            identity.pods.insert((holder.namespace.clone(), holder.pod.clone()));
+        }
+        all
+    }
+
+    /// Whether a later answer can be about another claim.
+    fn may_be_another(&self, later: &Self) -> bool {
+        self.cdi != later.cdi || self.pods.is_disjoint(&later.pods)
+    }
 }
 
 impl Claims {
     /// `api`: the API server; `None` if the exporter does not use one.
     pub(super) fn new(api: Option<api::Settings>, patience: Duration, faults: Arc<Faults>) -> Self {
         let asked = Asked::new(api, faults.clone());
-        Self { asked, faults, patience, published: HashMap::new(), without: HashMap::new() }
+        let (published, without) = (HashMap::new(), HashMap::new());
+        let (elsewhere, identities) = (HashSet::new(), HashMap::new());
+        Self { asked, faults, patience, published, without, elsewhere, identities }
     }
 
     /// Waits until something has changed that could assign a device, or counts as a fault.
@@ -131,12 +174,20 @@ impl Claims {
         if !listed.is_empty() {
             self.asked.follow_slices();
         }
+        let identities = Identity::all(listed);
+        for (claim, identity) in &identities {
+            if self.identities.get(claim).is_some_and(|before| before.may_be_another(identity)) {
+                self.asked.renew(claim, now);
+            }
+        }
+        self.identities = identities;
         let slices = self.asked.slices();
+        self.elsewhere.retain(|pool| !slices.pools.contains(pool));
         self.keep_published(listed, &slices);
         let mut joined = Joined::default();
         let (mut wanted, mut without) = (HashSet::new(), HashMap::new());
         for one in listed {
-            match self.assign(one, driver, &mut wanted, now) {
+            match self.assign(one, &slices, driver, &mut wanted, now) {
                 Ok(Some(assigned)) => joined.assigned.push(assigned),
                 Ok(None) => {}
                 Err(problem) => {
@@ -144,9 +195,15 @@ impl Claims {
                     let key = (one.claim.clone(), one.device.clone());
                     let (since, counted) = self.without.get(&key).copied().unwrap_or((now, false));
                     let waited = driver.up && now.saturating_duration_since(since) >= self.patience;
-                    let counts = matches!(problem, Problem::NoServer) || waited;
-                    // Several containers may have the device; it is counted once.
-                    if counts && !counted && !without.contains_key(&key) {
+                    let pool = pool(&one.device);
+                    let is_elsewhere = matches!(problem, Problem::NoSlice { .. }) && self.elsewhere.contains(&pool);
+                    let counts = matches!(problem, Problem::NoServer) || waited || is_elsewhere;
+                    // Several containers may have the device; it is counted once. A pool that is offered to other nodes too
+                    // may have devices in every claim.
+                    if counts && !counted && !is_elsewhere && !without.contains_key(&key) {
+                        if matches!(problem, Problem::NoSlice { .. }) && self.elsewhere.len() < MOST_POOLS {
+                            self.elsewhere.insert(pool);
+                        }
                         let ClaimedDevice { claim, device, .. } = one.clone();
                         let reason = problem.reason();
                         let error = Unassigned { claim, device, problem };
@@ -186,6 +243,7 @@ impl Claims {
     fn assign(
         &mut self,
         one: &ClaimedDevice,
+        slices: &Slices,
         driver: &Driver,
         wanted: &mut HashSet<Arc<Claim>>,
         now: Instant,
@@ -193,7 +251,10 @@ impl Claims {
         if !self.asked.has_server() {
             return Err(Problem::NoServer);
         }
-        let published = self.published.get(&key(&one.device)).ok_or(Problem::NotPublished)?;
+        let published = self.published.get(&key(&one.device)).ok_or_else(|| {
+            let is_listed = !slices.listed || slices.pools.contains(&pool(&one.device));
+            if is_listed { Problem::NotPublished } else { Problem::NoSlice { pool: one.device.pool.clone() } }
+        })?;
         let device = match place(published, driver, self.claimed_like(published))? {
             Place::Device(device) => device,
             Place::Elsewhere => return Ok(None),
@@ -206,10 +267,20 @@ impl Claims {
             self.asked.forget(&one.claim);
             return Err(Problem::NotAllocated);
         }
-        let holds = own.iter().any(|result| result.admin_access != Some(true));
-        let ClaimedDevice { holder, claim, device: name } = one.clone();
-        Ok(holds.then_some(ClaimAllocation { holder, claim, name, device }))
+        let mut held = own.iter().filter(|result| result.admin_access != Some(true)).peekable();
+        if held.peek().is_none() {
+            return Ok(None);
+        }
+        // The driver may not tell its shares of one device apart. What cannot be read was counted when the claim was.
+        let consumed = held.map(|result| result.memory().ok().flatten());
+        let memory = consumed.reduce(|sum, more| Some(sum?.saturating_add(more?))).flatten();
+        let ClaimedDevice { holder, claim, device: name, .. } = one.clone();
+        Ok(Some(ClaimAllocation { holder, claim, name, device, memory }))
     }
+}
+
+fn pool(device: &PoolDevice) -> PoolKey {
+    (device.driver.clone(), device.pool.clone())
 }
 
 fn key(device: &PoolDevice) -> DeviceKey {

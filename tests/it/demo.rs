@@ -304,3 +304,36 @@ async fn a_demo_asks_the_api_server_that_a_flag_names() {
     assert!(!has_pod(&scrape, "gpu_workload_processes", "llama-13b-0"), "the simulated API server is not asked");
     assert!(exporter.terminate().success());
 }
+
+/// The GPUs of pods with claims: one whole, one of two containers, one in parts, one that nobody uses, and a pod that monitors all.
+#[test]
+fn the_demo_of_claims_has_allocations_budgets_and_a_pod_that_holds_nothing() {
+    let exporter = Exporter::start(bare(&["--demo=dra"]));
+    let (limit, over) = ("gpu_workload_memory_limit_bytes", "gpu_workload_memory_over_limit_seconds_total");
+    let scrape = exporter.scrape_until("the time above a budget", |s| {
+        s.value(over, &[("pod", "notebook-8"), ("source", "claim")]).is_some_and(|seconds| seconds > 0.0)
+    });
+    let line = |series: &Series| {
+        ["gpu", "pod", "container", "claim", "device"].map(|name| series.label(name).unwrap().to_owned()).join(" ")
+    };
+    let mut held: Vec<_> = scrape.all("gpu_allocation_info").map(line).collect();
+    held.sort();
+    let expected = [
+        "0 pretrain-0 trainer pretrain-0-gpu-x2k4f gpu-0",
+        "1 chat-6c9d7 reranker chat-6c9d7-gpu-8rt2p gpu-1",
+        "1 chat-6c9d7 server chat-6c9d7-gpu-8rt2p gpu-1",
+        "2 notebook-3 jupyter notebook-3-part-m4n7q gpu-2",
+        "2 notebook-8 jupyter notebook-8-part-w9z5c gpu-2",
+        "3 debug-0 shell debug-0-gpu-k6v2h gpu-3",
+    ];
+    assert_eq!(held, expected);
+    let gib = |gib: u64| Some((gib << 30) as f64);
+    assert_eq!(["notebook-3", "notebook-8"].map(|pod| scrape.value(limit, &[("pod", pod)])), [gib(40), gib(20)]);
+    assert_eq!((scrape.all(limit).count(), scrape.value(over, &[("pod", "notebook-3")])), (2, Some(0.0)));
+    assert_eq!(scrape.value("gpu_memory_promised_bytes", &[("gpu", "2")]), gib(60));
+    assert_eq!(scrape.all("gpu_memory_promised_bytes").count(), 1);
+    let processes =
+        |pod| scrape.all("gpu_workload_processes").filter(|series| series.label("pod") == Some(pod)).count();
+    assert_eq!((processes("chat-6c9d7"), processes("debug-0"), processes("gpu-watch-zx7lq")), (2, 0, 0));
+    assert!(exporter.terminate().success());
+}

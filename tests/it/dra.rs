@@ -15,7 +15,7 @@ use vram_exporter::kubernetes::kubelet::{PATIENCE, Settings, follow};
 
 use crate::api_server::{ApiServer, Trouble, status};
 use crate::harness::{eventually_or, until};
-use crate::kubelet::{DRIVER, Kubelet, List, POOL, Pod, claim, claiming};
+use crate::kubelet::{CdiDevice, DRIVER, Kubelet, List, POOL, Pod, claim, claiming};
 
 mod served;
 
@@ -359,6 +359,40 @@ fn a_new_claim_of_the_same_name_is_read_again() {
     assert_eq!((node.asked().len(), node.counts()), (2, Vec::new()));
 }
 
+/// A pod with a claim whose device has this name for the container runtime.
+fn with_cdi(pod: &str, claim_name: &str, cdi: &str) -> Pod {
+    let mut of = claim("team", claim_name, &["gpu-0"]);
+    of.claim_resources[0].cdi_devices = vec![CdiDevice { name: cdi.to_owned() }];
+    claiming("team", pod, &[("main", &[of])])
+}
+
+#[test]
+fn a_new_claim_of_the_same_name_and_device_has_its_own_rights() {
+    let first = with_cdi("train", "train-c", "k8s.gpu.nvidia.com/claim=uid-1-gpu-0");
+    let node = Node::new(&[first]);
+    node.api.put(four());
+    put_own(&node.api, &[("train", &["gpu-0"])]);
+    let node = node.follow();
+    node.shows(&[holds("train", 0)]);
+    // The claim is deleted and created again between two answers. NVIDIA's driver has the uid of a claim in the names.
+    node.api.put_claim(allocated("team", "train-c", &["gpu-0"], &json!({"adminAccess": true})));
+    node.list(&[with_cdi("train", "train-c", "k8s.gpu.nvidia.com/claim=uid-2-gpu-0")]);
+    node.shows(&[]);
+    assert_eq!((node.asked().len(), node.now().unassigned.len(), node.counts()), (2, 0, Vec::new()));
+    // The same with names that do not tell claims apart, but in another pod: no claim is deleted while its pod is there.
+    let plain = |pod: &str| with_cdi(pod, "shared", "example.com/gpu=gpu-0");
+    node.api.put_claim(allocated("team", "shared", &["gpu-0"], &json!({"adminAccess": true})));
+    node.list(&[plain("one")]);
+    until("the claim", || node.asked().len() == 3 && !node.now().pending);
+    node.list(&[plain("one"), plain("two")]);
+    node.rounds();
+    assert_eq!(node.asked().len(), 3, "the second pod of a claim");
+    node.api.put_claim(allocated("team", "shared", &["gpu-0"], &json!({})));
+    node.list(&[plain("three")]);
+    node.shows(&[format!("three/main shared gpu-0 {}", gpu(0))]);
+    assert_eq!((node.asked().len(), node.counts()), (4, Vec::new()));
+}
+
 #[test]
 fn a_claim_that_is_not_prepared_has_no_device_yet() {
     let node = Node::new(&[own("train", &[])]).follow();
@@ -427,6 +461,85 @@ fn a_device_that_cannot_be_assigned_is_one_fault_with_its_reason() {
         node.shows(&[holds("train", 0)]);
         assert_eq!(node.now().unassigned.len(), 0, "{what}");
     }
+}
+
+/// A slice without `spec.nodeName` (for all nodes, or for selected ones) is not among the slices of this node.
+#[test]
+fn a_pool_without_a_slice_on_this_node_is_one_fault_for_all_its_claims() {
+    let of_pool = |pod: &str| {
+        let mut of = claim("team", &format!("{pod}-c"), &["gpu-0"]);
+        of.claim_resources[0].pool_name = "rack-7".to_owned();
+        claiming("team", pod, &[("main", &[of])])
+    };
+    let node = Node::new(&[own("train", &["gpu-0"]), of_pool("a"), of_pool("b")]);
+    node.api.put(four());
+    put_own(&node.api, &[("train", &["gpu-0"])]);
+    let node = node.follow_with(Duration::from_secs(2));
+    node.shows(&[holds("train", 0)]);
+    assert_eq!((node.counts(), node.now().unassigned.len()), (vec![(Reason::NotFound, 1)], 2));
+    // Later claims are known to be such, and nothing is awaited.
+    node.list(&[own("train", &["gpu-0"])]);
+    node.rounds();
+    node.list(&[own("train", &["gpu-0"]), of_pool("c")]);
+    until("the later claim", || node.now().unassigned.len() == 1);
+    assert!(!node.now().pending);
+    node.rounds();
+    assert_eq!((node.counts(), node.asked().len()), (vec![(Reason::NotFound, 1)], 1));
+    // The driver has only been slow to publish its pool.
+    let mut late = slice("late", 1, 1, &[("gpu-0", whole(2))]);
+    late["spec"]["pool"]["name"] = "rack-7".into();
+    node.api.put(late);
+    let mut of_c = allocated("team", "c-c", &["gpu-0"], &json!({}));
+    of_c["status"]["allocation"]["devices"]["results"][0]["pool"] = "rack-7".into();
+    node.api.put_claim(of_c);
+    node.shows(&[format!("c/main c-c gpu-0 {}", gpu(2)), holds("train", 0)]);
+    assert_eq!(node.now().unassigned.len(), 0);
+}
+
+#[test]
+fn consumed_memory_is_that_of_all_shares_and_what_cannot_be_read_is_a_fault() {
+    let consumed = |memory: &str| json!({"shareID": memory, "consumedCapacity": {"memory": memory, "shares": "1"}});
+    // NVIDIA's driver does not report which share is which: the kubelet lists the device once or twice.
+    let twice = || claim("team", "twice-c", &["gpu-1", "gpu-1"]);
+    let named = |pod: &str| {
+        let mut of = claim("team", "named-c", &["gpu-2", "gpu-2"]);
+        for (share, device) in ["2Gi", "5Gi"].into_iter().zip(&mut of.claim_resources) {
+            device.share_id = Some(share.to_owned());
+        }
+        claiming("team", pod, &[("main", &[of])])
+    };
+    let pods = ["whole", "share", "free", "odd"].map(|pod| own(pod, &["gpu-0"]));
+    let node = Node::new(&[&pods[..], &[claiming("team", "twice", &[("main", &[twice()])]), named("named")]].concat());
+    node.api.put(four());
+    put_own(&node.api, &[("whole", &["gpu-0"])]);
+    for (pod, memory) in [("share", "20Gi"), ("free", "0"), ("odd", "20GB")] {
+        node.api.put_claim(allocated("team", &format!("{pod}-c"), &["gpu-0"], &consumed(memory)));
+    }
+    for (name, device) in [("twice-c", "gpu-1"), ("named-c", "gpu-2")] {
+        let mut of = allocated("team", name, &[device], &consumed("2Gi"));
+        let second = allocated("team", name, &[device], &consumed("5Gi"));
+        let results = |claim: &Value| claim["status"]["allocation"]["devices"]["results"][0].clone();
+        of["status"]["allocation"]["devices"]["results"] = json!([results(&of), results(&second)]);
+        node.api.put_claim(of);
+    }
+    let node = node.follow();
+    until("all claims", || node.now().claimed.len() == 7);
+    let memory =
+        |one: &gpu_readings::snapshot::ClaimAllocation| (one.holder.pod.clone(), one.memory.map(|bytes| bytes >> 30));
+    let shown: Vec<_> = node.now().claimed.iter().map(memory).collect();
+    let expected = [
+        ("free", None),
+        ("named", Some(2)),
+        ("named", Some(5)),
+        ("odd", None),
+        ("share", Some(20)),
+        ("twice", Some(7)),
+        ("whole", None),
+    ];
+    assert_eq!(shown, expected.map(|(pod, memory)| (pod.to_owned(), memory)));
+    node.rounds();
+    let budgets = node.faults.count(Source::Budget, Reason::Malformed);
+    assert_eq!((node.counts(), budgets), (Vec::new(), 1));
 }
 
 #[test]

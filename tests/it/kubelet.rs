@@ -15,8 +15,8 @@ use std::time::Duration;
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::{Bytes, Frame};
 pub(crate) use pod_resources::internals::{
-    AllocatableResourcesResponse as Allocatable, ClaimResource, ContainerDevices as Devices, ContainerResources,
-    DynamicResource, ListPodResourcesResponse as List, PodResources as Pod,
+    AllocatableResourcesResponse as Allocatable, CdiDevice, ClaimResource, ContainerDevices as Devices,
+    ContainerResources, DynamicResource, ListPodResourcesResponse as List, PodResources as Pod,
 };
 use prost::Message;
 use tokio::runtime::Runtime;
@@ -206,7 +206,7 @@ pub(crate) fn claim(namespace: &str, name: &str, devices: &[&str]) -> DynamicRes
         driver_name: DRIVER.to_owned(),
         pool_name: POOL.to_owned(),
         device_name: (*device).to_owned(),
-        share_id: None,
+        ..ClaimResource::default()
     };
     let claim_resources = devices.iter().map(resource).collect();
     DynamicResource { claim_name: name.to_owned(), claim_namespace: namespace.to_owned(), claim_resources }

@@ -27,13 +27,13 @@ static OVER_LIMIT: Family = LIMITED.family(
 );
 static PROMISED: Family = Series::new(Cadence::Scrape, GPU).family(
     "gpu_memory_promised_bytes",
-    "Bytes of the GPU's memory that are promised: the sum of the lowest limits of all containers that the kubelet or a scheduler has placed on it, started or not, and of all other workloads that run on it; each with at most the GPU's memory. The annotation and the environment count where no scheduler and no driver sets a limit. A container whose GPU is not known counts once it runs; workloads beyond process.series-limit count only if their GPU is known from Kubernetes. Shares and MIG devices promise nothing. Absent where nothing is promised, and while the API server or the kubelet does not answer although a budget depends on it.",
+    "Bytes of the GPU's memory that are promised: the sum of the lowest limits of all containers that the kubelet or a scheduler has placed on it, started or not, and of all other workloads that run on it; each with at most the GPU's memory. What a claim consumes counts once for all its containers, in place of their other limits. The annotation and the environment count where no scheduler and no driver sets a limit. A container whose GPU is not known counts once it runs; workloads beyond process.series-limit count only if their GPU is known from Kubernetes. Shares and MIG devices promise nothing. Absent where nothing is promised, while the API server or the kubelet does not answer although a budget depends on it, and while it is not known yet which GPU a claim has.",
 );
 
 pub(super) static SECTION: Section = Section {
     title: "Budgets",
     intro: "What workloads may hold, as something outside the exporter declares it; the exporter enforces nothing. `source` is \
-            `annotation` (the pod's `vram-exporter/gpu-memory-limit`), `driver` (the hard limit that the driver enforces for the workload's \
+            `annotation` (the pod's `vram-exporter/gpu-memory-limit`), `claim` (what the container's claims consume of a GPU that several claims share; all containers of a claim share it), `driver` (the hard limit that the driver enforces for the workload's \
             cgroup; NVML 13.5 and later, not tested on a GPU), `environment` (`VRAM_EXPORTER_GPU_MEMORY_LIMIT` in the environment of \
             every process of the workload on the device; the highest if they differ), `hami`, `kai`, `mig` (the MIG device's total memory) or `time_slicing` (the \
             device's total memory times the container's part of the replicas: a share, not a limit). A container's budget applies to each GPU that it uses, unless the source names one.",

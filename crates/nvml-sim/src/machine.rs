@@ -51,7 +51,7 @@ pub struct Machine {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Container {
     pub(crate) written: grammar::Container,
-    /// UUIDs of the GPUs or MIG devices that were allocated to it.
+    /// UUIDs of the GPUs or MIG devices that were allocated to it, through a claim with `NAME=` before it.
     pub(crate) devices: Vec<String>,
 }
 

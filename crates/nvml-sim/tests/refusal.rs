@@ -101,6 +101,14 @@ fn the_key_and_the_file_are_named() {
         (GPU.to_owned() + &container("x", 0), "container[0].id: `x` is not 64 hexadecimal digits"),
         (GPU.to_owned() + &container(&"a".repeat(64), 1), "container[0].gpus: no GPU 1"),
         (GPU.to_owned() + &container(&"a".repeat(64), 0).repeat(2), "container[1].id: is given twice"),
+        (
+            GPU.to_owned() + &container(&"a".repeat(64), 0) + "claim = ''",
+            "container[0].claim: is empty, or holds a control character",
+        ),
+        (
+            GPU.to_owned() + &container(&"a".repeat(64), 0) + "claim_memory = '1GiB'",
+            "container[0].claim: is absent, although something is said about it",
+        ),
         (GPU.to_owned() + "[[fault]]\ncall = \"nvmlDeviceGetMemory\"\nkind = \"hang\"\n", "fault[0].call"),
         (
             GPU.to_owned() + "[[fault]]\ncall = \"*\"\nkind = \"error\"\ncode = \"LOST\"\n",

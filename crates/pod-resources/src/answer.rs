@@ -4,6 +4,7 @@
 //! Invariant: the result depends only on the content of an answer, not on the order of its parts, which the kubelet
 //! does not define.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::device::Device;
@@ -55,6 +56,9 @@ pub struct ClaimedDevice {
     pub claim: Arc<Claim>,
     /// The device.
     pub device: PoolDevice,
+    /// The names under which the container runtime gets the devices of the claim, sorted and without duplicates. A driver makes them
+    /// up; NVIDIA's includes the uid of the claim, so that a later claim of the same name has others.
+    pub cdi: Arc<[String]>,
 }
 
 /// A claim for devices (`ResourceClaim`).
@@ -96,27 +100,30 @@ pub fn allocated(answer: &ListPodResourcesResponse) -> Allocated {
             let [namespace, pod, container] = names.map(String::clone);
             let holder = Arc::new(PodContainer { namespace, pod, container });
             all.devices.extend(devices.map(|device| Allocation { holder: holder.clone(), device }));
-            let of_holder = |(claim, device)| ClaimedDevice { holder: holder.clone(), claim, device };
+            let of_holder = |(claim, device, cdi)| ClaimedDevice { holder: holder.clone(), claim, device, cdi };
             all.claimed.extend(claimed.map(of_holder));
         }
     }
     all.devices.sort_unstable();
     all.devices.dedup();
     all.claimed.sort_unstable();
-    all.claimed.dedup();
+    all.claimed.dedup_by(|a, b| (&a.holder, &a.claim, &a.device) == (&b.holder, &b.claim, &b.device));
     all
 }
 
 /// The devices of a claim. An entry without a whole name is left out: nothing could be found by it.
-fn claimed(resource: &DynamicResource) -> impl Iterator<Item = (Arc<Claim>, PoolDevice)> {
+fn claimed(resource: &DynamicResource) -> impl Iterator<Item = (Arc<Claim>, PoolDevice, Arc<[String]>)> {
     let names = [&resource.claim_namespace, &resource.claim_name];
     let claim = names.iter().all(|name| is_name(name)).then(|| {
         let [namespace, name] = names.map(String::clone);
         Arc::new(Claim { namespace, name })
     });
     claim.into_iter().flat_map(|claim| {
+        let cdi = resource.claim_resources.iter().flat_map(|device| &device.cdi_devices).map(|device| &device.name);
+        let cdi: BTreeSet<_> = cdi.filter(|name| is_name(name)).cloned().collect();
+        let cdi: Arc<[String]> = cdi.into_iter().collect();
         let devices = resource.claim_resources.iter().filter_map(pool_device);
-        devices.map(move |device| (claim.clone(), device))
+        devices.map(move |device| (claim.clone(), device, cdi.clone()))
     })
 }
 

@@ -2,6 +2,6 @@
 
 pub use crate::answer::{allocatable, allocated};
 pub use crate::messages::{
-    AllocatableResourcesResponse, ClaimResource, ContainerDevices, ContainerResources, DynamicResource,
+    AllocatableResourcesResponse, CdiDevice, ClaimResource, ContainerDevices, ContainerResources, DynamicResource,
     ListPodResourcesResponse, PodResources,
 };

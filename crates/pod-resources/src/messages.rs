@@ -1,5 +1,5 @@
 //! The messages of the kubelet's pod-resources service, version v1, as far as they are read. Names and numbers are those of
-//! the kubelet's `api.proto`. An answer's other fields (processors, memory, topology, CDI devices) are skipped.
+//! the kubelet's `api.proto`. An answer's other fields (processors, memory, topology) are skipped.
 //!
 //! Both requests are empty messages.
 
@@ -56,6 +56,9 @@ pub struct DynamicResource {
 /// A device of a claim.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ClaimResource {
+    /// Its names for the container runtime.
+    #[prost(message, repeated, tag = "1")]
+    pub cdi_devices: Vec<CdiDevice>,
     /// The driver.
     #[prost(string, tag = "2")]
     pub driver_name: String,
@@ -68,6 +71,14 @@ pub struct ClaimResource {
     /// The share of the device, where the driver reports one.
     #[prost(string, optional, tag = "5")]
     pub share_id: Option<String>,
+}
+
+/// A device as the container runtime knows it (Container Device Interface).
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct CdiDevice {
+    /// Its full name, `VENDOR/CLASS=NAME`.
+    #[prost(string, tag = "1")]
+    pub name: String,
 }
 
 /// Devices of one kind. A container can have several of these for the same kind, such as one for each NUMA node.

@@ -71,7 +71,7 @@ impl UnaryService<()> for List {
                 driver_name: "gpu.nvidia.com".to_owned(),
                 pool_name: "node-1".to_owned(),
                 device_name: "gpu-3".to_owned(),
-                share_id: None,
+                ..ClaimResource::default()
             }],
         };
         let main = ContainerResources { name: "main".to_owned(), devices, dynamic_resources: vec![claim] };

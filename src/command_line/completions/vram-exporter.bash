@@ -589,7 +589,7 @@ _vram_exporter() {
                     return 0
                     ;;
                 --demo)
-                    COMPREPLY=($(compgen -W "demo idle-h200 busy-h200 eight-h200 mig-a100 mig-h100 mixed old-driver unified-memory gb10 throttled hostile-names" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "demo idle-h200 busy-h200 eight-h200 mig-a100 mig-h100 mixed old-driver unified-memory gb10 throttled dra hostile-names" -- "${cur}"))
                     return 0
                     ;;
                 *)

@@ -127,6 +127,7 @@ old-driver\t''
 unified-memory\t''
 gb10\t''
 throttled\t''
+dra\t''
 hostile-names\t''"
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l once -d 'Print one scrape and exit'
 complete -c vram-exporter -n "__fish_vram_exporter_needs_command" -l check-config -d 'Check the configuration, print what is wrong, and exit'

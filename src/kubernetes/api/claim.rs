@@ -10,9 +10,10 @@ use serde::Deserialize;
 use super::Settings;
 use super::body;
 use super::client::Client;
-use super::declared::first;
+use super::declared::{MEMORY, Texts, consumed, first};
 use super::error::Error;
 use super::list_watch::decode;
+use crate::quantity::{self, quoted};
 use pod_resources::Claim;
 
 /// The longest claim that is read, in bytes. A Kubernetes object is at most about 2 MiB long.
@@ -63,6 +64,23 @@ pub(crate) struct ClaimResult {
     pub(crate) share: Option<String>,
     /// Whether the claim may use the device for monitoring only, beside those that hold it; `None` means that it may not.
     pub(crate) admin_access: Option<bool>,
+    /// What it consumes of the device's memory, if several claims can have the device.
+    #[serde(deserialize_with = "consumed")]
+    consumed_capacity: Texts,
+}
+
+impl ClaimResult {
+    /// Bytes of the device's memory that the claim consumes; `None` if the device is not shared, or without a limit, which
+    /// NVIDIA's driver writes as 0. Fails if it cannot be read.
+    pub(crate) fn memory(&self) -> Result<Option<u64>, String> {
+        let is_own = |key: &str| key.strip_prefix(&*self.driver).and_then(|key| key.strip_prefix('/')) == Some(MEMORY);
+        let mut own = self.consumed_capacity.iter().filter(|(key, _)| *key == MEMORY || is_own(key));
+        let Some((_, text)) = own.next() else { return Ok(None) };
+        let text = text.ok_or("the consumed memory is too long a text")?;
+        let bytes = quantity::number(text);
+        let bytes = bytes.map_err(|why| format!("the consumed memory {} {why}", quoted(text)))?;
+        Ok((bytes > 0).then_some(bytes))
+    }
 }
 
 impl ResourceClaim {
@@ -130,6 +148,29 @@ mod tests {
             assert_eq!(serde_json::from_str::<ResourceClaim>(text).unwrap().into_results(), [], "{text}");
         }
         assert!(serde_json::from_str::<ResourceClaim>(r#"{"status":7}"#).is_err());
+    }
+
+    #[test]
+    fn the_consumed_memory_is_a_quantity_under_either_name_and_0_is_no_limit() {
+        let memory = |consumed: &serde_json::Value| {
+            let result = json!({"driver": "gpu.nvidia.com", "consumedCapacity": consumed});
+            serde_json::from_value::<ClaimResult>(result).unwrap().memory()
+        };
+        for (consumed, expected) in [
+            (json!({"memory": "20Gi", "shares": "1"}), Some(20 << 30)),
+            (json!({"gpu.nvidia.com/memory": "143771Mi"}), Some(143_771 << 20)),
+            (json!({"memory": 1024}), Some(1024)),
+            (json!({"memory": "0"}), None),
+            (json!({"shares": "1", "other.example/memory": "1Gi", "memory/x": "1Gi"}), None),
+            (json!({}), None),
+            (json!(null), None),
+        ] {
+            assert_eq!(memory(&consumed), Ok(expected), "{consumed}");
+        }
+        for text in ["20GB", "-1", "", &"9".repeat(5000)] {
+            let problem = memory(&json!({"memory": text})).unwrap_err();
+            assert!(problem.starts_with("the consumed memory ") && problem.len() < 200, "{problem}");
+        }
     }
 
     #[test]

@@ -21,7 +21,9 @@ pub(super) const LONGEST_TEXT: usize = 4096;
 pub(super) const MOST_CONTAINERS: usize = 4096;
 /// The longest value of a label that is shown. Kubernetes allows no longer one.
 const LONGEST_LABEL: usize = 63;
-/// The maximum number of annotations, or of labels, that are kept.
+/// The capacity of a device that is its memory.
+pub(super) const MEMORY: &str = "memory";
+/// The maximum number of annotations, of labels or of capacities that are kept.
 const MOST_TEXTS: usize = 64;
 
 /// What was kept of an object whose values are texts.
@@ -81,6 +83,11 @@ pub(super) fn labels<'de, D: Deserializer<'de>>(from: D) -> Result<Labels, D::Er
     let of_budgets = from.deserialize_any(TextsOf(is_label, Some(&mut shown)))?;
     shown.sort_unstable();
     Ok(Labels { of_budgets, shown })
+}
+
+/// Decodes what a claim consumes of a device, as far as it concerns memory. A driver may write its own name before a capacity's.
+pub(super) fn consumed<'de, D: Deserializer<'de>>(from: D) -> Result<Texts, D::Error> {
+    from.deserialize_any(TextsOf(|capacity| capacity.rsplit('/').next() == Some(MEMORY), None))
 }
 
 /// The containers of a pod in the order in which it lists them.

@@ -30,7 +30,7 @@ const BY_CHANCE: u32 = 3;
 const IDLE: Duration = Duration::from_secs(60);
 
 /// What is kept of the objects that are followed, and published.
-pub(super) trait Store {
+pub(crate) trait Store {
     /// The kind of the objects.
     type Object: Object;
 

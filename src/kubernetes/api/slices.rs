@@ -1,10 +1,10 @@
 //! Follows the ResourceSlices of this node, and publishes what their drivers say about each device.
 //!
 //! Invariant: a device is published only if its pool is complete: of the slices with the pool's highest generation as many are
-//! known as the pool has. A pool that is being changed has no devices; what is to become of those that are in use, the reader
+//! known as the pool has. A name that several of them give to different devices is not published. A pool that is being changed has no devices; what is to become of those that are in use, the reader
 //! decides.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -22,6 +22,9 @@ const MOST_DEVICES: usize = 65_536;
 /// A device of a pool: the driver, the pool and the device.
 pub(crate) type DeviceKey = (String, String, String);
 
+/// A pool: the driver and the pool.
+pub(crate) type PoolKey = (String, String);
+
 /// What the drivers publish about this node's devices.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Slices {
@@ -29,6 +32,8 @@ pub(crate) struct Slices {
     pub(crate) listed: bool,
     /// The devices of complete pools.
     pub(crate) devices: HashMap<DeviceKey, Published>,
+    /// The pools, each with its driver, of which a slice is offered on this node alone.
+    pub(crate) pools: HashSet<PoolKey>,
 }
 
 /// Follows the slices of this node for ever. A failure is counted as a fault, and followed by another attempt.
@@ -38,7 +43,7 @@ pub(crate) async fn follow_slices(settings: Settings, to: watch::Sender<Arc<Slic
 
 /// The slices by name.
 #[derive(Debug)]
-struct SliceIndex {
+pub(crate) struct SliceIndex {
     slices: HashMap<String, Slice>,
     /// The number of devices in `slices`.
     devices: usize,
@@ -71,7 +76,7 @@ impl Slice {
 }
 
 impl SliceIndex {
-    fn new(to: watch::Sender<Arc<Slices>>) -> Self {
+    pub(crate) fn new(to: watch::Sender<Arc<Slices>>) -> Self {
         Self { slices: HashMap::new(), devices: 0, listed: false, changed: false, to }
     }
 
@@ -85,15 +90,19 @@ impl SliceIndex {
             }
             *known += i64::from(slice.generation == *generation);
         }
-        let mut shown = HashMap::new();
+        let mut shown: HashMap<_, Option<&Published>> = HashMap::new();
         for slice in self.slices.values() {
             let (generation, known) = newest[&(&*slice.driver, &*slice.pool)];
             if slice.generation == generation && known >= slice.count {
-                let key = |device: &str| (slice.driver.clone(), slice.pool.clone(), device.to_owned());
-                shown.extend(slice.devices.iter().map(|(device, published)| (key(device), published.clone())));
+                for (device, published) in &slice.devices {
+                    let same = shown.entry((&slice.driver, &slice.pool, device)).or_insert(Some(published));
+                    // A name that stands for two devices tells neither of them.
+                    *same = same.filter(|same| *same == published);
+                }
             }
         }
-        shown
+        let key = |(driver, pool, device): (&String, &String, &String)| (driver.clone(), pool.clone(), device.clone());
+        shown.into_iter().filter_map(|(device, published)| Some((key(device), published?.clone()))).collect()
     }
 }
 
@@ -137,7 +146,8 @@ impl Store for SliceIndex {
 
     fn publish(&mut self, _followed: bool, changed: bool) {
         if changed {
-            let new = Slices { listed: self.listed, devices: self.shown() };
+            let pools = self.slices.values().map(|slice| (slice.driver.clone(), slice.pool.clone())).collect();
+            let new = Slices { listed: self.listed, devices: self.shown(), pools };
             self.to.send_if_modified(|old| {
                 let differs = **old != new;
                 if differs {
@@ -190,6 +200,23 @@ mod tests {
         assert_eq!(shown(&index), ["gpu-0", "gpu-2", "gpu-3"]);
         index.remove(&slice("c", 2, 2, &[]), now).unwrap();
         assert_eq!(shown(&index), [""; 0]);
+    }
+
+    #[test]
+    fn a_name_of_two_devices_is_not_published() {
+        let (mut index, now) = (index(), Instant::now());
+        let other = |uuid: &str| -> ResourceSlice {
+            let device = json!({"name": "gpu-0", "attributes": {"uuid": {"string": uuid}}});
+            serde_json::from_value(json!({"metadata": {"name": "b"}, "spec": {
+                "driver": "gpu.nvidia.com", "devices": [device],
+                "pool": {"name": "node-1", "generation": 1, "resourceSliceCount": 2},
+            }}))
+            .unwrap()
+        };
+        index.replace(vec![slice("a", 1, 2, &["gpu-0", "gpu-1"]), other("GPU-9")], now).unwrap();
+        assert_eq!(shown(&index), ["gpu-1"]);
+        index.put(&other("gpu-0"), now).unwrap();
+        assert_eq!(shown(&index), ["gpu-0", "gpu-1"], "the same twice");
     }
 
     #[test]

@@ -25,8 +25,16 @@ const MOST_AT_ONCE: usize = 4;
 /// The pauses after a failure: each twice as long as the one before.
 const PAUSES: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
 
-/// A claim that was read, and its devices.
-type Answer = (Arc<Claim>, Result<Vec<ClaimResult>, Error>);
+/// The number of a request, the claim that was read, and its devices.
+type Answer = (u64, Arc<Claim>, Result<Vec<ClaimResult>, Error>);
+
+/// What a claim consumes cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("in the claim {}/{}, {what}: it is no budget", claim.namespace, claim.name)]
+struct Unreadable {
+    claim: Arc<Claim>,
+    what: String,
+}
 
 /// The requests and their answers.
 #[derive(Debug)]
@@ -46,6 +54,8 @@ struct Server {
     /// Follows the slices; empty until the first claim.
     follower: JoinSet<()>,
     reading: JoinSet<Answer>,
+    /// How many claims have been asked for.
+    requests: u64,
 }
 
 #[derive(Debug)]
@@ -60,6 +70,8 @@ enum State {
     Reading {
         pauses: Backoff,
         last: Option<Error>,
+        /// The number of the request. An earlier one may be answered with an earlier claim of the same name.
+        request: u64,
     },
     Read {
         results: Vec<ClaimResult>,
@@ -68,12 +80,15 @@ enum State {
 }
 
 impl State {
-    /// Has a claim read again that is being read.
+    /// Has the claim read after a pause.
     fn again(&mut self) {
-        if let Self::Reading { pauses, last } = self {
-            let at = Instant::now() + jitter(pauses.next_pause());
-            *self = Self::Wanted { at, pauses: *pauses, last: last.take() };
-        }
+        let (pauses, last) = match self {
+            Self::Wanted { .. } => return,
+            Self::Reading { pauses, last, .. } => (pauses, last.take()),
+            Self::Read { pauses, .. } => (pauses, None),
+        };
+        let at = Instant::now() + jitter(pauses.next_pause());
+        *self = Self::Wanted { at, pauses: *pauses, last };
     }
 }
 
@@ -82,7 +97,8 @@ impl Asked {
         let server = settings.map(|settings| {
             let (to, slices) = watch::channel(Arc::default());
             let reader = ClaimReader::new(&settings);
-            Server { settings, faults, reader, to, slices, follower: JoinSet::new(), reading: JoinSet::new() }
+            let (follower, reading) = (JoinSet::new(), JoinSet::new());
+            Server { settings, faults, reader, to, slices, follower, reading, requests: 0 }
         });
         Self { server, claims: HashMap::new() }
     }
@@ -110,6 +126,17 @@ impl Asked {
         }
     }
 
+    /// For a follower of the slices other than the one of [`Asked::follow_slices`].
+    pub(super) fn publisher(&self) -> watch::Sender<Arc<Slices>> {
+        self.server.as_ref().map_or_else(|| watch::channel(Arc::default()).0, |server| server.to.clone())
+    }
+
+    /// Takes over the devices of a claim in place of an answer. False if the claim is not wanted.
+    pub(super) fn hear(&mut self, claim: &Claim, results: Vec<ClaimResult>) -> bool {
+        let state = self.claims.get_mut(claim);
+        state.map(|state| *state = State::Read { results, pauses: PAUSES }).is_some()
+    }
+
     /// The slices as they are known now.
     pub(super) fn slices(&mut self) -> Arc<Slices> {
         self.server.as_mut().map_or_else(Arc::default, |server| server.slices.borrow_and_update().clone())
@@ -131,29 +158,36 @@ impl Asked {
 
     /// Has a claim read again.
     pub(super) fn forget(&mut self, claim: &Claim) {
+        if let Some(state) = self.claims.get_mut(claim) {
+            state.again();
+        }
+    }
+
+    /// Has a claim read at once, because another one may have its name.
+    pub(super) fn renew(&mut self, claim: &Claim, now: Instant) {
         if let Some(state) = self.claims.get_mut(claim)
-            && let State::Read { pauses, .. } = state
+            && let State::Reading { pauses, .. } | State::Read { pauses, .. } = state
         {
-            let at = Instant::now() + jitter(pauses.next_pause());
-            *state = State::Wanted { at, pauses: *pauses, last: None };
+            *state = State::Wanted { at: now, pauses: *pauses, last: None };
         }
     }
 
     /// Forgets all claims but these, and asks for those whose time has come.
     pub(super) fn keep(&mut self, wanted: &HashSet<Arc<Claim>>, now: Instant) {
         self.claims.retain(|claim, _| wanted.contains(claim));
-        let Some(Server { reader, reading, .. }) = &mut self.server else { return };
+        let Some(Server { reader, reading, requests, .. }) = &mut self.server else { return };
         for (claim, state) in &mut self.claims {
             if let State::Wanted { at, pauses, last } = state
                 && *at <= now
                 && reading.len() < MOST_AT_ONCE
             {
-                let (reader, claim) = (reader.clone(), claim.clone());
+                *requests += 1;
+                let (reader, claim, request) = (reader.clone(), claim.clone(), *requests);
                 reading.spawn(async move {
                     let answer = reader.read(&claim).await.map(|claim| claim.into_results());
-                    (claim, answer)
+                    (request, claim, answer)
                 });
-                *state = State::Reading { pauses: *pauses, last: last.take() };
+                *state = State::Reading { pauses: *pauses, last: last.take(), request };
             }
         }
     }
@@ -179,11 +213,19 @@ impl Asked {
             _ = slices.changed() => {}
             Some(answer) = reading.join_next() => {
                 match answer {
-                    Ok((claim, answer)) => take(claims, &claim, answer),
+                    Ok(answer) => {
+                        let (_, claim, results) = &answer;
+                        for what in results.iter().flatten().filter_map(|result| result.memory().err()) {
+                            let error = Unreadable { claim: claim.clone(), what };
+                            faults.raise(Source::Budget, Reason::Malformed, None, &error);
+                        }
+                        take(claims, answer);
+                    }
                     Err(panicked) => {
                         faults.raise(Source::ResourceClaims, Reason::Panicked, None, &panicked);
                         // It is not known which claim was being read.
-                        claims.values_mut().for_each(State::again);
+                        let being_read = claims.values_mut().filter(|state| matches!(state, State::Reading { .. }));
+                        being_read.for_each(State::again);
                     }
                 }
             }
@@ -193,9 +235,12 @@ impl Asked {
 }
 
 /// Records the answer for a claim that is still wanted.
-fn take(claims: &mut HashMap<Arc<Claim>, State>, claim: &Arc<Claim>, answer: Result<Vec<ClaimResult>, Error>) {
-    let Some(state) = claims.get_mut(claim) else { return };
-    let State::Reading { pauses, .. } = state else { return };
+fn take(claims: &mut HashMap<Arc<Claim>, State>, (request, claim, answer): Answer) {
+    let Some(state) = claims.get_mut(&claim) else { return };
+    let State::Reading { pauses, request: awaited, .. } = state else { return };
+    if *awaited != request {
+        return;
+    }
     *state = match answer {
         Ok(results) => State::Read { results, pauses: *pauses },
         Err(error) => {

@@ -6,7 +6,7 @@ use super::{allocated, four, gpu, slice, whole};
 use crate::dcgm::Served;
 use crate::harness::{Machine, Scrape, eventually};
 use crate::kubelet::{DRIVER, Kubelet, List, POOL, claim, claiming, devices, pod};
-use crate::node::{NODE, Node, id, process};
+use crate::node::{GIB, NODE, Node, id, process};
 
 /// The family of the listener that is looked at.
 const USED: &str = "DCGM_FI_DEV_FB_USED";
@@ -173,4 +173,30 @@ fn a_mig_device_of_a_claim_has_its_pod_its_profile_and_its_uuid() {
         assert_eq!(series.label("GPU_I_PROFILE"), Some("2g.20gb"));
         Some(())
     });
+}
+
+/// A GPU that several claims share: one claim of two containers, of which one runs, and one of a pod that has not started.
+#[test]
+fn what_a_claim_consumes_is_a_budget_that_is_promised_once() {
+    let mut node = node(&[('a', 0), ('c', 0)]);
+    let [first, second, third] = ['a', 'b', 'c'].map(|container| format!("containerd://{}", id(container)));
+    node.api.put(crate::api_server::pod("team-b", "both", &[("first", &first), ("second", &second)]));
+    node.api.put(crate::api_server::pod("team-b", "whole", &[("main", &third)]));
+    let shared = || claim("team-b", "both-c", &["gpu-0"]);
+    let own = |pod: &str| claiming("team-b", pod, &[("main", &[claim("team-b", &format!("{pod}-c"), &["gpu-0"])])]);
+    let both = claiming("team-b", "both", &[("first", &[shared()]), ("second", &[shared()])]);
+    node.kubelet =
+        Some(Kubelet::start(&node.socket(), &List { pod_resources: vec![both, own("waits"), own("whole")] }));
+    for (claim, memory) in [("both-c", "20Gi"), ("waits-c", "10Gi"), ("whole-c", "0")] {
+        let consumed = json!({"consumedCapacity": {"memory": memory}});
+        node.api.put_claim(allocated("team-b", claim, &["gpu-0"], &consumed));
+    }
+    let exporter = node.machine.export(&flags(&node).each_ref().map(String::as_str));
+    let limit = "gpu_workload_memory_limit_bytes";
+    let scrape = exporter.scrape_until("the limit", |scrape| scrape.all(limit).count() > 0);
+    let of_first = [("pod", "both"), ("container", "first"), ("source", "claim")];
+    assert_eq!((scrape.value(limit, &of_first), scrape.all(limit).count()), (Some(20.0 * GIB), 1));
+    let over = scrape.value("gpu_workload_memory_over_limit_seconds_total", &of_first);
+    assert_eq!((over, scrape.value("gpu_memory_promised_bytes", &[("gpu", "0")])), (Some(0.0), Some(30.0 * GIB)));
+    assert_eq!(scrape.all("gpu_memory_promised_bytes").count(), 1);
 }

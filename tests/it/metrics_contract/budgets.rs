@@ -152,6 +152,71 @@ fn each_container_counts_once_with_what_its_scheduler_promised_or_else_with_its_
     assert_eq!(promised(machine), [Some(30.0 + 10.0 + 4.0 + 2.0 + 2.0), Some(1.0 + 80.0)], "at most the GPU's 80 GiB");
 }
 
+/// The kubelet lists these claims: (pod, claim, GPU, consumed GiB).
+fn claim(machine: &mut Machine, of: &[(&str, &str, DeviceName, Option<u64>)]) {
+    let claimed = of.iter().map(|(pod, claim, device, memory)| {
+        let [namespace, driver, pool, device_name] = ["team-b", "gpu.nvidia.com", "node-1", "gpu-0"].map(str::to_owned);
+        ClaimAllocation {
+            holder: pod_container(pod),
+            claim: Arc::new(Claim { namespace, name: (*claim).to_owned() }),
+            name: PoolDevice { driver, pool, device: device_name, share: None },
+            device: device.clone(),
+            memory: memory.map(|gib| gib * GIB),
+        }
+    });
+    let (at, claimed) = (ago(0.0), Arc::new(claimed.collect()));
+    machine.allocations = Allocations { up: Some(true), at, claimed, ..Allocations::default() };
+}
+
+#[test]
+fn what_a_claim_consumes_is_promised_once_whoever_uses_it() {
+    let consuming = |machine: &mut Machine| {
+        claim(
+            machine,
+            &[
+                ("a", "both", whole(0), Some(20)),
+                ("b", "both", whole(0), Some(20)),
+                ("c", "own", whole(0), Some(10)),
+                ("d", "free", whole(0), None),
+                ("e", "huge", whole(1), Some(1 << 20)),
+                ("f", "mig", DeviceName::Mig("MIG-1".to_owned()), Some(5)),
+            ],
+        );
+    };
+    let mut machine = machine();
+    consuming(&mut machine);
+    // Two of the containers run; of one and of the one without a limit their users have said something.
+    let lower = bytes(BudgetSource::Annotation, 3, BudgetPlace::EachGpu);
+    declare(&mut machine, &[("c", vec![lower.clone()]), ("d", vec![lower])]);
+    machine.processes[0].workloads = ["a", "b"]
+        .map(|pod| {
+            with_limits(
+                pod,
+                vec![limit(BudgetSource::Claim, 20 * GIB, 0.0), limit(BudgetSource::Environment, GIB, 0.0)],
+            )
+        })
+        .to_vec();
+    assert_eq!(promised(machine), [Some(20.0 + 10.0 + 3.0), Some(80.0)]);
+
+    let mut ended = self::machine();
+    consuming(&mut ended);
+    let pods = HashMap::from([("team-b".to_owned(), ["a".to_owned(), "c".to_owned()].into())]);
+    ended.pods = Pods { up: Some(true), ended: Arc::new(pods), ..Pods::default() };
+    assert_eq!(promised(ended), [Some(20.0), Some(80.0)], "the other pod of the claim");
+
+    // A workload whose claim the kubelet lists no longer.
+    let mut gone = self::machine();
+    gone.processes[0].workloads = vec![with_limits("a", vec![limit(BudgetSource::Claim, 20 * GIB, 0.0)])];
+    assert_eq!(promised(gone), [None, None]);
+
+    for unknown in [|of: &mut Allocations| of.pending = true, |of: &mut Allocations| of.at = ago(600.0)] {
+        let mut machine = self::machine();
+        consuming(&mut machine);
+        unknown(&mut machine.allocations);
+        assert_eq!(promised(machine), [None, None]);
+    }
+}
+
 #[test]
 fn mig_devices_promise_nothing_and_an_unknown_total_is_no_sum() {
     let mut machine = everything();

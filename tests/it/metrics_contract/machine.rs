@@ -493,7 +493,7 @@ pub(crate) fn everything() -> Machine {
     let [driver, pool, name] = ["gpu.nvidia.com", "node-1", "gpu-1"].map(str::to_owned);
     let name = PoolDevice { driver, pool, device: name, share: None };
     let device = DeviceName::Gpu("GPU-1".to_owned());
-    let claimed = Arc::new(vec![ClaimAllocation { holder: pod_container("serve"), claim, name, device }]);
+    let claimed = Arc::new(vec![ClaimAllocation { holder: pod_container("serve"), claim, name, device, memory: None }]);
     let (at, allocated) = (ago(0.0), Arc::new(held));
     machine.allocations = Allocations { up: Some(true), at, allocated, claimed, allocatable, ..Allocations::default() };
     machine.jobs = jobs(&[("900", DeviceName::Gpu("GPU-0".to_owned()))]);

@@ -98,6 +98,32 @@ def activity(prefix, device):
     yield f"{prefix}_memory_bandwidth_active_seconds_total", device, lambda before: (WEEK - before) // 6
 
 
+def claims():
+    """A node whose GPUs are given out by claims: two GPUs of one claim with two containers, of which one uses one GPU; an unused GPU of one
+    claim with two pods; and an unused GPU of a device plugin."""
+    on = {"instance": "claims"}
+    yield "vram_exporter_kubernetes_api_up", on, 1
+    for number in range(5, 9):
+        yield "gpu_up", gpu(number, **on), 1
+    for number, claim, pod, container in (
+        (5, "train-c", "train-0", "first"),
+        (5, "train-c", "train-0", "second"),
+        (6, "train-c", "train-0", "first"),
+        (6, "train-c", "train-0", "second"),
+        (7, "both", "a", "main"),
+        (7, "both", "b", "main"),
+    ):
+        names = {"namespace": "claiming", "pod": pod, "container": container, "claim": claim, "claim_namespace": "claiming"}
+        pool = {"driver": "gpu.nvidia.com", "pool": "node-1", "device": f"gpu-{number}"}
+        yield "gpu_allocation_info", gpu(number, **on, **names, **pool), 1
+    plugged = {"namespace": "claiming", "pod": "plugged", "container": "main", "resource": "nvidia.com/gpu"}
+    yield "gpu_allocation_info", gpu(8, **on, **plugged), 1
+    user = {"namespace": "claiming", "pod": "train-0", "container": "second", "workload": "claiming/train-0/second"}
+    yield "gpu_workload_processes", gpu(5, **on, **user, kind="kubernetes"), 1
+    # All of it is free, and only the claim says that no job fits.
+    yield from memory("gpu_memory", gpu(7, **on), 140 * GIB, 0)
+
+
 def series():
     """Every series as (family, labels, value). The value is a number, or a function of the seconds before the end that
     returns None if there is no sample."""
@@ -150,6 +176,8 @@ def series():
     yield from memory("gpu_memory", gpu(4, instance="filling"), size, filling)
     yield "gpu_info", gpu(4, instance="filling", name="H200", mig_mode="disabled"), 1
     yield "gpu_up", gpu(4, instance="filling"), 1
+    for family, labels, value in claims():
+        yield family, labels, lambda before, value=value: value if before < HOUR else None
     # GPU 0 is shared, GPU 1 is partitioned, GPU 2 has one workload, and GPU 3 has no counters of activity.
     for number in range(3):
         yield from activity("gpu", gpu(number))

@@ -298,9 +298,25 @@ ANNOTATIONS = [
 ]
 
 
+def claim_problems(found, prometheus, end):
+    """A device of a claim counts once, and is in use if one container of the claim is on a GPU."""
+    board = found["workloads.json"]
+    allocated = list(rows(prometheus, board, "By namespace", end))[1]
+    if [(labels["namespace"], count) for labels, count in allocated] != [("claiming", 4)]:
+        yield f"workloads.json: By namespace: allocated: {allocated}"
+    for chosen, expected in ((".*", 2), ("claiming/train-0/first", 0), ("claiming/(a|plugged)/main", 2)):
+        if (unused := value(prometheus, board, "Unused", end, workload=chosen)) != expected:
+            yield f"workloads.json: Unused of {chosen}: {unused}"
+    (listed,) = rows(prometheus, board, "Unused allocations", end)
+    listed = sorted((labels["pod"], labels.get("claim"), labels.get("container"), labels["gpu"]) for labels, _ in listed)
+    if listed != [("a", "both", None, "7"), ("b", "both", None, "7"), ("plugged", None, "main", "8")]:
+        yield f"workloads.json: Unused allocations: {listed}"
+
+
 def problems(found):
     with history.running() as (prometheus, end):
-        for judge in (peak_problems, device_problems, sizing_problems, activity_problems, gone_problems, capacity_problems, runs_problems):
+        judges = (peak_problems, device_problems, sizing_problems, activity_problems, gone_problems, capacity_problems, runs_problems)
+        for judge in (*judges, claim_problems):
             yield from judge(found, prometheus, end)
         for name, span, chosen, expected in ANNOTATIONS:
             yield from annotation_problems(name, found[name], prometheus, end, span, expected, **chosen)

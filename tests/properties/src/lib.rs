@@ -10,6 +10,7 @@
 mod allocator;
 mod cgroup;
 pub mod choices;
+mod claims;
 mod collectors;
 mod config;
 mod exposition;
@@ -26,6 +27,7 @@ mod web_config;
 
 pub use allocator::allocator;
 pub use cgroup::cgroup;
+pub use claims::claims;
 pub use collectors::collectors;
 pub use config::config;
 pub use exposition::exposition;

@@ -260,6 +260,7 @@ fn allocations(names: &mut Names<'_>) -> Allocations {
         claim: Arc::new(Claim { namespace: names.name(), name: names.name() }),
         name: PoolDevice { driver: names.name(), pool: names.name(), device: names.name(), share: None },
         device: device(names).device,
+        memory: (names.below(2, 0) == 1).then(|| names.number()),
     });
     let claimed = Arc::new(claimed.collect());
     let allocatable = (0..names.below(4, 1)).map(|_| device(names)).collect();

@@ -58,12 +58,15 @@ fn assert_allocated(mut answer: ListPodResourcesResponse) -> bool {
 
 /// Each device of a claim is in the answer, once for each container.
 fn assert_claimed(answer: &ListPodResourcesResponse, found: &[ClaimedDevice]) {
-    assert!(found.windows(2).all(|pair| pair[0] != pair[1]), "a device twice");
-    for one @ ClaimedDevice { holder, claim, device } in found {
+    let key = |one: &ClaimedDevice| (one.holder.clone(), one.claim.clone(), one.device.clone());
+    assert!(found.windows(2).all(|pair| key(&pair[0]) != key(&pair[1])), "a device twice");
+    for one @ ClaimedDevice { holder, claim, device, cdi } in found {
         assert_names([&holder.namespace, &holder.pod, &holder.container]);
         assert_names([&claim.namespace, &claim.name]);
         assert_names([&device.driver, &device.pool, &device.device]);
         assert_names(&device.share);
+        assert_names(cdi.iter());
+        assert!(cdi.windows(2).all(|pair| pair[0] < pair[1]), "{one:?}");
         let pods =
             answer.pod_resources.iter().filter(|pod| pod.name == holder.pod && pod.namespace == holder.namespace);
         let containers = pods.flat_map(|pod| &pod.containers).filter(|container| container.name == holder.container);

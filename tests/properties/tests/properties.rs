@@ -62,6 +62,11 @@ fn allocations_and_devices_are_those_of_the_answer() {
 }
 
 #[test]
+fn a_container_has_the_gpu_of_a_claim_only_if_all_say_so() {
+    run("claims", 2_000, properties::claims, 100);
+}
+
+#[test]
 fn any_names_come_back_as_they_were() {
     run("names", 250, properties::exposition, 150);
 }

@@ -2,15 +2,18 @@
 //! started or not.
 //!
 //! Invariants: each container and each workload counts once for each GPU, with the lowest of its limits there, and with
-//! at most the GPU's memory; what a user writes does not lower what a scheduler has promised; a share and the memory of a
-//! MIG device are not promised. If a part of the sum is unknown, there is no sum.
+//! at most the GPU's memory; a claim that consumes memory of a GPU counts once, in place of its containers; what a user writes does
+//! not lower what a scheduler has promised; a share and the memory of a MIG device are not promised. If a part of the sum is unknown,
+//! there is no sum.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::super::settings::Settings;
 use super::Parts;
-use gpu_readings::snapshot::{Budget, BudgetPlace, Gpu, GpuProcesses, PodContainer, WorkloadUse};
+use gpu_readings::snapshot::{
+    Allocations, Budget, BudgetPlace, ClaimAllocation, Gpu, GpuProcesses, PodContainer, WorkloadUse,
+};
 
 /// What the pods of this node declare, and on which GPUs the kubelet has placed their containers.
 #[derive(Debug)]
@@ -21,6 +24,11 @@ pub(super) struct Promises<'a> {
     allocated: Option<HashMap<&'a PodContainer, Vec<u32>>>,
     /// The containers of which not all GPUs are known.
     unassigned: &'a [Arc<PodContainer>],
+    /// The claims that consume memory of whole GPUs, each with the index of its GPU.
+    consumed: Vec<(u32, &'a ClaimAllocation)>,
+    /// Whether it is not known what claims consume: the kubelet does not answer although one consumed memory, or a device that it
+    /// lists may soon be found.
+    is_open: bool,
     /// Whether the declarations are those of now: the API server answers, or no pod declares anything.
     followed: bool,
 }
@@ -31,8 +39,15 @@ impl<'a> Promises<'a> {
         // Where no pod declares anything, nothing has to be looked up.
         let allocated = if declared.is_empty() { Some(HashMap::new()) } else { allocated(parts, settings) };
         let followed = declared.is_empty() || parts.pods.up != Some(false);
-        let unassigned = &parts.allocations.unassigned;
-        Self { declared, allocated, unassigned, followed }
+        let Allocations { claimed, unassigned, pending, .. } = &*parts.allocations;
+        let consumed = claimed.iter().filter(|one| one.memory.is_some() && !parts.pods.has_ended(&one.holder));
+        let consumed = consumed.filter_map(|one| match parts.driver.find(&one.device)? {
+            (gpu, None) => Some((gpu.index, one)),
+            _ => None,
+        });
+        let consumed: Vec<_> = consumed.collect();
+        let is_open = *pending || !consumed.is_empty() && parts.fresh_allocations(settings).is_none();
+        Self { declared, allocated, unassigned, consumed, is_open, followed }
     }
 
     /// The bytes that are promised on a GPU. `total`: all memory of the GPU. `None` if nothing is promised, or if a part
@@ -40,20 +55,30 @@ impl<'a> Promises<'a> {
     pub(super) fn on(&self, gpu: &Gpu, list: &GpuProcesses, total: Option<u64>) -> Option<u64> {
         let running = list.workloads.iter().filter(|workload| workload.processes > 0 && workload.mig.is_none());
         let limited: Vec<_> = running.filter_map(|workload| Some((workload, promised_to(workload)?))).collect();
-        if self.declared.is_empty() && limited.is_empty() {
+        let consumed: Vec<_> =
+            self.consumed.iter().filter(|(index, _)| *index == gpu.index).map(|(_, one)| *one).collect();
+        if self.declared.is_empty() && limited.is_empty() && consumed.is_empty() {
             return None;
         }
-        if !self.followed {
+        if !self.followed || self.is_open {
             return None;
         }
-        let mut counted = HashSet::new();
+        let mut counted: HashSet<&PodContainer> = consumed.iter().map(|one| &*one.holder).collect();
         let mut promised: Option<u64> = None;
         let mut add = |promise: Promise| {
             // Texts of users can name any number.
             let bytes = promise.bytes.min(total.unwrap_or(u64::MAX));
             promised = Some(promised.unwrap_or(0).saturating_add(bytes));
         };
+        // Every container of a claim has every device of it.
+        let once: HashMap<_, _> = consumed.iter().map(|one| ((&one.claim, &one.name), one.memory)).collect();
+        for bytes in once.into_values().flatten() {
+            add(Promise { is_users: false, bytes });
+        }
         for &(holder, budgets) in &self.declared {
+            if counted.contains(holder) {
+                continue;
+            }
             let own = limited.iter().find(|(workload, _)| workload.workload.pod.as_deref() == Some(holder));
             let mut promise = own.map(|(_, promise)| *promise);
             for budget in budgets {

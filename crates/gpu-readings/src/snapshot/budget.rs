@@ -12,6 +12,9 @@ closed_enum! {
     pub enum BudgetSource {
         /// The pod's annotation `vram-exporter/gpu-memory-limit`, or the one for a single container.
         Annotation => "annotation",
+        /// The memory that a claim for devices (dynamic resource allocation) consumes of a GPU that several claims share. The
+        /// containers of the claim share it.
+        Claim => "claim",
         /// The hard limit that the driver enforces for the workload's cgroup on a GPU without MIG devices.
         Driver => "driver",
         /// The variable `VRAM_EXPORTER_GPU_MEMORY_LIMIT` in a process's environment.
@@ -39,10 +42,10 @@ impl BudgetSource {
         matches!(self, Self::Annotation | Self::Environment)
     }
 
-    /// Whether the source promises memory of a whole GPU. A share is not promised, and the memory of a MIG device is a
-    /// part that the GPU has set aside.
+    /// Whether the source promises memory of a whole GPU to each workload that it limits. A share is not promised, the memory of a
+    /// MIG device is a part that the GPU has set aside, and that of a claim is promised once to all its containers.
     pub fn is_promise(self) -> bool {
-        !matches!(self, Self::Mig | Self::TimeSlicing)
+        !matches!(self, Self::Claim | Self::Mig | Self::TimeSlicing)
     }
 }
 

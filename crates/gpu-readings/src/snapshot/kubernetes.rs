@@ -93,4 +93,7 @@ pub struct ClaimAllocation {
     pub name: PoolDevice,
     /// The GPU or MIG device: [`DeviceName::Gpu`] or [`DeviceName::Mig`].
     pub device: DeviceName,
+    /// Bytes of the device's memory that the claim consumes, for all its containers together. `None` if the device is not shared with
+    /// other claims, or without a limit.
+    pub memory: Option<u64>,
 }

@@ -84,12 +84,17 @@ fn status(pid: u32, identity: &Identity, comm: &[u8]) -> Vec<u8> {
 pub(super) fn passwd(users: &BTreeMap<u32, String>) -> Vec<u8> {
     users.iter().flat_map(|(uid, name)| format!("{name}:x:{uid}:{uid}::/:\n").into_bytes()).collect()
 }
-/// The containers, one per line: id, namespace, pod, name and the allocated UUIDs, separated by tabs.
+/// The containers, one per line: id, namespace, pod, name and the allocated UUIDs, separated by tabs. With a claim, what is known about
+/// it is before the UUIDs.
 pub(super) fn containers(containers: &[Container]) -> Vec<u8> {
     let line = |c: &Container| {
         let fields = [&c.written.id, &c.written.namespace, &c.written.pod, &c.written.name].map(String::as_str);
-        let devices = c.devices.iter().map(String::as_str);
-        fields.into_iter().chain(devices).collect::<Vec<_>>().join("\t") + "\n"
+        let claim = c.written.claim.iter().map(|name| format!("claim={name}"));
+        let memory = c.written.claim_memory.iter().map(|size| format!("memory={}", size.0));
+        let admin = c.written.admin_access.then(|| "admin=".to_owned());
+        let claim: Vec<_> = claim.chain(memory).chain(admin).collect();
+        let more = claim.iter().chain(&c.devices).map(String::as_str);
+        fields.into_iter().chain(more).collect::<Vec<_>>().join("\t") + "\n"
     };
     containers.iter().map(line).collect::<String>().into_bytes()
 }

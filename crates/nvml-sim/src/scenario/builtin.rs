@@ -18,6 +18,7 @@ scenarios![
     "unified-memory",
     "gb10",
     "throttled",
+    "dra",
     "hostile-names",
 ];
 

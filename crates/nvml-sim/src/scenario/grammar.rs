@@ -43,6 +43,13 @@ pub(crate) struct Container {
     pub(crate) gpus: Vec<u32>,
     /// If present, the container has the MIG device with this index on each of these GPUs instead of the whole GPUs.
     pub(crate) mig: Option<u32>,
+    /// The claim through which it has them; with a device plugin if absent.
+    pub(crate) claim: Option<String>,
+    /// What the claim consumes of each; not limited if absent.
+    pub(crate) claim_memory: Option<Size>,
+    /// Whether the claim is for monitoring only, and holds nothing.
+    #[serde(default)]
+    pub(crate) admin_access: bool,
 }
 
 /// A control file: what happens in addition to the scenario.

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::DeviceName;
-use crate::messages::{ContainerResources, PodResources};
+use crate::messages::{CdiDevice, ContainerResources, PodResources};
 
 const GPU: &str = "GPU-b4c0ffee-0123-4567-89ab-0123456789ab";
 
@@ -32,7 +32,7 @@ fn claim(namespace: &str, name: &str, devices: &[[&str; 3]]) -> DynamicResource 
         driver_name: (*driver).to_owned(),
         pool_name: (*pool).to_owned(),
         device_name: (*device).to_owned(),
-        share_id: None,
+        ..ClaimResource::default()
     };
     let claim_resources = devices.iter().map(resource).collect();
     DynamicResource { claim_name: name.to_owned(), claim_namespace: namespace.to_owned(), claim_resources }
@@ -48,7 +48,7 @@ fn of(pods: Vec<PodResources>) -> Vec<Allocation> {
 
 /// The claimed devices, one line each.
 fn claimed_of(pods: Vec<PodResources>) -> Vec<String> {
-    let line = |ClaimedDevice { holder, claim, device }: &ClaimedDevice| {
+    let line = |ClaimedDevice { holder, claim, device, .. }: &ClaimedDevice| {
         let share = device.share.as_deref().map_or(String::new(), |share| format!(" share {share}"));
         format!("{}/{} {}/{} {}{share}", holder.pod, holder.container, claim.namespace, claim.name, device.device)
     };
@@ -94,6 +94,24 @@ fn a_claim_without_a_whole_name_is_left_out_and_a_share_is_kept() {
     ];
     let kept = claimed_of(vec![pod_with_claims("a", vec![("main", claims)])]);
     assert_eq!(kept, ["a/main n/c gpu-0 share 9d6a3a4c", "a/main n/e gpu-0"]);
+}
+
+#[test]
+fn the_devices_of_a_claim_have_the_same_names_for_the_runtime() {
+    let mut two = claim("n", "c", &[GPU_0, GPU_1]);
+    let cdi = |name: &str| CdiDevice { name: name.to_owned() };
+    // The kubelet lists those of the first device again for the second.
+    two.claim_resources[0].cdi_devices = vec![cdi("k8s.gpu.nvidia.com/claim=u-gpu-1"), cdi(""), cdi(&"x".repeat(257))];
+    two.claim_resources[1].cdi_devices =
+        vec![cdi("k8s.gpu.nvidia.com/claim=u-gpu-1"), cdi("k8s.gpu.nvidia.com/claim=u-gpu-0")];
+    let listed = |claims| all_of(vec![pod_with_claims("a", vec![("main", claims)])]).claimed;
+    let all = listed(vec![two.clone()]);
+    let expected = ["k8s.gpu.nvidia.com/claim=u-gpu-0", "k8s.gpu.nvidia.com/claim=u-gpu-1"];
+    assert_eq!(all.iter().map(|one| one.cdi.to_vec()).collect::<Vec<_>>(), [expected, expected]);
+    // Each device once, although the claim is listed twice with different names.
+    two.claim_resources[0].cdi_devices.clear();
+    two.claim_resources[1].cdi_devices.clear();
+    assert_eq!(listed(vec![two.clone(), claim("n", "c", &[GPU_0]), two]).len(), 2);
 }
 
 #[test]

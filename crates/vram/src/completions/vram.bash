@@ -70,7 +70,7 @@ _vram() {
                     return 0
                     ;;
                 --demo)
-                    COMPREPLY=($(compgen -W "demo idle-h200 busy-h200 eight-h200 mig-a100 mig-h100 mixed old-driver unified-memory gb10 throttled hostile-names" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "demo idle-h200 busy-h200 eight-h200 mig-a100 mig-h100 mixed old-driver unified-memory gb10 throttled dra hostile-names" -- "${cur}"))
                     return 0
                     ;;
                 --config.file)
@@ -358,7 +358,7 @@ _vram() {
                     return 0
                     ;;
                 --demo)
-                    COMPREPLY=($(compgen -W "demo idle-h200 busy-h200 eight-h200 mig-a100 mig-h100 mixed old-driver unified-memory gb10 throttled hostile-names" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "demo idle-h200 busy-h200 eight-h200 mig-a100 mig-h100 mixed old-driver unified-memory gb10 throttled dra hostile-names" -- "${cur}"))
                     return 0
                     ;;
                 --config.file)

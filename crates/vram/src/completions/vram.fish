@@ -37,6 +37,7 @@ old-driver\t''
 unified-memory\t''
 gb10\t''
 throttled\t''
+dra\t''
 hostile-names\t''"
 complete -c vram -n "__fish_vram_needs_command" -l config.file -d 'The configuration file of the exporter' -r
 complete -c vram -n "__fish_vram_needs_command" -l nvml.library -d 'The NVML library to open' -r
@@ -67,6 +68,7 @@ old-driver\t''
 unified-memory\t''
 gb10\t''
 throttled\t''
+dra\t''
 hostile-names\t''"
 complete -c vram -n "__fish_vram_using_subcommand run" -l config.file -d 'The configuration file of the exporter' -r
 complete -c vram -n "__fish_vram_using_subcommand run" -l nvml.library -d 'The NVML library to open' -r

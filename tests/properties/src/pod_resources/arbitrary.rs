@@ -64,7 +64,13 @@ fn claim(u: &mut Unstructured<'_>) -> Vec<u8> {
 
 fn claimed_device(u: &mut Unstructured<'_>) -> Vec<u8> {
     let mut out = Vec::new();
-    text(u, &mut out, 1, &["", "k8s.gpu.nvidia.com/claim=@-gpu-0"]);
+    for _ in 0..u.below(3) {
+        message(u, &mut out, 1, |u| {
+            let mut name = Vec::new();
+            text(u, &mut name, 1, &["", "k8s.gpu.nvidia.com/claim=@-gpu-0", "k8s.gpu.nvidia.com/claim=@-gpu-1"]);
+            name
+        });
+    }
     text(u, &mut out, 2, &["gpu.nvidia.com", "dra.net", ""]);
     text(u, &mut out, 3, &["node-1", ""]);
     text(u, &mut out, 4, &["gpu-0", "gpu-1", "gpu-0-mig-1g10gb-19-6", ""]);

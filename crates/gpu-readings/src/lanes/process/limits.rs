@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use super::driver_limits::CgroupLimits;
 use crate::snapshot::{
-    Allocations, BudgetPlace, BudgetSource, Driver, Gpu, MemoryPart, MigDevice, PodContainer, Pods, Snapshot, Workload,
+    Allocations, BudgetPlace, BudgetSource, DeviceName, Driver, Gpu, MemoryPart, MigDevice, PodContainer, Pods,
+    Snapshot, Workload,
 };
 
 /// Bytes by source, in the order of [`BudgetSource::ALL`]; `None` if a source declares no limit.
@@ -22,7 +23,7 @@ pub(super) struct LimitSources {
     pods: Arc<Pods>,
     /// What the driver limits.
     cgroups: Arc<CgroupLimits>,
-    /// `None` if no device is allocated in shares.
+    /// `None` if no device is allocated in shares or with a part of its memory.
     shared: Option<(Arc<Allocations>, Arc<Driver>)>,
 }
 
@@ -30,7 +31,8 @@ impl LimitSources {
     /// `cgroups`: the limits that the driver keeps on the GPU.
     pub(super) fn load(snapshot: &Snapshot, gpu: &Arc<Gpu>, cgroups: Arc<CgroupLimits>) -> Self {
         let allocations = snapshot.allocations.load();
-        let is_shared = allocations.allocated.iter().any(|allocation| allocation.device.replica.is_some());
+        let is_shared = allocations.allocated.iter().any(|allocation| allocation.device.replica.is_some())
+            || allocations.claimed.iter().any(|claimed| claimed.memory.is_some());
         Self {
             gpu: gpu.clone(),
             memory: snapshot.memory.load_full(),
@@ -62,7 +64,14 @@ impl LimitSources {
         }
         if let Some(container) = workload.pod.as_deref() {
             self.add_declared(container, mig, &mut limits);
-            limits[BudgetSource::TimeSlicing as usize] = self.share(container, mig);
+            if let Some((allocations, driver)) = &self.shared {
+                let is_here = |device: &DeviceName| {
+                    let found = driver.find(device);
+                    found.is_some_and(|found| found.0.uuid == self.gpu.uuid && MigDevice::are_same(found.1, mig))
+                };
+                limits[BudgetSource::Claim as usize] = consumed(allocations, container, is_here);
+                limits[BudgetSource::TimeSlicing as usize] = self.share(allocations, container, mig, is_here);
+            }
         }
         limits
     }
@@ -84,18 +93,21 @@ impl LimitSources {
 
     /// The share of the device that the kubelet allocated to a container. `None` if it allocated the whole device, or
     /// does not report how many shares there are.
-    fn share(&self, container: &PodContainer, mig: Option<&MigDevice>) -> Option<u64> {
-        let (allocations, driver) = self.shared.as_ref()?;
-        let is_here =
-            |found: (&Gpu, Option<&MigDevice>)| found.0.uuid == self.gpu.uuid && MigDevice::are_same(found.1, mig);
+    fn share(
+        &self,
+        allocations: &Allocations,
+        container: &PodContainer,
+        mig: Option<&MigDevice>,
+        is_here: impl Fn(&DeviceName) -> bool,
+    ) -> Option<u64> {
         let own = allocations.allocated.iter().filter(|allocation| *allocation.holder == *container);
         let own = own.filter(|allocation| allocation.device.replica.is_some());
-        let own = own.filter(|allocation| driver.find(&allocation.device.device).is_some_and(is_here)).count() as u64;
+        let own = own.filter(|allocation| is_here(&allocation.device.device)).count() as u64;
         if own == 0 {
             return None;
         }
         let all = allocations.allocatable.as_ref()?.iter();
-        let all = all.filter(|device| driver.find(&device.device).is_some_and(is_here)).count() as u64;
+        let all = all.filter(|device| is_here(&device.device)).count() as u64;
         let share = u128::from(self.total(mig)?) * u128::from(own) / u128::from(all);
         u64::try_from(share).ok().filter(|_| all > 1 && own <= all)
     }
@@ -109,6 +121,12 @@ impl LimitSources {
         };
         Some(figures?.total)
     }
+}
+
+/// What the claims of a container consume of a device. `None` if it has none there, or one without a limit.
+fn consumed(allocations: &Allocations, container: &PodContainer, is_here: impl Fn(&DeviceName) -> bool) -> Option<u64> {
+    let own = allocations.claimed.iter().filter(|claimed| *claimed.holder == *container && is_here(&claimed.device));
+    own.map(|claimed| claimed.memory).reduce(|sum, more| Some(sum?.saturating_add(more?))).flatten()
 }
 
 #[cfg(test)]

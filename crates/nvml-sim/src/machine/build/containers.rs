@@ -22,13 +22,25 @@ pub(super) fn all(machine: &Machine, entries: &[grammar::Container]) -> Result<V
                 return refuse(key(leaf), "is empty, or holds a control character");
             }
         }
-        let device = |gpu: &u32| {
-            let Some(gpu) = machine.gpus.get(*gpu as usize) else {
-                return refuse(key("gpus"), format!("no GPU {gpu}"));
+        if entry.claim.as_ref().is_some_and(|claim| claim.is_empty() || claim.contains(char::is_control)) {
+            return refuse(key("claim"), "is empty, or holds a control character");
+        }
+        if entry.claim.is_none() && (entry.claim_memory.is_some() || entry.admin_access) {
+            return refuse(key("claim"), "is absent, although something is said about it");
+        }
+        let device = |index: &u32| {
+            let Some(gpu) = machine.gpus.get(*index as usize) else {
+                return refuse(key("gpus"), format!("no GPU {index}"));
             };
-            let Some(mig) = entry.mig else { return Ok(gpu.uuid.clone()) };
-            let found = gpu.mig.iter().flatten().flatten().find(|instance| instance.index == mig);
-            found.map_or_else(|| refuse(key("mig"), format!("no MIG device {mig}")), |found| Ok(found.uuid.clone()))
+            let (name, uuid) = match entry.mig {
+                None => (format!("gpu-{index}"), &gpu.uuid),
+                Some(mig) => {
+                    let found = gpu.mig.iter().flatten().flatten().find(|instance| instance.index == mig);
+                    let Some(found) = found else { return refuse(key("mig"), format!("no MIG device {mig}")) };
+                    (format!("gpu-{index}-mig-{mig}"), &found.uuid)
+                }
+            };
+            Ok(if entry.claim.is_some() { format!("{name}={uuid}") } else { uuid.clone() })
         };
         let devices = entry.gpus.iter().map(device).collect::<Result<_, _>>()?;
         containers.push(Container { written: entry.clone(), devices });

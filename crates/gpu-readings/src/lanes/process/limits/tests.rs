@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use super::*;
 use crate::snapshot::{
-    Allocation, Budget, BudgetAmount, Device, DeviceName, GpuMemory, MemoryFigures, MigMemory, WorkloadKind,
+    Allocation, Budget, BudgetAmount, Claim, ClaimAllocation, Device, GpuMemory, MemoryFigures, MigMemory, PoolDevice,
+    WorkloadKind,
 };
 
 const GIB: u64 = 1 << 30;
@@ -126,4 +127,35 @@ fn a_replica_is_a_share_of_its_device() {
         Vec::<String>::new(),
         "how many shares is unknown"
     );
+}
+
+#[test]
+fn a_claim_limits_each_of_its_containers_to_what_it_consumes() {
+    let (snapshot, gpu, mig) = machine(true);
+    let has = |name: &str, claim: &str, device: DeviceName, memory: Option<u64>| {
+        let [namespace, driver, pool] = ["team", "gpu.nvidia.com", "node-1"].map(str::to_owned);
+        let claim = Arc::new(Claim { namespace, name: claim.to_owned() });
+        let name_in_pool = PoolDevice { driver, pool, device: "gpu-0".to_owned(), share: None };
+        let (holder, memory) = (Arc::new(container(name)), memory.map(|gib| gib * GIB));
+        ClaimAllocation { holder, claim, name: name_in_pool, device, memory }
+    };
+    let (whole, slice) = (|| DeviceName::Gpu("GPU-1".to_owned()), || DeviceName::Mig("MIG-1".to_owned()));
+    let claimed = vec![
+        has("first", "both", whole(), Some(20)),
+        has("second", "both", whole(), Some(20)),
+        has("two", "a", whole(), Some(10)),
+        has("two", "b", whole(), Some(5)),
+        has("two", "c", DeviceName::Gpu("GPU-9".to_owned()), None),
+        has("free", "a", whole(), Some(10)),
+        has("free", "d", whole(), None),
+        has("slice", "s", slice(), Some(3)),
+    ];
+    snapshot.allocations.store(Arc::new(Allocations { claimed: Arc::new(claimed), ..Allocations::default() }));
+    let sources = LimitSources::load(&snapshot, &gpu, Arc::default());
+    let on_gpu = |name: &str| shown(sources.of(&workload(name), None, None, None));
+    assert_eq!((on_gpu("first"), on_gpu("second")), (vec!["claim 20".to_owned()], vec!["claim 20".to_owned()]));
+    assert_eq!(on_gpu("two"), ["claim 15"]);
+    assert_eq!(on_gpu("free"), [""; 0], "one of its claims has no limit");
+    assert_eq!((on_gpu("slice"), on_gpu("other")), (Vec::new(), Vec::new()));
+    assert_eq!(shown(sources.of(&workload("slice"), Some(&mig), None, None)), ["claim 3", "mig 10"]);
 }
