@@ -29,7 +29,7 @@ _vram_exporter() {
 
     case "${cmd}" in
         vram_exporter)
-            opts="-V -h --web.listen-address --web.systemd-socket --web.health-address --web.config.file --web.config-file --web.telemetry-path --web.disable-exporter-metrics --web.openmetrics-created --web.allowed-hosts --web.max-requests --web.max-connections --web.read-timeout --web.write-timeout --web.idle-timeout --metrics.include --metrics.exclude --nvml.library --nvml.call-timeout --nvml.release-duration --path.procfs --path.passwd --memory.rate --memory.idle-rate --memory.peak-window --memory.stale-after --memory.probes --process.interval --process.linger --process.series-limit --process.series --process.command-line --telemetry.interval --telemetry.slow-interval --telemetry.energy --telemetry.fan-speed --telemetry.performance-state --telemetry.nvlink-errors-by-link --profiling.enabled --profiling.interval --kubernetes.node-name --kubernetes.api-server --kubernetes.token-file --kubernetes.ca-file --kubernetes.pod-resources --kubernetes.pod-resources-interval --kubernetes.timeout --slurm.allocations --dcgm.listen-address --dcgm.names --dcgm.collectors-file --dcgm.virtual-gpus --allocator.socket --allocator.sites --allocator.socket-mode --allocator.socket-group --recorder.max-memory-mib --recorder.path --recorder.max-files --recorder.max-disk-mib --recorder.log-ended-processes --recorder.reports-path --recorder.reports-max-mib --recorder.report-linger --otlp.endpoint --otlp.interval --otlp.timeout --otlp.compression --otlp.headers-file --otlp.ca-file --otlp.names --log.level --log.format --config.file --once --check-config --print-config --demo --version --help scenarios completions"
+            opts="-V -h --web.listen-address --web.systemd-socket --web.health-address --web.config.file --web.config-file --web.telemetry-path --web.disable-exporter-metrics --web.openmetrics-created --web.allowed-hosts --web.max-requests --web.max-connections --web.read-timeout --web.write-timeout --web.idle-timeout --metrics.include --metrics.exclude --nvml.library --nvml.call-timeout --nvml.release-duration --path.procfs --path.passwd --memory.rate --memory.idle-rate --memory.peak-window --memory.stale-after --memory.probes --process.interval --process.linger --process.series-limit --process.series --process.command-line --telemetry.interval --telemetry.slow-interval --telemetry.energy --telemetry.fan-speed --telemetry.performance-state --telemetry.workload-energy --telemetry.nvlink-errors-by-link --profiling.enabled --profiling.interval --kubernetes.node-name --kubernetes.api-server --kubernetes.token-file --kubernetes.ca-file --kubernetes.pod-labels --kubernetes.pod-resources --kubernetes.pod-resources-interval --kubernetes.timeout --slurm.allocations --dcgm.listen-address --dcgm.names --dcgm.collectors-file --dcgm.virtual-gpus --allocator.socket --allocator.sites --allocator.socket-mode --allocator.socket-group --recorder.max-memory-mib --recorder.path --recorder.max-files --recorder.max-disk-mib --recorder.log-ended-processes --recorder.reports-path --recorder.reports-max-mib --recorder.report-linger --otlp.endpoint --otlp.interval --otlp.timeout --otlp.compression --otlp.headers-file --otlp.ca-file --otlp.names --log.level --log.format --config.file --once --check-config --print-config --demo --version --help scenarios completions"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -292,6 +292,10 @@ _vram_exporter() {
                     COMPREPLY=($(compgen -W "true false" -- "${cur}"))
                     return 0
                     ;;
+                --telemetry.workload-energy)
+                    COMPREPLY=($(compgen -W "true false" -- "${cur}"))
+                    return 0
+                    ;;
                 --telemetry.nvlink-errors-by-link)
                     COMPREPLY=($(compgen -W "true false" -- "${cur}"))
                     return 0
@@ -348,6 +352,13 @@ _vram_exporter() {
                     fi
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                --kubernetes.pod-labels)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
                     fi
                     return 0
                     ;;

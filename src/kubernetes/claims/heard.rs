@@ -30,6 +30,7 @@ impl Heard {
             node: "node-1".to_owned(),
             timeout: Duration::from_secs(1),
             list_again: api::LIST_AGAIN,
+            labels: Arc::default(),
         };
         let claims = Claims::new(Some(settings), Duration::ZERO, faults);
         let slices = SliceIndex::new(claims.asked.publisher());

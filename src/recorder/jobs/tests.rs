@@ -246,7 +246,7 @@ fn the_energy_of_a_report_is_what_was_apportioned_since_its_beginning() {
         let workloads = list.workloads.into_iter().map(|listed| WorkloadUse { energy: Some(share), ..listed });
         GpuProcesses { workloads: workloads.collect(), ..list }
     };
-    let mut list = |scene: &mut Scene, joules: f64| {
+    let list = |scene: &mut Scene, joules: f64| {
         let list = counted(scene.listed(0), joules);
         scene.list_of(&list);
     };
