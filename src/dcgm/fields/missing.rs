@@ -79,7 +79,24 @@ pub static MISSING: &[Missing] = &[
         "DCGM 4.6 asks for link 0 and shows its errors as those of the GPU; the counts over all links are served",
     ),
     missing(
-        &["DCGM_FI_DEV_NVLINK_*"],
+        &[
+            "DCGM_FI_DEV_NVLINK_*_ERROR_L?*",
+            "DCGM_FI_DEV_NVLINK_*_COUNT_L?",
+            "DCGM_FI_DEV_NVLINK_*_COUNT_L??",
+            "DCGM_FI_DEV_NVLINK_*_PER_LINK_TOTAL",
+            "DCGM_FI_DEV_NVLINK_P*",
+            "DCGM_FI_DEV_NVLINK_[TR]X_*",
+            "DCGM_FI_DEV_NVLINK_COUNT_[TRSEF]*",
+            "DCGM_FI_DEV_NVLINK_COUNT_LO*",
+            "DCGM_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_[SF]*",
+            "DCGM_FI_DEV_NVLINK_RECOVERY_[SF]*",
+            "DCGM_FI_DEV_NVLINK_SYMBOL_*",
+            "DCGM_FI_DEV_NVLINK_EFFECTIVE_*",
+            "DCGM_FI_DEV_NVLINK_FEC_*",
+            "DCGM_FI_DEV_NVLINK_INTEGRITY_*",
+            "DCGM_FI_DEV_NVLINK_LINK_STATUS",
+            "DCGM_FI_DEV_NVLINK_GET_STATE",
+        ],
         "of NVLinks, the errors that the driver adds up over all links are read; gpu_nvlink_link_errors_total has those of \
          each link (telemetry.nvlink-errors-by-link)",
     ),
@@ -117,7 +134,7 @@ pub static MISSING: &[Missing] = &[
         "these counters are not read",
     ),
     missing(
-        &["DCGM_FI_DEV_C2C_*", "DCGM_FI_DEV_PLATFORM_*"],
+        &["DCGM_FI_DEV_C2C_LINK_[ERPS]*", "DCGM_FI_DEV_C2C_MAX_*", "DCGM_FI_DEV_PLATFORM_*"],
         "of C2C links, their number and how many are down are read (gpu_c2c_links_down); the platform is not read",
     ),
     missing(

@@ -7,7 +7,7 @@ use vram_exporter::dcgm::on_request;
 
 use super::facts::facts;
 use super::{SCENARIO, Served};
-use crate::harness::{Scrape, assert_refused, bare, ended, eventually};
+use crate::harness::{Machine, Scrape, assert_refused, bare, ended, eventually};
 
 fn list(folder: &tempfile::TempDir, text: &str) -> String {
     let path = folder.path().join("counters.csv");
@@ -115,6 +115,40 @@ fn every_field_that_a_key_switches_off_names_the_key() {
     let silent: Vec<_> = switched.iter().filter(|name| !log.contains(&format!("{name} (it needs "))).collect();
     assert!(silent.is_empty(), "{silent:?} have no value and no warning:\n{log}");
     assert!(log.contains("DCGM_FI_DEV_PSTATE (it needs telemetry.performance-state=true)"), "{log}");
+}
+
+/// The readings that only a list needs, each with its unit, on a board with fans; a refused call costs its own field alone.
+#[test]
+fn fields_that_only_a_list_needs_have_the_values_of_the_driver_until_it_refuses_the_call() {
+    let folder = tempfile::tempdir().unwrap();
+    let calls = [
+        ("DCGM_FI_DEV_FAN_SPEED", "nvmlDeviceGetFanSpeed"),
+        ("DCGM_FI_DEV_MAX_SM_CLOCK", "nvmlDeviceGetMaxClockInfo"),
+        ("DCGM_FI_DEV_POWER_MGMT_LIMIT", "nvmlDeviceGetPowerManagementLimit"),
+        ("DCGM_FI_DEV_POWER_USAGE_INSTANT", "nvmlDeviceGetFieldValues"),
+    ];
+    let names = calls.map(|(name, _)| format!("{name}, gauge, Text\n")).concat();
+    let text =
+        format!("{names}DCGM_FI_DEV_FAN_SPEED_RATIO, gauge, Text\nDCGM_FI_DEV_SM_MAX_CLOCK_HERTZ, gauge, Text\n");
+    let machine = Machine::new("[[gpu]]\nmodel = \"RTX 4090\"\ntemperature = 70\npower = 200\n");
+    let listed = list(&folder, &text);
+    let flags = [listed.as_str(), "--telemetry.interval=100ms", "--telemetry.slow-interval=100ms"];
+    let served = Served::on_with(&machine, &flags);
+    let read = |scrape: &Scrape, name: &str| scrape.value(name, &[("gpu", "0")]);
+    let all = |scrape: &Scrape| calls.map(|(name, _)| read(scrape, name));
+    let good = eventually("all fields", || Some(served.scrape()).filter(|scrape| !all(scrape).contains(&None)));
+    let [fan, clock, limit, power] = all(&good).map(Option::unwrap);
+    assert_eq!((limit, power), (450.0, 200.0));
+    assert!((1.0..=100.0).contains(&fan) && read(&good, "DCGM_FI_DEV_FAN_SPEED_RATIO") == Some(fan / 100.0), "{fan}");
+    assert_eq!(read(&good, "DCGM_FI_DEV_SM_MAX_CLOCK_HERTZ"), Some(clock * 1e6));
+    for (name, call) in calls {
+        machine.control(&format!("[[fault]]\ncall = \"{call}\"\nkind = \"error\"\ncode = \"UNKNOWN\"\n"));
+        let refused = eventually(name, || Some(served.scrape()).filter(|scrape| read(scrape, name).is_none()));
+        let others = calls.iter().filter(|(_, other)| *other != call);
+        others.for_each(|(other, _)| assert!(read(&refused, other).is_some(), "{call} costs {other}"));
+        machine.control("");
+        eventually("all fields again", || Some(served.scrape()).filter(|scrape| !all(scrape).contains(&None)));
+    }
 }
 
 #[test]

@@ -70,7 +70,8 @@ def read_list(entry, exporter):
     """What the exporter says about a list of fields: the names, those that it does not serve, and problems."""
     with tempfile.TemporaryDirectory() as folder:
         path, names = list_of(entry, folder)
-        flags = ["--check-config", "--dcgm.listen-address=127.0.0.1:0", f"--dcgm.collectors-file={path}", "--telemetry.energy=true"]
+        flags = ["--check-config", "--dcgm.listen-address=127.0.0.1:0", f"--dcgm.collectors-file={path}"]
+        flags += ["--telemetry.energy=true", "--telemetry.performance-state=true"]
         done = subprocess.run([exporter, *flags], capture_output=True, text=True, timeout=60)
     said = [line for line in done.stderr.splitlines() if "are not served" in line]
     unserved = [name for name in names if any(re.search(rf"\b{name} \(", line) for line in said)]
