@@ -234,6 +234,16 @@ def holdings(pods, claims, devices):
     return every, monitored
 
 
+def promised(claims, devices):
+    """How many bytes of each GPU the claims consume, which have a part of its memory."""
+    known, sums = uuids(devices), collections.Counter()
+    for claim in claims:
+        for result in claim["status"]["allocation"]["devices"]["results"]:
+            if consumed := result.get("consumedCapacity"):
+                sums[known[result["device"]]] += int(consumed["memory"].removesuffix("Gi")) << 30
+    return dict(sums)
+
+
 def listed(answer, devices):
     """What the kubelet lists: each device of each container's claims, and of the device plugin, which has no claim."""
     known = uuids(devices)
@@ -297,6 +307,10 @@ class Exporter(simulated.Exporter):
 
     def shows(self, held):
         return self.allocations() == held and self.dcgm() == self.expected_dcgm(held)
+
+    def promised(self):
+        """How many bytes of each GPU are promised."""
+        return {labels["uuid"]: value for labels, value in self.series("gpu_memory_promised_bytes")}
 
     def unassigned(self):
         """How many devices of claims were assigned to no GPU."""

@@ -79,6 +79,9 @@ def check(cluster, token, program, library, folder):
             until("the claims are read", lambda listed=listed: listed <= claims.read(cluster), pause=0.5)
             if not exporter.shows(held):
                 yield f"{file.stem}: {exporter.differences(held)}"
+            devices = [device for one in recording["slices"] for device in one["spec"]["devices"]]
+            promised = claims.promised(recording["claims"], devices)
+            until(f"{promised} is promised", lambda promised=promised: exporter.promised() == promised)
             named += listed
             kubelet.answer(NOTHING)
             until(f"{file.stem} is gone", lambda: exporter.shows(set()))

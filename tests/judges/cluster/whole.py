@@ -135,6 +135,11 @@ class Judge:
             raise Late(f"{sorted(again)} are shown again after their end")
         return since
 
+    def promises(self):
+        """What the claims consume is promised, and nothing else."""
+        promised = claims.promised(self.items("resourceclaims"), self.known)
+        until(f"{promised} is promised", lambda: self.quick.promised() == promised)
+
     def watch(self):
         running = self.cluster.running
         return Watch([os.getpid(), self.quick.pid, *(running[name].pid for name in ("kubelet", "kube-apiserver", "etcd"))])
@@ -184,6 +189,7 @@ def cases(judge, record):
             judge.publish(judge.sets[devices])
         for _ in range(ATTEMPTS):
             expected, named = judge.run(objects)
+            judge.promises()
             if record:
                 judge.record(record / f"{name.replace(' ', '-')}.json", expected)
             gone = judge.end(objects)
