@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Provides what tests/judges/cluster needs, in TOOLS/cluster: etcd, kube-apiserver and kubectl in bin, built from source, and the custom
-# resource definitions of the Prometheus operator and of KEDA in crds. The versions of the programs are those in kubernetes/go.mod. Whatever is
-# already there in these versions is kept.
+# Provides what tests/judges/cluster needs, in TOOLS/cluster: etcd, the programs of Kubernetes and the judge's own ones in bin, built from source,
+# and the custom resource definitions of the Prometheus operator and of KEDA in crds. The versions of the programs are those in
+# kubernetes/go.mod. Whatever is already there in these versions is kept.
 # usage: cluster-tools.sh [--kept] TOOLS   (with --kept the exit status says whether everything is there, and nothing is built)
 set -euo pipefail
 
@@ -15,7 +15,7 @@ kept=
 if [ "${1:-}" = --kept ]; then kept=only && shift; fi
 tools=$(realpath -m "${1:?usage: cluster-tools.sh [--kept] TOOLS}")/cluster
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-wanted=$({ cat "$here/kubernetes/go.mod" "$here/kubernetes/go.sum" && echo "$operator $keda"; } | sha256sum)
+wanted=$({ cat "$here"/kubernetes/go.* "$here"/kubernetes/*/*.go && echo "$operator $keda"; } | sha256sum)
 
 [ "$(cat "$tools/wanted" 2>/dev/null)" != "$wanted" ] || exit 0
 [ -z "$kept" ] || exit 1
@@ -40,8 +40,8 @@ fi
 # Modules and compiled packages are needed only once. CGO is off so that no C compiler is needed. Optimisation is off because it would make
 # the build slower, and no test judges the speed of these programs.
 export GOTOOLCHAIN=local GOFLAGS=-modcacherw GOMODCACHE="$work/modules" GOCACHE="$work/cache" CGO_ENABLED=0 GOGC=400
-cp "$here/kubernetes/go.mod" "$here/kubernetes/go.sum" "$work/"
-cd "$work"
+cp -r "$here/kubernetes" "$work/"
+cd "$work/kubernetes"
 kubernetes=$("$go" list -m -f '{{.Version}}' k8s.io/kubernetes)
 minor=${kubernetes#v1.}
 about=k8s.io/component-base/version

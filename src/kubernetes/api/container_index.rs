@@ -2,7 +2,8 @@
 //!
 //! Invariants: an id that two containers claim is shown under neither name. An id that is gone (its pod was deleted,
 //! its container was replaced, or a list no longer contains it) is kept for [`RETENTION`], because its process may
-//! still hold memory and be looked up late. What is kept is bounded, whatever the server sends.
+//! still hold memory and be looked up late. A pod that has ended is kept as long after its deletion, because the kubelet's
+//! last list may still contain it. What is kept is bounded, whatever the server sends.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -13,14 +14,15 @@ use crate::snapshot::{EndedPods, PodContainer};
 use super::error::Error;
 use super::pod::{ContainerName, Pod, PodKey};
 
-/// How long an id is kept after its pod has stopped reporting it.
+/// How long an id is kept after its pod has stopped reporting it, and a pod that has ended after its deletion.
 pub const RETENTION: Duration = Duration::from_secs(600);
 /// The maximum number of ids of existing pods. A node runs a few hundred pods.
 const PRESENT_LIMIT: usize = 16_384;
 /// The maximum number of pods that have ended. A cluster keeps thousands of them. Beyond the limit, only the kubelet
 /// determines what a pod still holds.
 const ENDED_LIMIT: usize = 16_384;
-/// The maximum number of ids that are kept although no pod reports them any more; the oldest are dropped first.
+/// The maximum number of ids that are kept although no pod reports them any more, and of deleted pods; the oldest are dropped
+/// first.
 const GONE_LIMIT: usize = 4_096;
 
 /// The names of this node's containers, by id.
@@ -34,8 +36,10 @@ pub struct ContainerIndex {
     claims: HashMap<Arc<str>, Vec<Claim>>,
     /// The containers that are gone, the oldest first. An entry has no effect if its claim was renewed.
     gone: VecDeque<(Instant, ContainerName)>,
-    /// The pods that have ended and have not been deleted yet.
-    ended: HashSet<PodKey>,
+    /// The pods that have ended, and when they were deleted; `None` if they have not been deleted yet.
+    ended: HashMap<PodKey, Option<Instant>>,
+    /// The pods that have ended and were deleted, the oldest first. An entry has no effect if another pod has the name.
+    deleted: VecDeque<(Instant, PodKey)>,
     /// Whether [`ContainerIndex::shown`] or [`ContainerIndex::ended`] has changed since the last
     /// [`ContainerIndex::take_change`].
     changed: bool,
@@ -58,9 +62,8 @@ impl ContainerIndex {
         let listed: HashSet<_> = pods.iter().filter_map(Pod::key).collect();
         let gone: Vec<_> = self.present.keys().filter(|key| !listed.contains(*key)).cloned().collect();
         gone.iter().for_each(|key| self.withdraw(key, now));
-        let before = self.ended.len();
-        self.ended.retain(|key| listed.contains(key));
-        self.changed |= self.ended.len() < before;
+        let deleted: Vec<_> = self.ended.keys().filter(|key| !listed.contains(*key)).cloned().collect();
+        deleted.into_iter().for_each(|key| self.delete_ended(key, now));
         pods.iter().try_for_each(|pod| self.put(pod, now))
     }
 
@@ -80,11 +83,14 @@ impl ContainerIndex {
         for new in reported.iter().filter(|new| !before.contains(new)) {
             self.claim(new);
         }
-        self.changed |= if pod.has_ended() {
-            self.ended.len() < ENDED_LIMIT && self.ended.insert(key.clone())
-        } else {
-            self.ended.remove(&key)
-        };
+        if !pod.has_ended() {
+            self.changed |= self.ended.remove(&key).is_some();
+        } else if let Some(deleted) = self.ended.get_mut(&key) {
+            *deleted = None;
+        } else if self.ended.len() < ENDED_LIMIT {
+            self.ended.insert(key.clone(), None);
+            self.changed = true;
+        }
         if !reported.is_empty() {
             self.present.insert(key, reported);
         }
@@ -96,21 +102,34 @@ impl ContainerIndex {
         let taken = self.put(last, now);
         if let Some(key) = last.key() {
             self.withdraw(&key, now);
-            self.changed |= self.ended.remove(&key);
+            self.delete_ended(key, now);
         }
         taken
     }
 
-    /// Drops the ids that have been gone for [`RETENTION`].
+    /// Drops the ids that have been gone and the pods that have been deleted for [`RETENTION`].
     pub fn forget(&mut self, now: Instant) {
-        while self.due().is_some_and(|due| due <= now) {
+        let is_due = |since: Option<Instant>| since.is_some_and(|since| since + RETENTION <= now);
+        while is_due(self.oldest_gone()) {
             self.forget_oldest();
+        }
+        while is_due(self.oldest_deleted()) {
+            self.forget_deleted();
         }
     }
 
     /// When [`ContainerIndex::forget`] is due next; `None` while nothing is gone.
     pub fn due(&self) -> Option<Instant> {
-        self.gone.front().map(|(since, _)| *since + RETENTION)
+        let oldest = self.oldest_gone().into_iter().chain(self.oldest_deleted()).min();
+        oldest.map(|since| since + RETENTION)
+    }
+
+    fn oldest_gone(&self) -> Option<Instant> {
+        self.gone.front().map(|(since, _)| *since)
+    }
+
+    fn oldest_deleted(&self) -> Option<Instant> {
+        self.deleted.front().map(|(since, _)| *since)
     }
 
     /// Whether anything to be shown has changed since the last call.
@@ -130,7 +149,7 @@ impl ContainerIndex {
     /// The pods that have ended.
     pub fn ended(&self) -> EndedPods {
         let mut ended = EndedPods::new();
-        for (namespace, name) in &self.ended {
+        for (namespace, name) in self.ended.keys() {
             ended.entry(namespace.clone()).or_default().insert(name.clone());
         }
         ended
@@ -162,6 +181,25 @@ impl ContainerIndex {
         self.gone.push_back((now, named.clone()));
         if self.gone.len() > GONE_LIMIT {
             self.forget_oldest();
+        }
+    }
+
+    /// Records the deletion of a pod, if it has ended.
+    fn delete_ended(&mut self, key: PodKey, now: Instant) {
+        // The time of the first of several reports counts.
+        let Some(deleted @ None) = self.ended.get_mut(&key) else { return };
+        *deleted = Some(now);
+        self.deleted.push_back((now, key));
+        if self.deleted.len() > GONE_LIMIT {
+            self.forget_deleted();
+        }
+    }
+
+    fn forget_deleted(&mut self) {
+        let Some((since, key)) = self.deleted.pop_front() else { return };
+        if self.ended.get(&key) == Some(&Some(since)) {
+            self.ended.remove(&key);
+            self.changed = true;
         }
     }
 
@@ -245,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_has_ended_from_its_terminal_phase_until_another_has_its_name() {
+    fn a_pod_has_ended_from_its_terminal_phase_until_long_after_its_deletion_or_until_another_has_its_name() {
         let (mut index, now) = (ContainerIndex::default(), Instant::now());
         let in_phase = |name: &str, phase: &str| -> Pod {
             let metadata = json!({"namespace": "team", "name": name, "resourceVersion": "1"});
@@ -261,16 +299,29 @@ mod tests {
         index.put(&in_phase("a", "Pending"), now).unwrap();
         assert!(index.take_change() && ended(&index) == 0);
         index.put(&in_phase("a", "Succeeded"), now).unwrap();
+        assert!(index.take_change());
         index.remove(&in_phase("a", "Succeeded"), now).unwrap();
+        assert!(!index.take_change() && ended(&index) == 1, "the kubelet's last list may still contain it");
+        index.put(&in_phase("a", "Pending"), now).unwrap();
         assert!(index.take_change() && ended(&index) == 0);
+        index.remove(&in_phase("a", "Failed"), now).unwrap();
+        assert!(index.take_change() && ended(&index) == 1, "its last state is that of its deletion");
         index.replace(&[in_phase("a", "Failed"), in_phase("b", "Failed")], now).unwrap();
         assert!(index.take_change() && ended(&index) == 2);
-        index.replace(&[in_phase("b", "Failed")], now).unwrap();
-        assert!(index.take_change() && ended(&index) == 1);
+        let later = now + Duration::from_secs(1);
+        index.replace(&[in_phase("b", "Failed")], later).unwrap();
+        index.replace(&[in_phase("b", "Failed")], later + Duration::from_secs(1)).unwrap();
+        index.forget(now + RETENTION);
+        assert!(!index.take_change() && ended(&index) == 2, "the pod of the first deletion is not this one");
+        assert_eq!(index.due(), Some(later + RETENTION));
+        index.forget(later + RETENTION);
+        assert!(index.take_change() && ended(&index) == 1 && index.due().is_none());
         for n in 0..ENDED_LIMIT + 9 {
             index.put(&in_phase(&format!("p{n}"), "Failed"), now).unwrap();
         }
         assert_eq!(ended(&index), ENDED_LIMIT);
+        index.replace(&[], later).unwrap();
+        assert_eq!((ended(&index), index.deleted.len()), (GONE_LIMIT, GONE_LIMIT));
     }
 
     #[test]

@@ -14,13 +14,15 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "deploy"))
 import access
 import budgets
 import following
+import recorded
 import scenarios
 import shipped
 from harness import arguments, skipped
-from server import Cluster, binaries, missing
+from server import BINARIES, Cluster, binaries, missing
 from simulated import ACCOUNT, TEAM, Exporter, Relay, one_gpu
 
 CONTAINERS = 20
+PROGRAMS = (*BINARIES, "pod-resources")
 
 
 def problems(cluster, crds, program, machine):
@@ -36,7 +38,7 @@ def problems(cluster, crds, program, machine):
     token = cluster.token(ACCOUNT, ACCOUNT, own)
     yield from access.check(cluster, token)
     library = program.parent / "deps/libnvml_sim.so"
-    for name in ("budgets", "names"):
+    for name in ("budgets", "names", "claims"):
         (machine / name).mkdir()
     budgeted = Exporter(program, library, machine / "budgets", budgets.scenario())
     with Relay(cluster.port) as relay, budgeted.follow(cluster, token, relay.port) as exporter:
@@ -44,14 +46,15 @@ def problems(cluster, crds, program, machine):
     simulated = Exporter(program, library, machine / "names", one_gpu(CONTAINERS))
     with Relay(cluster.port) as relay, simulated.follow(cluster, token, relay.port) as exporter:
         yield from following.check(cluster, exporter, relay, api, binding, own)
+    yield from recorded.check(cluster, cluster.token(ACCOUNT, ACCOUNT), program, library, machine / "claims")
 
 
 def main():
     parser = arguments(__doc__)
     parser.add_argument("folder", type=Path, help="contains bin and crds, as .ci/cluster-tools.sh provides them")
     options = parser.parse_args()
-    tools, crds = binaries(options.folder), options.folder / "crds"
-    if lacking := missing(tools) + ([] if crds.is_dir() else ["crds"]) + ([] if shutil.which("helm") else ["helm"]):
+    tools, crds = binaries(options.folder, PROGRAMS), options.folder / "crds"
+    if lacking := missing(tools, PROGRAMS) + ([] if crds.is_dir() else ["crds"]) + ([] if shutil.which("helm") else ["helm"]):
         return skipped(f"missing: {', '.join(lacking)}")
     os.environ["PATH"] = f"{tools['kubectl'].parent}{os.pathsep}{os.environ['PATH']}"
     begin, found = time.monotonic(), []

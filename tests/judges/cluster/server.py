@@ -33,16 +33,16 @@ class Refused(OSError):
         self.code, self.text = code, text
 
 
-def binaries(folder):
+def binaries(folder, names=BINARIES):
     """The path of each binary that exists in the folder or its bin subfolder."""
     places = [Path(folder, "bin").resolve(), Path(folder).resolve()]
-    found = {name: next((place / name for place in places if (place / name).is_file()), None) for name in BINARIES}
+    found = {name: next((place / name for place in places if (place / name).is_file()), None) for name in names}
     return {name: path for name, path in found.items() if path}
 
 
-def missing(tools):
+def missing(tools, names=BINARIES):
     """The required programs that are missing."""
-    return [name for name in BINARIES if name not in tools] + ([] if shutil.which("openssl") else ["openssl"])
+    return [name for name in names if name not in tools] + ([] if shutil.which("openssl") else ["openssl"])
 
 
 def until(what, ask, pause=0.05):
@@ -50,10 +50,10 @@ def until(what, ask, pause=0.05):
 
 
 class Cluster:
-    """etcd and kube-apiserver. Both are stopped at the end of the `with` block."""
+    """etcd and kube-apiserver. Both are stopped at the end of the `with` block. `flags` are further ones of the API server."""
 
-    def __init__(self, tools, folder):
-        self.tools, self.folder = tools, Path(folder)
+    def __init__(self, tools, folder, *flags):
+        self.tools, self.folder, self.flags = tools, Path(folder), flags
         self.port, self.store = free_port(), free_port()
         self.url = f"https://127.0.0.1:{self.port}"
         self.running = {}
@@ -101,15 +101,22 @@ class Cluster:
 
     def make_access(self):
         """The administrator's token, the same as a configuration for kubectl and helm, and the audit log's policy."""
-        (self.folder / "tokens").write_text(f"{ADMIN},admin,1,system:masters\n")
         (self.folder / "audit.yaml").write_text(AUDIT)
+        (self.folder / "tokens").touch()
+        self.add_user(ADMIN, "admin", "system:masters", "config")
+
+    def add_user(self, token, name, group, file):
+        """A user with a token that never ends, and the file with which kubectl and the like reach the API server as this user. The API server
+        reads the tokens when it starts."""
+        with open(self.folder / "tokens", "a") as tokens:
+            tokens.write(f"{token},{name},{name},{group}\n")
         one = {"name": "test", "context": {"cluster": "test", "user": "test"}}
         server = {"server": self.url, "certificate-authority": str(self.folder / "ca.crt")}
         text = {
             "apiVersion": "v1", "kind": "Config", "current-context": "test", "contexts": [one],
-            "clusters": [{"name": "test", "cluster": server}], "users": [{"name": "test", "user": {"token": ADMIN}}],
+            "clusters": [{"name": "test", "cluster": server}], "users": [{"name": "test", "user": {"token": token}}],
         }  # fmt: skip
-        (self.folder / "config").write_text(json.dumps(text))
+        (self.folder / file).write_text(json.dumps(text))
 
     def start(self):
         """Starts the API server, waits until it is ready, and returns the time at which it became ready."""
@@ -120,6 +127,7 @@ class Cluster:
             "--tls-private-key-file=server.key", "--service-account-issuer=https://kubernetes.default.svc",
             "--service-account-key-file=accounts.key", "--service-account-signing-key-file=accounts.key",
             "--audit-policy-file=audit.yaml", "--audit-log-path=audit.log", "--audit-log-mode=blocking",
+            *self.flags,
         )  # fmt: skip
         until("the API server is ready", self.is_ready)
         return time.monotonic()
@@ -225,9 +233,9 @@ class Cluster:
             found = (json.loads(line) for line in lines if line.endswith("}\n"))
             return [event for event in found if event.get("userAgent", "").startswith(agent)]
 
-    def create_namespace(self, name, **labels):
-        levels = {f"pod-security.kubernetes.io/{mode}": level for mode, level in labels.items()}
-        metadata = {"name": name, "labels": levels}
+    def create_namespace(self, name, labels=None, **levels):
+        labels = (labels or {}) | {f"pod-security.kubernetes.io/{mode}": level for mode, level in levels.items()}
+        metadata = {"name": name, "labels": labels}
         self.ask("POST", "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
 
     def create_account(self, namespace, name):

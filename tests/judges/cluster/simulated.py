@@ -99,11 +99,11 @@ class Relay:
 class Exporter(exporter.Exporter):
     """The exporter on a machine with the scenario; `follow` says which cluster it reads."""
 
-    def __init__(self, program, library, folder, scenario):
+    def __init__(self, program, library, folder, scenario, *flags):
         self.folder = Path(folder)
         machine = exporter.Machine(folder, library, scenario, control=None)
         node = {"VRAM_EXPORTER_KUBERNETES_NODE_NAME": "node-1"}
-        super().__init__(program.resolve(), *machine.flags, "--log.level=debug", environment=machine.environment | node)
+        super().__init__(program.resolve(), *machine.flags, *flags, "--log.level=debug", environment=machine.environment | node)
         self.alone = list(self.command)
 
     def write_token(self, token):

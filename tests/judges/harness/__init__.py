@@ -196,6 +196,15 @@ def cpu_seconds(pid):
     return (int(columns[11]) + int(columns[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def waited_seconds(pid):
+    """How long all live threads have been ready to run while the processors did something else; 0 if the kernel does not count it."""
+    total = 0
+    for stat in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+        with contextlib.suppress(OSError, IndexError):  # The thread has ended.
+            total += int(stat.read_text().split()[1])
+    return total / 1e9
+
+
 def resident_kib(pid, field="VmRSS"):
     """A line of the status of a process."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()

@@ -22,7 +22,7 @@ pub struct Pods {
     /// Keyed by the runtime's full container id. Entries are kept while the API server is not responding, because an id
     /// is never reused.
     pub containers: Arc<HashMap<String, Arc<PodContainer>>>,
-    /// The pods in a terminal phase.
+    /// The pods in a terminal phase, including recently deleted ones: the kubelet's last list may still contain them.
     pub ended: Arc<EndedPods>,
     /// The budgets that the pods declare, including those of containers that have not started yet; only containers with
     /// at least one are listed. A list is sorted and contains no budget twice.
@@ -44,8 +44,8 @@ pub struct PodLabels {
 }
 
 impl Pods {
-    /// Whether the API server currently reports that a container's pod has ended. A name can be reused, so an earlier
-    /// report does not count.
+    /// Whether the last that the API server has reported about a container's pod is that it has ended. A name can be reused,
+    /// so a report does not count while the API server is not followed.
     pub fn has_ended(&self, holder: &PodContainer) -> bool {
         let ended = || self.ended.get(&holder.namespace).is_some_and(|pods| pods.contains(&holder.pod));
         self.up == Some(true) && ended()
