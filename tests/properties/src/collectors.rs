@@ -16,7 +16,7 @@ pub fn collectors(data: &[u8]) -> bool {
             let fields = list.len() + list.unserved().count() + list.repeated().len();
             assert!(fields <= lines, "more fields than lines");
             assert!(list.repeated().iter().all(|again| again.first < again.line && again.line <= lines));
-            let names: Vec<&str> = list.names().map(|(name, _)| name).collect();
+            let names: Vec<&str> = list.families().collect();
             for name in &names {
                 assert!(served().any(|known| known == *name), "{name} is served and is no field");
             }

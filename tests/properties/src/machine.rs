@@ -118,6 +118,8 @@ fn gpu(names: &mut Names<'_>, index: u32) -> Arc<Gpu> {
         architecture: names.known(),
         vbios: names.known(),
         compute_capability: names.known(),
+        brand: Some("NVIDIA"),
+        serial: names.known(),
         addressing_mode: Some(AddressingMode::Ats),
         unified_memory: None,
         module_id: Some(names.number() as u32),

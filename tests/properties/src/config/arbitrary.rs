@@ -83,6 +83,10 @@ fn value(u: &mut Unstructured<'_>, key: &Key) -> String {
             let name = |u: &mut Unstructured<'_>| u.pick(&["gpu_*", "gpu_u?", "[a-z]*", "[", "a**", "gpu up", "*", ""]);
             (0..1 + u.below(3)).map(|_| name(u)).collect::<Vec<_>>().join(",")
         }
+        Kind::PodLabels(_) => {
+            let key = |u: &mut Unstructured<'_>| u.pick(&["team", "a.example/team", "Team", "a/b/c", "-a", "*", ""]);
+            (0..1 + u.below(12)).map(|_| key(u)).collect::<Vec<_>>().join(",")
+        }
         Kind::Hosts(_) => {
             let host = |u: &mut Unstructured<'_>| {
                 u.pick(&["gpu-1", "a.EXAMPLE", "::1", "[::1]", "127.0.0.1", "a:9836", "*", ""])
