@@ -134,7 +134,7 @@ const OTHERS: &[Key] = &[
          the energy goes to no workload.",
     ),
     Key::switch("telemetry.nvlink-errors-by-link", "false", |c| &mut c.telemetry.nvlink_errors_by_link)
-        .help("Read the errors of each NVLink too, with the slow readings: up to four calls for each link."),
+        .help("Read the errors of each NVLink too, with the slow readings: up to four calls for each link, 134 ms for the 18 links of an H200."),
     Key::switch("profiling.enabled", "true", |c| &mut c.profiling.enabled)
         .help("Read the profiling counters (GPM) of GPUs that have them: Hopper and later."),
     Key::duration("profiling.interval", "10s", millis(500)..=secs(60), |c| &mut c.profiling.interval).help(

@@ -97,8 +97,7 @@ pub struct Limits {
     pub max_requests: usize,
     /// `web.max-connections`: how many connections are open at the same time.
     pub max_connections: usize,
-    /// `web.read-timeout`: how long a client may take from connecting, or from a request's first byte, to the request's
-    /// last header.
+    /// `web.read-timeout`: how long a client may take from connecting, or from a request's first byte, to the last header.
     pub read_timeout: Duration,
     /// `web.write-timeout`: how long sending a response may take.
     pub write_timeout: Duration,
@@ -216,8 +215,7 @@ pub struct Kubernetes {
     pub token_file: Option<PathBuf>,
     /// `kubernetes.ca-file`; only with an API server at a URL.
     pub ca_file: Option<PathBuf>,
-    /// `kubernetes.pod-labels`: keys of labels, at most 10, of which no two have the same name in the metrics; only with an
-    /// API server.
+    /// `kubernetes.pod-labels`: at most 10 keys of labels, each with its own name in the metrics; only with an API server.
     pub pod_labels: Vec<String>,
     /// `kubernetes.pod-resources`: the kubelet's socket.
     pub pod_resources: Option<PathBuf>,
@@ -344,8 +342,7 @@ pub enum OtlpNames {
     /// `scrape`: the names of a scrape, which the shipped rules and dashboards use.
     #[default]
     Scrape,
-    /// `semantic-conventions`: those of OpenTelemetry's semantic conventions where they have one, and otherwise those of
-    /// a scrape.
+    /// `semantic-conventions`: those of OpenTelemetry's semantic conventions, and otherwise those of a scrape.
     SemanticConventions,
     /// `both`: the names of a scrape, and those of the conventions where they have one.
     Both,

@@ -110,12 +110,21 @@ pub(super) struct Claims {
     patience: Duration,
     /// What was last published about each device that the kubelet lists.
     published: HashMap<DeviceKey, Published>,
-    /// Since when a device of a claim is without a GPU, and whether that has been counted.
-    without: HashMap<(Arc<Claim>, PoolDevice), (Instant, bool)>,
+    without: HashMap<(Arc<Claim>, PoolDevice), Without>,
     /// The pools without a slice on this node of which a device has been counted.
     elsewhere: HashSet<PoolKey>,
     /// Which of the claims of its name each claim is, as far as the kubelet's last answer shows it.
     identities: HashMap<Arc<Claim>, Identity>,
+}
+
+/// A device of a claim that is without a GPU.
+#[derive(Debug, Clone, Copy)]
+struct Without {
+    since: Instant,
+    /// Whether it has been counted as a fault.
+    counted: bool,
+    /// Whether the claim has not been read.
+    unread: bool,
 }
 
 /// What tells a claim from a later one of the same name.
@@ -161,9 +170,10 @@ impl Claims {
         let _ = tokio::time::timeout(again, self.asked.changed()).await;
     }
 
-    /// Whether a device is without a GPU that may soon have one.
+    /// Whether a device is without a GPU that may soon have one, or belongs to a claim that has not been read: it may have a
+    /// part of a GPU's memory.
     pub(super) fn is_pending(&self) -> bool {
-        self.without.values().any(|(_, counted)| !counted)
+        self.without.values().any(|device| !device.counted || device.unread)
     }
 
     /// Assigns the devices that the kubelet lists now.
@@ -193,7 +203,12 @@ impl Claims {
                 Err(problem) => {
                     joined.unassigned.push(one.holder.clone());
                     let key = (one.claim.clone(), one.device.clone());
-                    let (since, counted) = self.without.get(&key).copied().unwrap_or((now, false));
+                    let Without { since, counted, .. } = self.without.get(&key).copied().unwrap_or(Without {
+                        since: now,
+                        counted: false,
+                        unread: false,
+                    });
+                    let unread = matches!(problem, Problem::Unread | Problem::Claim(_) | Problem::NotAllocated);
                     let waited = driver.up && now.saturating_duration_since(since) >= self.patience;
                     let pool = pool(&one.device);
                     let is_elsewhere = matches!(problem, Problem::NoSlice { .. }) && self.elsewhere.contains(&pool);
@@ -209,7 +224,7 @@ impl Claims {
                         let error = Unassigned { claim, device, problem };
                         self.faults.raise(Source::ResourceClaims, reason, None, &error);
                     }
-                    without.insert(key, (since, counted || counts));
+                    without.insert(key, Without { since, counted: counted || counts, unread });
                 }
             }
         }

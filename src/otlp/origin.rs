@@ -103,6 +103,10 @@ mod tests {
             "gpu_driver_energy_joules_total",
             "gpu_clock_limited_seconds_total",
             "gpu_ecc_errors_total",
+            "gpu_nvlink_payload_transmitted_bytes_total",
+            "gpu_nvlink_payload_received_bytes_total",
+            "gpu_nvlink_errors_total",
+            "gpu_nvlink_link_errors_total",
         ];
         assert_eq!(others, expected);
     }

@@ -21,7 +21,7 @@ struct Row {
     before: &'static str,
 }
 
-const ROWS: [Row; 10] = [
+const ROWS: [Row; 12] = [
     Row {
         driver: Some(455),
         calls: &["nvmlDeviceGetComputeRunningProcesses_v2", "nvmlDeviceGetGraphicsRunningProcesses_v2"],
@@ -65,6 +65,13 @@ const ROWS: [Row; 10] = [
         what: "`gpu_info{module_id}`",
         before: "without the label",
     },
+    Row { driver: Some(535), calls: &[], what: "`gpu_c2c_links`, `gpu_c2c_links_down`", before: "absent" },
+    Row {
+        driver: Some(550),
+        calls: &["nvmlDeviceGetGpuFabricInfoV"],
+        what: "`gpu_fabric_state`, `gpu_fabric_problem_active`",
+        before: "absent",
+    },
     Row { driver: Some(565), calls: &[], what: "`gpu_recovery_action`", before: "absent" },
     Row {
         driver: Some(580),
@@ -90,7 +97,7 @@ const NO_ROW: [&str; 4] = [
 
 /// Calls that `nvml.h` of CUDA 11.0 declares. Drivers before 450 may have them too.
 #[rustfmt::skip]
-const IN_450: [&str; 58] = [
+const IN_450: [&str; 65] = [
     "nvmlDeviceGetAccountingMode", "nvmlDeviceGetAccountingStats", "nvmlDeviceGetActiveVgpus", "nvmlDeviceGetArchitecture",
     "nvmlDeviceGetBAR1MemoryInfo", "nvmlDeviceGetClockInfo", "nvmlDeviceGetComputeInstanceId",
     "nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetCount_v2", "nvmlDeviceGetCudaComputeCapability",
@@ -108,7 +115,9 @@ const IN_450: [&str; 58] = [
     "nvmlDeviceGetUtilizationRates", "nvmlDeviceGetVbiosVersion", "nvmlDeviceRegisterEvents", "nvmlEventSetCreate",
     "nvmlEventSetWait_v2", "nvmlInit_v2", "nvmlSystemGetCudaDriverVersion", "nvmlSystemGetCudaDriverVersion_v2",
     "nvmlSystemGetDriverVersion", "nvmlSystemGetNVMLVersion", "nvmlVgpuInstanceGetFbUsage", "nvmlVgpuInstanceGetVmID",
-    "nvmlShutdown", "nvmlDeviceGetHandleByPciBusId_v2",
+    "nvmlShutdown", "nvmlDeviceGetHandleByPciBusId_v2", "nvmlDeviceGetNvLinkState", "nvmlDeviceGetNvLinkErrorCounter",
+    "nvmlDeviceGetBrand", "nvmlDeviceGetSerial", "nvmlDeviceGetFanSpeed", "nvmlDeviceGetMaxClockInfo",
+    "nvmlDeviceGetPowerManagementLimit",
 ];
 
 /// The calls that a driver of version 450 lacks.

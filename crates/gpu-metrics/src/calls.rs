@@ -100,6 +100,7 @@ fn seen(part: &CallPart, out: &mut Exposition<'_>) {
     // Two devices that are not identified yet have the same labels.
     let requests = distinct(requests.collect(), |one, other| {
         (one.refused, one.retried) = (one.refused + other.refused, one.retried + other.retried);
+        one.since = one.since.min(other.since);
     });
     for row in WORKLOAD_REQUESTS {
         let counted = requests
@@ -125,6 +126,7 @@ fn calls(part: &CallPart, out: &mut Exposition<'_>) {
     });
     let entries = distinct(entries.collect(), |one, other| {
         (one.calls, one.time) = (one.calls + other.calls, one.time + other.time);
+        one.since = one.since.min(other.since);
     });
     for row in WORKLOAD_CALLS {
         let counted =

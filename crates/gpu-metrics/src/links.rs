@@ -30,7 +30,7 @@ static DOWN: Rows<SlowTelemetry> = &[SLOW.row(
 )];
 static ERRORS: Family = Series::new(Cadence::Slow, &["gpu", "uuid", "kind"]).family(
     "gpu_nvlink_errors_total",
-    "Errors of all NVLinks of the GPU, as the driver adds them up. A kind that the driver does not count is absent.",
+    "Errors of all NVLinks of the GPU, as the driver adds them up. A kind that the driver does not count is absent. Where the driver adds up none of them, as that of an H200, the sum over the links, only with telemetry.nvlink-errors-by-link.",
 );
 static LINK_ERRORS: Family = Series::new(Cadence::Slow, &["gpu", "uuid", "link", "kind"])
     .family("gpu_nvlink_link_errors_total", "Errors of one NVLink. Read only with telemetry.nvlink-errors-by-link.");
@@ -63,13 +63,14 @@ fn collect(&Pass { gpus, .. }: &Pass<'_>, out: &mut Exposition<'_>) {
     let nvlinks: Vec<_> = slow.iter().filter_map(|(labels, slow)| Some((*labels, slow.nvlinks.as_ref()?))).collect();
     out.add_rows(NVLINKS, nvlinks.iter().copied());
     out.add_rows(DOWN, slow.iter().copied());
-    let errors = nvlinks.iter().flat_map(|(labels, links)| {
-        let mut errors = links.errors;
+    let errors = slow.iter().filter_map(|(labels, slow)| {
+        let links = slow.nvlinks.as_ref()?;
+        let mut errors = links.totals(&slow.nvlink_errors);
         let recoveries = &mut errors[NvlinkError::Recovery as usize];
         *recoveries = recoveries.or(links.recovery_events);
-        by_kind(labels, &errors)
+        Some(by_kind(labels, &errors))
     });
-    out.add(&ERRORS, errors);
+    out.add(&ERRORS, errors.flatten());
     let by_link = slow.iter().flat_map(|(labels, slow)| {
         let links = (0_u32..).zip(&slow.nvlink_errors);
         links.flat_map(|(link, errors)| by_kind(&labels.with_room(2).and_number("link", link), errors))

@@ -199,7 +199,8 @@ fn clock_max(reading: &Reading<'_>, domain: ClockDomain) -> Option<f64> {
 
 /// The errors of all NVLinks.
 fn nvlink_errors(reading: &Reading<'_>, error: NvlinkError) -> Option<f64> {
-    count(reading.slow?.nvlinks.as_ref()?.errors[error as usize])
+    let slow = reading.slow?;
+    count(slow.nvlinks.as_ref()?.totals(&slow.nvlink_errors)[error as usize])
 }
 
 /// Degrees Celsius.

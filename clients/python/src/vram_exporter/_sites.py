@@ -332,7 +332,7 @@ class Sites:
         old = self._old if self._recording or now - self._window_end <= WINDOW else None
         looked_for = _look.looked_for(held, old)
         looks = []
-        self._seen = True
+        self._seen = ordinal is None
         for number, summary in sorted(_look.describe(before, after, held, old).items()):
             device = _torch.device_uuid(number) if ordinal in (None, number) else None
             if device is not None:

@@ -55,7 +55,6 @@ impl<'d> Device<'d> {
             times.iter_mut().zip(raw::fields(self.nvml, self.handle, LIMIT_FIELDS.map(|field| (field, 0)))?)
         {
             *time = match field {
-                Ok(u64::MAX) => return Err(Error::implausible(raw::FIELD_CALL, "a time of all ones".to_owned())),
                 Ok(nanoseconds) => Some(nanoseconds),
                 Err(error) if error.severity() == Severity::Absent => None,
                 Err(error) => return Err(error),

@@ -32,7 +32,6 @@ const OF_A_LINK: [Option<ErrorCounter>; NvlinkError::ALL.len()] = [
 /// a driver answers for those of another is not documented, so an unknown error is taken for the same.
 fn known(field: Result<u64>) -> Result<Option<u64>> {
     match field {
-        Ok(u64::MAX) => Err(Error::implausible(FIELD_CALL, "a count of all ones".to_owned())),
         Ok(value) => Ok(Some(value)),
         Err(error) if error.severity() == Severity::Absent || error.reason() == Reason::Unknown => Ok(None),
         Err(error) => Err(error),
@@ -72,10 +71,7 @@ impl Device<'_> {
             )?;
         let links = links(count)?;
         let recovery_events = known(recovery_events)?;
-        let mut errors = [known(replay)?, known(recovery)?, known(crc_flit)?, known(crc_data)?, known(ecc_data)?];
-        if errors.iter().all(Option::is_none) && recovery_events.is_none() {
-            errors = sums(&self.errors_of(links)?);
-        }
+        let errors = [known(replay)?, known(recovery)?, known(crc_flit)?, known(crc_data)?, known(ecc_data)?];
         let [transmitted, received] = [known(transmitted)?, known(received)?];
         let bytes = |kib: Option<u64>| kib.and_then(|kib| kib.checked_mul(1024));
         Ok(Nvlinks { links, errors, recovery_events, transmitted: bytes(transmitted), received: bytes(received) })
@@ -98,15 +94,11 @@ impl Device<'_> {
         links(raw::field(self.nvml, self.handle, id::NVML_FI_DEV_NVLINK_LINK_COUNT))
     }
 
-    /// The errors of each NVLink.
+    /// The errors of each NVLink: up to four calls for each. On an H200 (driver 580.159.04), the 72 calls for 18 links took 134 ms.
     ///
     /// # Errors
     /// As [`Device::nvlinks`].
     pub fn nvlink_errors(&self) -> Result<Vec<NvlinkErrors>> {
-        self.errors_of(self.nvlink_count()?)
-    }
-
-    fn errors_of(&self, links: u32) -> Result<Vec<NvlinkErrors>> {
         let of_link = |link| {
             let mut errors = NvlinkErrors::default();
             for (error, counter) in errors.iter_mut().zip(OF_A_LINK) {
@@ -117,7 +109,7 @@ impl Device<'_> {
             }
             Ok(errors)
         };
-        (0..links).map(of_link).collect()
+        (0..self.nvlink_count()?).map(of_link).collect()
     }
 
     /// The links to the chip beside the GPU.
@@ -163,13 +155,6 @@ impl Device<'_> {
     }
 }
 
-/// The sum over all links; `None` for an error that a link does not count.
-fn sums(links: &[NvlinkErrors]) -> NvlinkErrors {
-    NvlinkError::ALL.map(|error| {
-        links.iter().try_fold(0_u64, |sum, link| sum.checked_add(link[error as usize]?)).filter(|_| !links.is_empty())
-    })
-}
-
 /// The text of a UUID.
 fn uuid(bytes: [u8; 16]) -> String {
     let digits = bytes.map(|byte| format!("{byte:02x}")).concat();
@@ -179,15 +164,6 @@ fn uuid(bytes: [u8; 16]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_sum_of_which_a_part_is_unknown_is_unknown() {
-        let link = |replay, recovery| [replay, recovery, Some(1), None, None];
-        let sum = sums(&[link(Some(2), Some(3)), link(Some(5), None)]);
-        assert_eq!(sum, [Some(7), None, Some(2), None, None]);
-        assert_eq!(sums(&[link(Some(u64::MAX), None), link(Some(1), None)])[0], None, "no sum");
-        assert_eq!(sums(&[]), NvlinkErrors::default());
-    }
 
     #[test]
     fn a_uuid_has_its_usual_form() {

@@ -67,7 +67,7 @@ pub struct Allocations {
     pub claimed: Arc<Vec<ClaimAllocation>>,
     /// The containers with a device of a claim of which it is not known which GPU it is. Sorted.
     pub unassigned: Arc<Vec<Arc<PodContainer>>>,
-    /// Whether a device in [`Allocations::unassigned`] may soon be assigned.
+    /// Whether a device in [`Allocations::unassigned`] may soon be assigned, or its claim cannot be read.
     pub pending: bool,
     /// The devices that can be allocated, including those that already are; `None` if the kubelet does not report them.
     pub allocatable: Option<Arc<Vec<Device>>>,

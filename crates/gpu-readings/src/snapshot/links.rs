@@ -26,7 +26,7 @@ pub type NvlinkErrors = [Option<u64>; NvlinkError::ALL.len()];
 pub struct Nvlinks {
     /// How many there are, whether they connect anything or not.
     pub links: u32,
-    /// The errors of all links, as the driver adds them up; their sum if the driver adds up none of them.
+    /// The errors of all links, as the driver adds them up.
     pub errors: NvlinkErrors,
     /// How often a link was restored, or should have been: what NVLink 5 has in place of [`NvlinkError::Recovery`].
     pub recovery_events: Option<u64>,
@@ -34,6 +34,21 @@ pub struct Nvlinks {
     pub transmitted: Option<u64>,
     /// Bytes of data that it has received.
     pub received: Option<u64>,
+}
+
+impl Nvlinks {
+    /// The errors of all links: as the driver adds them up, or the sum of `by_link` if it adds up none of them.
+    pub fn totals(&self, by_link: &[NvlinkErrors]) -> NvlinkErrors {
+        let is_silent = self.errors.iter().all(Option::is_none) && self.recovery_events.is_none();
+        if is_silent { sums(by_link) } else { self.errors }
+    }
+}
+
+/// The sum over all links; `None` for an error that a link does not count.
+fn sums(links: &[NvlinkErrors]) -> NvlinkErrors {
+    NvlinkError::ALL.map(|error| {
+        links.iter().try_fold(0_u64, |sum, link| sum.checked_add(link[error as usize]?)).filter(|_| !links.is_empty())
+    })
 }
 
 /// The links of a GPU to the chip beside it, of which the driver only says whether they are active.
@@ -117,6 +132,15 @@ impl Fabric {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_sum_of_which_a_part_is_unknown_is_unknown() {
+        let link = |replay, recovery| [replay, recovery, Some(1), None, None];
+        let sum = sums(&[link(Some(2), Some(3)), link(Some(5), None)]);
+        assert_eq!(sum, [Some(7), None, Some(2), None, None]);
+        assert_eq!(sums(&[link(Some(u64::MAX), None), link(Some(1), None)])[0], None, "no sum");
+        assert_eq!(sums(&[]), NvlinkErrors::default());
+    }
 
     #[test]
     fn a_health_mask_has_each_problem_or_its_absence_or_neither() {

@@ -108,8 +108,11 @@ impl LimitSources {
         }
         let all = allocations.allocatable.as_ref()?.iter();
         let all = all.filter(|device| is_here(&device.device)).count() as u64;
-        let share = u128::from(self.total(mig)?) * u128::from(own) / u128::from(all);
-        u64::try_from(share).ok().filter(|_| all > 1 && own <= all)
+        // The kubelet leaves out an unhealthy device that a container still has.
+        if all <= 1 || own > all {
+            return None;
+        }
+        u64::try_from(u128::from(self.total(mig)?) * u128::from(own) / u128::from(all)).ok()
     }
 
     /// The total memory of the GPU or of a MIG device in bytes, if it has been read.

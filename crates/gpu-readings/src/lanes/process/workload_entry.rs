@@ -64,6 +64,10 @@ impl Sum {
     }
 }
 
+fn nothing_apportioned() -> EnergyShare {
+    EnergyShare { counted_since: SystemTime::now(), joules: 0.0 }
+}
+
 impl WorkloadEntry {
     pub(super) fn new(member: &WorkloadMember<'_>, peak_window: Duration) -> Self {
         Self {
@@ -73,9 +77,16 @@ impl WorkloadEntry {
             sum: Sum::default(),
             record: Record::new(peak_window),
             over: OverLimits::default(),
-            energy: EnergyShare { counted_since: SystemTime::now(), joules: 0.0 },
+            energy: nothing_apportioned(),
             ended: None,
         }
+    }
+
+    /// Continues under another name. What it has counted stays in the series of the former name: with the new one, it would be
+    /// a second rise.
+    pub(super) fn rename(&mut self, workload: &Arc<Workload>) {
+        self.workload.clone_from(workload);
+        self.energy = nothing_apportioned();
     }
 
     pub(super) fn is_alive(&self) -> bool {
@@ -128,7 +139,7 @@ impl WorkloadEntry {
             is_peak_of_calls: self.record.is_of_calls(now),
             peak: self.record.peak(),
             limits: self.over.show(),
-            energy: with_energy.then_some(self.energy),
+            energy: (with_energy && self.mig.is_none()).then_some(self.energy),
         }
     }
 }

@@ -120,7 +120,7 @@ impl Workloads {
             }
             let Some(old) = self.position(&WorkloadMember { workload: before, ..*member }) else { continue };
             match self.position(member) {
-                None => self.entries[old].workload = member.workload.clone(),
+                None => self.entries[old].rename(member.workload),
                 Some(new) => self.absorb(new, old),
             }
         }

@@ -52,6 +52,8 @@ pub(super) struct GpuReadings {
     unseen: Vec<&'static Reading>,
     /// The time up to which the work of processes is known.
     work_until: WorkUntil,
+    /// Whether the driver has answered the latest query of the work of processes.
+    tells_work: bool,
     /// Whether any reading of the current round succeeded.
     good: bool,
     /// Whether the GPU has not returned its UUID yet.
@@ -68,6 +70,7 @@ impl GpuReadings {
             absent: Vec::new(),
             work_until: WorkUntil::now(SystemTime::now()),
             good: false,
+            tells_work: false,
             lacks_uuid,
         }
     }
@@ -106,10 +109,12 @@ impl GpuReadings {
         let since = self.work_until.since(SystemTime::now());
         match device.call(|gpu| gpu.process_utilization(since))? {
             Ok(mut samples) => {
+                self.tells_work = true;
                 self.work_until.take(&mut samples, SystemTime::now());
                 Ok(self.work(Some(samples)))
             }
             Err(error) => {
+                self.tells_work = false;
                 self.refused(&WORK, &device, &error, faults);
                 Ok(self.work(None))
             }
@@ -138,7 +143,7 @@ impl GpuReadings {
     /// The energy, with what tells whose it is.
     pub(super) fn spent(&self) -> Spent {
         let GpuTelemetry { gpu, fast, .. } = &self.shown;
-        let has_samples = self.gives(&WORK) && gpu.mig_mode != Some(true);
+        let has_samples = self.tells_work && gpu.mig_mode != Some(true);
         Spent { gpu: gpu.clone(), energy: fast.energy, utilization: fast.utilization, has_samples }
     }
 

@@ -22,7 +22,7 @@ pub(in crate::nvml) const FIELD_CALL: &str = "nvmlDeviceGetFieldValues";
 ///
 /// # Errors
 /// `NOT_SUPPORTED` if the driver does not have the field; [`crate::faults::Reason::Implausible`] if its value is of
-/// another type.
+/// another type or all ones.
 pub(in crate::nvml) fn field(nvml: &Nvml, handle: Handle, id: u32) -> Result<u64, Error> {
     let [field] = fields(nvml, handle, [(id, 0)])?;
     field
@@ -64,14 +64,18 @@ fn unsigned(field: &nvmlFieldValue_t) -> Result<u64, Error> {
         answer => answer,
     })?;
     // SAFETY: `valueType` names the member that the driver wrote; all members are integers that may have any bits.
-    unsafe {
+    let value = unsafe {
         match field.valueType {
             UNSIGNED_INT => Ok(field.value.uiVal.into()),
             UNSIGNED_LONG => Ok(field.value.ulVal),
             UNSIGNED_LONG_LONG => Ok(field.value.ullVal),
             other => Err(Error::implausible(FIELD_CALL, format!("field {} has the type {other}", field.fieldId))),
         }
+    }?;
+    if value == u64::MAX {
+        return Err(Error::implausible(FIELD_CALL, format!("field {} is all ones", field.fieldId)));
     }
+    Ok(value)
 }
 
 /// `nvmlDeviceGetRowRemapperHistogram`: the number of memory banks for each amount of spare rows left, from all to none.
