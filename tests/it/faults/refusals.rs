@@ -184,11 +184,20 @@ impl Bench {
         // after one more round.
         more_rounds(&self.exporter, 1.0);
         let needed: Vec<&str> = needed.iter().copied().chain(["gpu_process_memory_used_bytes"]).collect();
-        self.exporter.scrape_until("no trace of the call before", |s| {
-            let now = families(s);
-            self.is_first_gpu_whole(&now)
-                && s.all("gpu_up").all(|up| up.value == 1.0)
-                && self.families.keys().all(|gpu| needed.iter().all(|&family| now[gpu].contains(family)))
+        eventually_or("no trace of the call before", || {
+            let scrape = self.exporter.scrape();
+            let now = families(&scrape);
+            let lacks = |gpu: &String| {
+                let missing: Vec<_> = needed.iter().filter(|&&family| !now[gpu].contains(family)).collect();
+                (!missing.is_empty()).then(|| format!("GPU {gpu} lacks {missing:?}"))
+            };
+            let lacking: Vec<_> = self.families.keys().filter_map(lacks).collect();
+            let is_whole = self.is_first_gpu_whole(&now);
+            if is_whole && lacking.is_empty() && scrape.all("gpu_up").all(|up| up.value == 1.0) {
+                Ok(scrape)
+            } else {
+                Err(format!("the first GPU is whole: {is_whole}; {lacking:?}"))
+            }
         })
     }
 

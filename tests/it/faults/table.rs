@@ -194,7 +194,11 @@ pub(crate) const READINGS: [Repeated; 18] = [
 
 /// The readings of one number, which the exporter declares in a table of its own.
 pub(crate) fn numbers() -> impl Iterator<Item = Repeated> {
-    telemetry_numbers().into_iter().flatten().map(|(call, families)| reading(Vec::leak(vec![call]), families))
+    let shown = |family: &&'static str| !NOT_SHOWN.contains(family);
+    let all = telemetry_numbers().into_iter().flatten();
+    all.map(move |(call, families)| {
+        reading(Vec::leak(vec![call]), Vec::leak(families.iter().copied().filter(shown).collect()))
+    })
 }
 
 /// The call for GPU models that retire pages; these do not remap rows.
@@ -206,8 +210,7 @@ pub(crate) const OF_FANS: [Repeated; 2] = [
     reading(&["nvmlDeviceGetFanSpeed_v2"], &["gpu_fan_speed_ratio"]),
 ];
 
-/// The calls for GPU models that have links to others. The errors of each link are not read here, because the driver adds
-/// them up.
+/// The calls for GPU models that have links to others.
 pub(crate) const OF_LINKS: [Repeated; 2] = [
     reading(&["nvmlDeviceGetNvLinkState"], &["gpu_nvlink_links_down"]),
     reading(&["nvmlDeviceGetGpuFabricInfoV"], &["gpu_fabric_state", "gpu_fabric_problem_active"]),
@@ -288,12 +291,20 @@ const OF_PROFILING: [&str; 6] = [
     "nvmlGpmSampleFree",
 ];
 
-/// Called only if the library lacks the newer call, or the last one if the driver does not add up the errors of NVLinks.
-const FALLBACKS: [&str; 3] =
-    ["nvmlDeviceGetMemoryInfo", "nvmlSystemGetCudaDriverVersion", "nvmlDeviceGetNvLinkErrorCounter"];
+/// Called only if the library lacks the newer call.
+const FALLBACKS: [&str; 2] = ["nvmlDeviceGetMemoryInfo", "nvmlSystemGetCudaDriverVersion"];
 
-/// Made only if a list of dcgm-exporter's fields can need them: `tests/it/dcgm/files.rs` has their refusals.
-const LISTED: [&str; 3] = ["nvmlDeviceGetFanSpeed", "nvmlDeviceGetMaxClockInfo", "nvmlDeviceGetPowerManagementLimit"];
+/// Made only with a key of the configuration: `tests/it/nvlink.rs` has the refusals of the first one, and `tests/it/dcgm/files.rs`
+/// those of the others.
+const ON_REQUEST: [&str; 4] = [
+    "nvmlDeviceGetNvLinkErrorCounter",
+    "nvmlDeviceGetFanSpeed",
+    "nvmlDeviceGetMaxClockInfo",
+    "nvmlDeviceGetPowerManagementLimit",
+];
+
+/// The families of a key that the tests of the calls do not set: `tests/it/health.rs` and the tests of the process lane have them.
+const NOT_SHOWN: [&str; 2] = ["gpu_workload_energy_joules_total", "gpu_idle_energy_joules_total"];
 
 /// All the calls in the tables.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
@@ -310,6 +321,6 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     let repeated = repeated.chain(&OF_LAYOUT).chain(&OF_SLICES).flat_map(|call| call.names).copied();
     let repeated = repeated.chain(numbers().flat_map(|call| call.names).copied());
     let at_opening = AT_OPENING.iter().chain(&OF_SLICES_AT_OPENING).map(|call| call.name);
-    let others = OF_NO_GPU.map(|(call, _)| call).into_iter().chain(FALLBACKS).chain(LISTED).chain(OF_PROFILING);
+    let others = OF_NO_GPU.map(|(call, _)| call).into_iter().chain(FALLBACKS).chain(ON_REQUEST).chain(OF_PROFILING);
     repeated.chain(at_opening).chain(others)
 }
