@@ -39,7 +39,7 @@ ON_GPU = [
     t.table(
         "Energy by workload",
         "Energy of the selected GPUs in the selected time range, apportioned by SM time: an estimate. other: kernels of which the driver "
-        "does not tell whose they are. With the idle energy of the GPUs, the rows sum to their energy.",
+        "does not tell whose they are. What a workload used before its first scrape is in no row.",
         [kwh(q.total(f"increase(gpu_workload_energy_joules_total{{{BOARD}}}[$__range])", "workload, kind, namespace"))],
         [
             t.column("workload", "Workload", **t.WRAPPED),
