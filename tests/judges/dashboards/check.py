@@ -46,8 +46,9 @@ CHOSEN = {
     ("workloads.json", "Ladder", "B"): "the workload with the highest peak has no budget",
     ("workloads.json", "Peak of the workloads, and allocatable memory", "B"): "only for at most 8 devices",
 }
-# Labels in columns or legends that may be absent everywhere: no alert about a workload fires within seconds.
-OPTIONAL = {"cluster", "about"}
+# Labels in columns or legends that may be absent everywhere: no alert about a workload fires within seconds, and no scenario here has claims
+# (week.py and once.py have).
+OPTIONAL = {"cluster", "about", "claim"}
 # Selections that a user might make. Every query must return data for "All", and for at least one of these. A GPU is given by its index.
 CHOICES = [
     {"cluster": ".*", "instance": "busy", "gpu": "3", "namespace": ".*", "workload": ".*"},

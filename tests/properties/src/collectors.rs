@@ -45,7 +45,8 @@ fn arbitrary(u: &mut Unstructured<'_>) -> (Vec<u8>, Vec<(&'static str, bool)>) {
     let known: Vec<_> = served().collect();
     while !u.is_empty() {
         let name = u.pick(&known);
-        let ends = ["DRIVER_VERSION", "NVML_VERSION", "VBIOS_VERSION", "NAME", "UUID", "BUSID", "BUS_ID"];
+        let ends =
+            ["DRIVER_VERSION", "NVML_VERSION", "VBIOS_VERSION", "NAME", "BRAND", "SERIAL", "UUID", "BUSID", "BUS_ID"];
         let is_label = ends.iter().any(|end| name.ends_with(end)) && name != "DCGM_FI_CUDA_DRIVER_VERSION";
         // The quotes and line ends of a free text are removed: a quote would have to be doubled.
         let help: String = u.text(20).chars().filter(|c| !['"', '\n'].contains(c)).collect();
