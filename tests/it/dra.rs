@@ -429,9 +429,10 @@ fn what_is_no_gpu_of_nvidia_is_passed_over_and_its_claim_is_not_read() {
 }
 
 /// Waits until the reason is counted, and checks that it is counted once although the kubelet lists the device again and again.
-fn is_one_fault(node: &Node, reason: Reason) {
+/// `unread`: the claim cannot be read, so that it stays unknown what it has of a GPU.
+fn is_one_fault(node: &Node, reason: Reason, unread: bool) {
     until("the fault", || node.count(reason) > 0);
-    until("nothing is awaited", || !node.now().pending);
+    until("nothing but the claim is awaited", || node.now().pending == unread);
     node.rounds();
     assert_eq!(node.counts(), [(reason, 1)]);
     let now = node.now();
@@ -453,7 +454,7 @@ fn a_device_that_cannot_be_assigned_is_one_fault_with_its_reason() {
         put_own(&node.api, &[("train", &["gpu-0"])]);
         // Long enough for the list of the slices.
         let node = node.follow_with(Duration::from_secs(2));
-        is_one_fault(&node, reason);
+        is_one_fault(&node, reason, false);
         // The way back.
         node.api.put(four());
         node.api.delete("", "s0");
@@ -549,7 +550,7 @@ fn a_claim_that_may_not_be_read_holds_nothing_and_is_asked_for_again() {
     put_own(&node.api, &[("train", &["gpu-0"])]);
     node.api.claim_with(Some(Trouble::Status(403, status(403, "resourceclaims is forbidden"), None)));
     let node = node.follow_with(Duration::from_secs(2));
-    is_one_fault(&node, Reason::NoPermission);
+    is_one_fault(&node, Reason::NoPermission, true);
     node.api.claim_with(None);
     node.shows(&[holds("train", 0)]);
 }
@@ -567,7 +568,7 @@ fn slices_that_may_not_be_listed_are_a_fault_of_the_claims() {
 #[test]
 fn without_an_api_server_a_claim_is_a_fault_at_once() {
     let node = Node::new(&[own("train", &["gpu-0"])]).start(None, PATIENCE);
-    is_one_fault(&node, Reason::NotFound);
+    is_one_fault(&node, Reason::NotFound, false);
 }
 
 #[test]
@@ -575,6 +576,6 @@ fn hostile_answers_are_faults_and_nothing_is_assigned() {
     let node = Node::new(&[claiming("team", "a", &[("main", &[claim("../team", "x/../../pods", &["gpu-0"])])])]);
     node.api.put(four());
     let node = node.follow_with(Duration::from_secs(2));
-    is_one_fault(&node, Reason::Malformed);
+    is_one_fault(&node, Reason::Malformed, true);
     assert_eq!(node.asked(), [""; 0], "no such path is requested");
 }
