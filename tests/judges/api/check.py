@@ -205,6 +205,7 @@ def judge_reports(judge, program, folder):
     library = Path(program).resolve().parent / "deps/libnvml_sim.so"
     path = os.path.join(folder, "allocator.sock")
     machine = [f"--nvml.library={library}", "--path.procfs=/proc", f"--allocator.socket={path}", "--allocator.sites=true"]
+    machine.append("--telemetry.workload-energy=true")
     simulated = {"NVML_SIM_SCENARIO": scenario, "NVML_SIM_PROCFS": os.path.join(folder, "proc")}
     with Exporter(program, scenario, folder, *machine, **simulated) as exporter, socket.socket(socket.AF_UNIX) as client:
         uuid = json.loads(exporter.ask("GET", "/api/v1/gpus")[2])["gpus"][0]["uuid"]
@@ -228,6 +229,7 @@ def judge_reports(judge, program, folder):
         exporter.until("a failed allocation", lambda: b"out_of_memory" in exporter.ask("GET", "/api/v1/events")[2])
         judge.answer(exporter, "GET", "/api/v1/events", "/api/v1/events", 200)
         listed = judge.answer(exporter, "GET", "/api/v1/incidents", "/api/v1/incidents", 200)["incidents"]
+        exporter.until("the energy of a report", lambda: b"energy_joules" in exporter.ask("GET", "/api/v1/reports")[2])
         reports = judge.answer(exporter, "GET", "/api/v1/reports", "/api/v1/reports", 200)["reports"]
         if [gpu["out_of_memory"] for report in reports for gpu in report["gpus"]] != [1]:
             judge.problems.append(f"the reports do not count the failed allocation: {reports}")
