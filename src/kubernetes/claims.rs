@@ -118,7 +118,7 @@ pub(super) struct Claims {
 }
 
 /// A device of a claim that is without a GPU.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 struct Without {
     since: Instant,
     /// Whether it has been counted as a fault.
@@ -203,11 +203,8 @@ impl Claims {
                 Err(problem) => {
                     joined.unassigned.push(one.holder.clone());
                     let key = (one.claim.clone(), one.device.clone());
-                    let Without { since, counted, .. } = self.without.get(&key).copied().unwrap_or(Without {
-                        since: now,
-                        counted: false,
-                        unread: false,
-                    });
+                    let (since, counted) =
+                        self.without.get(&key).map_or((now, false), |before| (before.since, before.counted));
                     let unread = matches!(problem, Problem::Unread | Problem::Claim(_) | Problem::NotAllocated);
                     let waited = driver.up && now.saturating_duration_since(since) >= self.patience;
                     let pool = pool(&one.device);

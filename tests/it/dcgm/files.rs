@@ -84,7 +84,7 @@ fn what_is_not_served_is_named_once_in_the_log() {
     assert!(!said.contains("DCGM_FI_DEV_FB_USED") && said.contains("docs/from-dcgm.md"), "{said}");
 }
 
-/// A field that has no value while a key is off must name the key, so that a user who lists the field is told.
+/// A field that has no value while a key is off must name the key, so that a warning tells it to a user who lists the field.
 #[test]
 fn every_field_that_a_key_switches_off_names_the_key() {
     let folder = tempfile::tempdir().unwrap();

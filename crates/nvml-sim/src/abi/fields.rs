@@ -57,9 +57,12 @@ fn limited(on: &On, field: u32) -> Answer<Value> {
 /// The fields of NVLinks and C2C links.
 fn link_value(on: &On, field: u32, scope: u32) -> Answer<Value> {
     // A sum over all links has the kind in the order of `nvmlNvLinkErrorCounter_t`.
-    let total = |kind| match links::nvlink(on)?.totals {
-        true => links::nvlink_errors(on, kind, None).map(Value::Long),
-        false => Err(Code::NOT_SUPPORTED),
+    let total = |kind| {
+        if links::nvlink(on)?.totals {
+            links::nvlink_errors(on, kind, None).map(Value::Long)
+        } else {
+            Err(Code::NOT_SUPPORTED)
+        }
     };
     let all = |value: fn(&On) -> Answer<u64>| {
         if scope == u32::MAX { value(on).map(Value::Long) } else { Err(Code::INVALID_ARGUMENT) }
