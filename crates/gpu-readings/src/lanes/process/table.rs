@@ -293,4 +293,4 @@ fn total<'t>(mut processes: impl Iterator<Item = &'t TrackedProcess>) -> Option<
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

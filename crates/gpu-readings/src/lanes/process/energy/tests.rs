@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-use super::super::list::{ListEntry, ProcessList};
 use super::super::retention::Retention;
+use super::super::table::tests::{list, listed};
 use super::*;
 use crate::nvml::UtilizationSample;
-use crate::snapshot::{Energy, Gpu, Owner, ProcessKind, WorkloadKind, WorkloadUse};
+use crate::snapshot::{Energy, Gpu, Owner, WorkloadKind, WorkloadUse};
 
 const LINGER: Duration = Duration::from_secs(30);
 const SECOND: Duration = Duration::from_secs(1);
@@ -45,21 +45,8 @@ impl Scene {
     /// has none.
     fn list(&mut self, pids: &[(u32, u64)]) -> &mut Self {
         let at = self.now().0;
-        let entries = pids.iter().map(|&(pid, used)| {
-            let used = Some(used);
-            ListEntry { pid, kind: ProcessKind::Compute, used, instance: None }
-        });
-        let list = ProcessList {
-            entries: entries.collect(),
-            earlier: Vec::new(),
-            used: None,
-            mig_used: Vec::new(),
-            around: Vec::new(),
-            implausible: None,
-            unread: Vec::new(),
-            began: at,
-            at,
-        };
+        let entries: Vec<_> = pids.iter().map(|&(pid, used)| listed(pid, used)).collect();
+        let list = list(&entries, at);
         let owners = pids.iter().map(|(pid, _)| {
             let workload = (pid / 10 > 0).then(|| Arc::new(unit(pid / 10)));
             Arc::new(Owner { start_ticks: Some(u64::from(*pid)), workload, ..Owner::default() })

@@ -15,7 +15,7 @@ fn table(limit: usize) -> ProcessTable {
 const LAYOUT: Option<&[Arc<MigDevice>]> = Some(&[]);
 
 /// A process list read in one attempt, with no kind of process left unread.
-fn list(entries: &[ListEntry], at: Instant) -> ProcessList {
+pub(in crate::lanes::process) fn list(entries: &[ListEntry], at: Instant) -> ProcessList {
     ProcessList {
         entries: entries.to_vec(),
         earlier: Vec::new(),
@@ -29,7 +29,7 @@ fn list(entries: &[ListEntry], at: Instant) -> ProcessList {
     }
 }
 
-fn listed(pid: u32, used: impl Into<Option<u64>>) -> ListEntry {
+pub(in crate::lanes::process) fn listed(pid: u32, used: impl Into<Option<u64>>) -> ListEntry {
     ListEntry { pid, kind: ProcessKind::Compute, used: used.into(), instance: None }
 }
 
